@@ -1,0 +1,15 @@
+"""Macaron Net for fairseq: importing this package registers it (`--user-dir macaron_fairseq`)."""
+
+import sys
+
+from macaron_fairseq import architectures, preflight
+from macaron_fairseq.checkpoints import PassUserDir, allow_safe_globals
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.version import __version__
+
+__all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]
+
+preflight.check(sys.argv)
+allow_safe_globals()
+architectures.register_all()

@@ -1,0 +1,104 @@
+"""The named architectures: Macaron models and the pre-norm baselines of equal size.
+
+A size is given as the baseline's; a Macaron architecture divides the inner width of the FFN among
+the FFNs of its scheme. fairseq calls an architecture after parsing the command line, so it only
+fills in what is not set: a flag beats it.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
+from fairseq.models.transformer import base_architecture
+
+from macaron_fairseq import schemes
+from macaron_fairseq.errors import UserError
+
+
+@dataclass(frozen=True)
+class Size:
+    """A Transformer's size and dropouts, the same on the encoder's and the decoder's side."""
+
+    embed_dim: int
+    ffn_embed_dim: int  # of the baseline
+    heads: int
+    layers: int
+    dropout: float
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.1
+
+
+# The paper's settings; "tiny" is the width and depth of fairseq runs on Multi30k.
+SIZES = {
+    "": Size(512, 2048, heads=8, layers=6, dropout=0.1),
+    "_iwslt_de_en": Size(512, 1024, heads=4, layers=6, dropout=0.3),
+    "_wmt_en_de": Size(512, 2048, heads=8, layers=6, dropout=0.1),
+    "_wmt_en_de_big": Size(1024, 4096, heads=16, layers=6, dropout=0.3),
+    "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
+}
+
+# What the authors' released code calls its architectures: size and whether it is pre-norm.
+RELEASED = {
+    "transformer_iwslt_de_en_macaron": ("_iwslt_de_en", False),
+    "transformer_iwslt_de_en_macaron_v2": ("_iwslt_de_en", True),
+    "transformer_wmt_en_de_macaron": ("_wmt_en_de", False),
+    "transformer_wmt_en_de_macaron_v2": ("_wmt_en_de", True),
+    "transformer_wmt_en_de_big_t2t_macaron": ("_wmt_en_de_big", True),
+}
+
+
+def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> None:
+    """Fill in what the user left open with a Macaron Transformer of that size."""
+    set_default(args, "macaron_scheme", schemes.DEFAULT)
+    set_default(args, "macaron_post_norm", False)
+    set_default(args, "encoder_first_ffn_embed_dim", None)
+    set_default(args, "decoder_first_ffn_embed_dim", None)
+    scheme = schemes.get(args.macaron_scheme)
+    for side, ffns in (("encoder", scheme.encoder_ffns), ("decoder", scheme.decoder_ffns)):
+        set_default(args, f"{side}_ffn_embed_dim", size.ffn_embed_dim // ffns)
+        set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
+        if args.macaron_post_norm and getattr(args, f"{side}_normalize_before"):
+            raise UserError(
+                f"--macaron-post-norm and --{side}-normalize-before contradict each other: drop one"
+            )
+        if ffns < 2 and getattr(args, f"{side}_first_ffn_embed_dim"):
+            raise UserError(
+                f"--{side}-first-ffn-embed-dim has no effect with '{args.macaron_scheme}', whose "
+                f"{side} layer has one FFN: set --{side}-ffn-embed-dim"
+            )
+    configure_transformer(args, size, pre_norm)
+
+
+def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) -> None:
+    """Fill in what the user left open with fairseq's Transformer of that size."""
+    for side in ("encoder", "decoder"):
+        set_default(args, f"{side}_embed_dim", size.embed_dim)
+        set_default(args, f"{side}_ffn_embed_dim", size.ffn_embed_dim)
+        set_default(args, f"{side}_attention_heads", size.heads)
+        set_default(args, f"{side}_layers", size.layers)
+        set_default(args, f"{side}_normalize_before", pre_norm)
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        set_default(args, name, getattr(size, name))
+    base_architecture(args)
+
+
+def set_default(args: Namespace, name: str, value: Any) -> None:
+    """Set what is not set."""
+    setattr(args, name, getattr(args, name, value))
+
+
+def register(model: str, name: str, configure: Callable[..., None], *settings: Any) -> None:
+    """Register one architecture with fairseq, unless another copy of the plugin has done so."""
+    if name not in ARCH_MODEL_REGISTRY:
+        register_model_architecture(model, name)(lambda args: configure(args, *settings))
+
+
+def register_all() -> None:
+    """Register every architecture; the models must be registered already."""
+    for suffix, size in SIZES.items():
+        register("macaron_transformer", f"macaron_transformer{suffix}", configure_macaron, size)
+        register("transformer", f"transformer{suffix}_pre_norm", configure_transformer, size)
+    for name, (suffix, pre_norm) in RELEASED.items():
+        register("macaron_transformer", name, configure_macaron, SIZES[suffix], pre_norm)

@@ -1,0 +1,179 @@
+"""Averaging the parameters of checkpoints of one training."""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from macaron_fairseq import checkpoints
+from macaron_fairseq.errors import UserError
+
+State = dict[str, Any]
+
+# checkpoint7.pt (an epoch's), checkpoint_7_5000.pt (an update's), checkpoint.best_loss_4.1230.pt
+SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|\.best_.+)\.pt")
+
+# Arguments that change what a model computes while its parameters keep names and shapes.
+SAME = (
+    "arch",
+    "macaron_scheme",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_normalize_before",
+    "decoder_normalize_before",
+    "activation_fn",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+    "encoder_learned_pos",
+    "decoder_learned_pos",
+    "cross_self_attention",
+)
+
+
+def last(folder: Path, n: int) -> list[Path]:
+    """The n checkpoints of the folder with the most updates, the oldest first."""
+    return choose(folder, n, updates)
+
+
+def best(folder: Path, n: int) -> list[Path]:
+    """The n checkpoints of the folder with the best validation metric, the best last."""
+
+    def quality(state: State) -> float:
+        metric = state["extra_state"].get("val_loss")
+        if metric is None:
+            return -float("inf")
+        config = state.get("cfg") or {}
+        maximize = config.get("checkpoint", {}).get("maximize_best_checkpoint_metric", False)
+        return metric if maximize else -metric
+
+    return choose(folder, n, quality)
+
+
+def choose(folder: Path, n: int, rank: Callable[[State], float]) -> list[Path]:
+    """The n checkpoints of highest rank; of several at the same update, one counts."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    paths = sorted(path for path in folder.iterdir() if SAVED.fullmatch(path.name))
+    ranked: dict[int, tuple[float, Path]] = {}
+    for path in tqdm(paths, desc="reading", unit="checkpoint", disable=None, leave=False):
+        state = checkpoints.load(path)
+        if (value := rank(state)) > -float("inf"):
+            ranked[updates(state)] = (value, path)
+    if len(ranked) < n:
+        raise UserError(
+            f"{folder} holds {len(ranked)} checkpoints to choose from, fewer than {n}: ask for "
+            "fewer, or train with --save-interval or --save-interval-updates set to keep more"
+        )
+    order = sorted(ranked.items(), key=lambda item: (item[1][0], item[0]))
+    return [path for _, (_, path) in order[-n:]]
+
+
+def updates(state: State) -> int:
+    """How many updates the checkpoint's model has had."""
+    return state["optimizer_history"][-1]["num_updates"]
+
+
+def average(paths: Iterable[Path]) -> State:
+    """A checkpoint with the mean of the parameters, computed in fp64 and stored as they were.
+
+    Parameters that share memory, as tied embeddings do, share it in the result. What is not a
+    floating-point number must be equal. The rest of the state is the last file's, without its
+    optimizer state, which does not belong to the mean.
+
+    Raises:
+        UserError: if a file is bad or the models differ.
+    """
+    sums: dict[str, Tensor] = {}
+    first: tuple[Path, State] | None = None
+    count = 0
+    for path in tqdm(list(paths), desc="averaging", unit="checkpoint", disable=None, leave=False):
+        state = checkpoints.load(path)
+        if first is None:
+            first = path, state
+        refuse_different(*first, path, state)
+        for name, tensor in distinct(state["model"]).items():
+            if not tensor.is_floating_point():
+                if not torch.equal(tensor, first[1]["model"][name]):
+                    raise UserError(f"{first[0]} and {path} differ in '{name}', which has no mean")
+            elif name in sums:
+                sums[name] += tensor
+            else:
+                sums[name] = tensor.double()
+        count += 1
+    means: dict[tuple, Tensor] = {}
+    for name, tensor in distinct(state["model"]).items():
+        mean = (sums[name] / count).to(tensor.dtype) if name in sums else tensor.clone()
+        means[place(tensor)] = mean
+    model = {name: means[place(tensor)] for name, tensor in state["model"].items()}
+    return {**state, "model": model, "last_optimizer_state": None}
+
+
+def distinct(model: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors by their first name, those that share memory once."""
+    by_place: dict[tuple, str] = {}
+    for name, tensor in model.items():
+        by_place.setdefault(place(tensor), name)
+    return {name: model[name] for name in by_place.values()}
+
+
+def place(tensor: Tensor) -> tuple:
+    """Where a tensor is: two that share memory and shape are in one place."""
+    return (
+        tensor.untyped_storage().data_ptr(),
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+    )
+
+
+def refuse_different(first: Path, one: State, second: Path, other: State) -> None:
+    """Raise a `UserError` if the two files hold different models."""
+    shapes, other_shapes = ({n: t.shape for n, t in s["model"].items()} for s in (one, other))
+    for name in [*shapes, *other_shapes]:
+        if shapes.get(name) != other_shapes.get(name):
+            sizes = [
+                f"{list(s[name])} in {p}" if name in s else f"not in {p}"
+                for s, p in ((shapes, first), (other_shapes, second))
+            ]
+            raise UserError(
+                f"these are different models, which have no mean: '{name}' is {' and '.join(sizes)}"
+            )
+    arguments, other_arguments = model_arguments(one), model_arguments(other)
+    for name in SAME:
+        value, other_value = (getattr(a, name, None) for a in (arguments, other_arguments))
+        if value != other_value:
+            raise UserError(
+                f"these are different models, which have no mean: {name} is {value} in {first} "
+                f"and {other_value} in {second}"
+            )
+
+
+def model_arguments(state: State) -> Any:
+    """The model's arguments, in today's and in old checkpoints."""
+    return state.get("args") or (state.get("cfg") or {}).get("model")
+
+
+def save(state: State, path: Path) -> None:
+    """Write a checkpoint under its name only once it is complete and on the disk."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~current_umask())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)

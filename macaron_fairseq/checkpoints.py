@@ -1,0 +1,70 @@
+"""Reading checkpoints with PyTorch's safe loader, and saying what is wrong with a bad one."""
+
+import re
+import zipfile
+from argparse import Namespace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from macaron_fairseq.errors import UserError
+
+
+class PassUserDir(Namespace):
+    """The class of a Macaron model's arguments in a checkpoint.
+
+    Its name is what PyTorch's loader complains of, when a command was started without
+    `--user-dir macaron_fairseq`: nothing of the plugin runs then that could say so.
+    """
+
+    __module__ = "macaron_fairseq"  # the name in the file, wherever the class is defined
+
+
+# All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
+SAFE_GLOBALS = [Namespace, PassUserDir]
+
+
+def allow_safe_globals() -> None:
+    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, and nothing more."""
+    torch.serialization.add_safe_globals(SAFE_GLOBALS)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
+
+    Raises:
+        UserError: if the file is missing, empty, truncated, no fairseq checkpoint, or holds a class
+            that is not allowed (nothing in it runs).
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty: {RECOVER}")
+    try:
+        state = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        raise UserError(f"{path} {explain(error)}") from error
+    if not isinstance(state, dict) or "model" not in state:
+        raise UserError(f"{path} is no fairseq checkpoint: it has no entry 'model'")
+    return state
+
+
+RECOVER = (
+    "was saving it interrupted? Use another checkpoint of its folder "
+    "(fairseq-train: --restore-file FILE)"
+)
+
+
+def explain(error: Exception) -> str:
+    """Say in one clause why PyTorch could not load a file."""
+    refused = re.search(r"GLOBAL (\S+)|Trying to (?:instantiate|call reduce for \S+) (\S+)", str(error))
+    if refused:
+        return (
+            f"holds {refused[1] or refused[2]}, which no fairseq checkpoint needs: it was not "
+            "loaded, since loading it could run any code"
+        )
+    return f"is truncated or no checkpoint: {RECOVER}"

@@ -1,0 +1,159 @@
+"""The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme."""
+
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+)
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from macaron_fairseq import released, schemes
+from macaron_fairseq.checkpoints import PassUserDir
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.layers import MacaronDecoderLayer, MacaronEncoderLayer
+
+
+class MacaronTransformerEncoder(TransformerEncoderBase):
+    """fairseq's encoder with Macaron layers."""
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(MacaronEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+
+class MacaronTransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with Macaron layers."""
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(MacaronDecoderLayer(cfg, no_encoder_attn), cfg)
+
+
+def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Apply activation checkpointing and full sharding, where asked for."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0)  # a checkpointed layer is a unit of its own
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+
+
+@register_model("macaron_transformer")
+class MacaronTransformerModel(TransformerModel):
+    """Macaron Net for translation (Lu et al. 2019), with all arguments of fairseq's transformer.
+
+    Trained models load as fairseq users know it, `bpe` and `tokenizer` being fairseq's names:
+
+        model = MacaronTransformerModel.from_pretrained(
+            "checkpoints", "checkpoint_best.pt", "data-bin",
+            bpe="subword_nmt", bpe_codes="codes", tokenizer="moses",
+        )
+        model.translate(["A sentence."], beam=5)
+    """
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's transformer arguments and the scheme's."""
+        super().add_args(parser)
+        add = parser.add_argument
+        add(
+            "--macaron-scheme",
+            metavar="NAME",
+            default=SUPPRESS,
+            help="splitting scheme of each layer: "
+            f"{', '.join(schemes.SCHEMES)} (default: {schemes.DEFAULT})",
+        )
+        add(
+            "--macaron-post-norm",
+            action="store_true",
+            default=SUPPRESS,
+            help="LayerNorm after each residual connection instead of before each operator",
+        )
+        for side in ("encoder", "decoder"):
+            add(
+                f"--{side}-first-ffn-embed-dim",
+                type=int,
+                metavar="N",
+                default=SUPPRESS,
+                help=f"inner width of the first FFN of each {side} layer, where it is another "
+                f"than --{side}-ffn-embed-dim",
+            )
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
+        """Build a model from the command line's or a checkpoint's arguments."""
+        released.upgrade_args(args)
+        refuse_unworkable(args, task)
+        if isinstance(args, Namespace):
+            args.__class__ = PassUserDir
+        return super().build_model(args, task)
+
+    @classmethod
+    def build_encoder(
+        cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
+    ) -> MacaronTransformerEncoder:
+        """Build the encoder."""
+        return MacaronTransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(
+        cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Module
+    ) -> MacaronTransformerDecoder:
+        """Build the decoder."""
+        return MacaronTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Rename what the authors' released code named otherwise, then what old fairseq did."""
+        released.upgrade_state(state_dict)
+        super().upgrade_state_dict_named(state_dict, name)
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Load parameters; refuses those that were trained with another dictionary."""
+        for side, embed in (("encoder", "source"), ("decoder", "target")):
+            key = f"{side}.embed_tokens.weight"
+            types = len(getattr(self, side).dictionary)
+            if key in state_dict and len(state_dict[key]) != types:
+                raise UserError(
+                    f"the checkpoint embeds {len(state_dict[key])} {embed} types, but the {embed} "
+                    f"dictionary has {types}: use the data folder, or the dict.*.txt, that the "
+                    "model was trained with"
+                )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
+    """Refuse, before data is read, what fairseq would reject later or ignore."""
+    source, target = task.source_dictionary, task.target_dictionary
+    if args.share_all_embeddings and source != target:
+        raise UserError(
+            f"--share-all-embeddings needs one dictionary for both languages, but the source has "
+            f"{len(source)} types and the target {len(target)}, not the same: run "
+            "fairseq-preprocess with --joined-dictionary, or drop the flag"
+        )
+    for side in ("encoder", "decoder"):
+        width, heads = (getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
+        if width % heads:
+            raise UserError(
+                f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
+                f"{heads}: choose a multiple"
+            )
+    for name in ("scale_attn", "scale_heads", "scale_fc", "scale_resids"):
+        if getattr(args, name, False):
+            raise UserError(f"macaron_transformer has no {name}: drop it")

@@ -1,0 +1,74 @@
+"""A look at the command line that imports the plugin.
+
+fairseq imports a user directory before it parses anything else. Here is therefore the place to
+refuse, for Macaron and baseline alike, what fairseq's commands would end in an obscure traceback.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from macaron_fairseq import checkpoints
+from macaron_fairseq.errors import UserError
+
+COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
+
+
+def check(argv: Sequence[str]) -> None:
+    """Refuse, if argv is one of fairseq's commands, half precision on a CPU and bad checkpoints.
+
+    Raises:
+        UserError: naming what to change.
+    """
+    command = command_name(argv[0]) if argv else None
+    if command not in COMMANDS:
+        return
+    args = parse(argv[1:])
+    if not torch.cuda.is_available() or args.cpu:
+        for precision in HALF_PRECISIONS:
+            if getattr(args, precision):
+                raise UserError(
+                    f"--{precision.replace('_', '-')} needs a GPU, and "
+                    f"{'--cpu rules it out' if args.cpu else 'PyTorch finds none here'}: "
+                    "leave it out to compute in fp32 on the CPU"
+                )
+    for path in checkpoints_to_load(args, training=command == "train"):
+        checkpoints.load(path)
+
+
+def command_name(program: str) -> str | None:
+    """Which of fairseq's commands a program is: `fairseq-train` or `python -m fairseq_cli.train`."""
+    path = Path(program)
+    if path.parent.name == "fairseq_cli":
+        return path.stem.replace("_", "-")
+    return path.name.removeprefix("fairseq-") if path.name.startswith("fairseq-") else None
+
+
+HALF_PRECISIONS = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16")
+
+
+def parse(flags: Sequence[str]) -> Namespace:
+    """The few flags that matter here, with fairseq's defaults."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in (*HALF_PRECISIONS, "cpu"):
+        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
+    parser.add_argument("--path", nargs="?")
+    parser.add_argument("--save-dir", nargs="?", default="checkpoints")
+    parser.add_argument("--restore-file", nargs="?", default="checkpoint_last.pt")
+    parser.add_argument("--finetune-from-model", nargs="?")
+    return parser.parse_known_args(flags)[0]
+
+
+def checkpoints_to_load(args: Namespace, training: bool) -> Iterator[Path]:
+    """The files that the command will load, as far as they exist; fairseq reports missing ones."""
+    if training:
+        restored = args.restore_file
+        if restored == "checkpoint_last.pt":  # only this name is looked up in the save folder
+            restored = os.path.join(args.save_dir, restored)
+        names = [restored, args.finetune_from_model]
+    else:
+        names = (args.path or "").split(os.pathsep)
+    return (Path(name) for name in names if name and Path(name).is_file())

