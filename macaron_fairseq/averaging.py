@@ -1,9 +1,8 @@
-"""Averaging the parameters of checkpoints of one training."""
+"""Averaging the parameters of checkpoints of one training (`macaron-fairseq average`)."""
 
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def updates(state: State) -> int:
     return state["optimizer_history"][-1]["num_updates"]
 
 
-def average(paths: Iterable[Path]) -> State:
+def average(paths: Sequence[Path]) -> State:
     """A checkpoint with the mean of the parameters, computed in fp64 and stored as they were.
 
     Parameters that share memory, as tied embeddings do, share it in the result. What is not a
@@ -89,47 +88,35 @@ def average(paths: Iterable[Path]) -> State:
     Raises:
         UserError: if a file is bad or the models differ.
     """
+    first = checkpoints.load(paths[0])
+    tied = tied_names(first["model"])
     sums: dict[str, Tensor] = {}
-    first: tuple[Path, State] | None = None
-    count = 0
-    for path in tqdm(list(paths), desc="averaging", unit="checkpoint", disable=None, leave=False):
+    for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None, leave=False):
         state = checkpoints.load(path)
-        if first is None:
-            first = path, state
-        refuse_different(*first, path, state)
-        for name, tensor in distinct(state["model"]).items():
-            if not tensor.is_floating_point():
-                if not torch.equal(tensor, first[1]["model"][name]):
-                    raise UserError(f"{first[0]} and {path} differ in '{name}', which has no mean")
-            elif name in sums:
-                sums[name] += tensor
-            else:
-                sums[name] = tensor.double()
-        count += 1
-    means: dict[tuple, Tensor] = {}
-    for name, tensor in distinct(state["model"]).items():
-        mean = (sums[name] / count).to(tensor.dtype) if name in sums else tensor.clone()
-        means[place(tensor)] = mean
-    model = {name: means[place(tensor)] for name, tensor in state["model"].items()}
+        refuse_different(paths[0], first, path, state)
+        for name in set(tied.values()):
+            tensor = state["model"][name]
+            if tensor.is_floating_point():
+                sums[name] = tensor.double() + sums.get(name, 0)
+            elif not torch.equal(tensor, first["model"][name]):
+                raise UserError(f"{paths[0]} and {path} differ in '{name}', which has no mean")
+    means = {
+        name: (total / len(paths)).to(first["model"][name].dtype) for name, total in sums.items()
+    }
+    model = {name: means.get(tied[name], tensor) for name, tensor in state["model"].items()}
     return {**state, "model": model, "last_optimizer_state": None}
 
 
-def distinct(model: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors by their first name, those that share memory once."""
-    by_place: dict[tuple, str] = {}
-    for name, tensor in model.items():
-        by_place.setdefault(place(tensor), name)
-    return {name: model[name] for name in by_place.values()}
+def tied_names(model: dict[str, Tensor]) -> dict[str, str]:
+    """For each parameter the first name among those that share its memory."""
+    names: dict[tuple, str] = {}
+    return {name: names.setdefault(place(tensor), name) for name, tensor in model.items()}
 
 
 def place(tensor: Tensor) -> tuple:
     """Where a tensor is: two that share memory and shape are in one place."""
-    return (
-        tensor.untyped_storage().data_ptr(),
-        tensor.storage_offset(),
-        tensor.shape,
-        tensor.stride(),
-    )
+    start = tensor.untyped_storage().data_ptr()
+    return start, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 def refuse_different(first: Path, one: State, second: Path, other: State) -> None:
@@ -160,20 +147,19 @@ def model_arguments(state: State) -> Any:
 
 
 def save(state: State, path: Path) -> None:
-    """Write a checkpoint under its name only once it is complete and on the disk."""
+    """Write a checkpoint under its name only once it is complete and on the disk.
+
+    Raises:
+        UserError: if it cannot be written; a file that had the name is left as it was.
+    """
+    temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~current_umask())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -23,7 +23,7 @@ class PassUserDir(Namespace):
 
 
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
-SAFE_GLOBALS = [Namespace, PassUserDir]
+SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
 
 
 def allow_safe_globals() -> None:
@@ -61,7 +61,9 @@ RECOVER = (
 
 def explain(error: Exception) -> str:
     """Say in one clause why PyTorch could not load a file."""
-    refused = re.search(r"GLOBAL (\S+)|Trying to (?:instantiate|call reduce for \S+) (\S+)", str(error))
+    refused = re.search(
+        r"GLOBAL (\S+)|Trying to (?:instantiate|call reduce for \S+) (\S+)", str(error)
+    )
     if refused:
         return (
             f"holds {refused[1] or refused[2]}, which no fairseq checkpoint needs: it was not "

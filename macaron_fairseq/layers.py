@@ -6,6 +6,9 @@ has exactly the parameters of fairseq's `transformer`; those of earlier applicat
 `earlier.<place in the scheme>`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
@@ -52,6 +55,24 @@ class SplittingLayer:
 
     sequence: Sequence
 
+    # What fairseq's layers bring along.
+    embed_dim: int
+    quant_noise: float
+    quant_noise_block_size: int
+    normalize_before: bool
+    activation_fn: Callable[[Tensor], Tensor]
+    activation_dropout_module: nn.Module
+    dropout_module: nn.Module
+    final_layer_norm: nn.Module
+    self_attn: nn.Module
+    self_attn_layer_norm: nn.Module
+    encoder_attn: nn.Module
+    encoder_attn_layer_norm: nn.Module
+    build_fc1: Callable[..., nn.Module]
+    build_fc2: Callable[..., nn.Module]
+    build_self_attention: Callable[..., nn.Module]
+    build_encoder_attention: Callable[..., nn.Module]
+
     def build_earlier(self, sequence: Sequence, cfg: TransformerConfig, side: str) -> None:
         """Build the sub-layers that fairseq's layer of that side lacks."""
         self.sequence = sequence
@@ -79,10 +100,10 @@ class SplittingLayer:
             self.build_fc2(width, self.embed_dim, *noise),
         )
 
-    def sublayer(self, place: int) -> tuple[nn.Module, nn.Module]:
+    def sublayer(self, place: int) -> tuple[Any, Any]:
         """The network and the LayerNorm of the step at `place` of the sequence."""
         if str(place) in self.earlier:
-            earlier = self.earlier[str(place)]
+            earlier: Any = self.earlier[str(place)]
             return earlier.network, earlier.layer_norm
         operator, _ = self.sequence[place]
         if operator == SELF_ATTENTION:
@@ -91,7 +112,7 @@ class SplittingLayer:
             return self.encoder_attn, self.encoder_attn_layer_norm
         return self, self.final_layer_norm  # fairseq's layer holds its FFN itself
 
-    def feed_forward(self, network: nn.Module, x: Tensor) -> Tensor:
+    def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel)."""
         return network.fc2(self.activation_dropout_module(self.activation_fn(network.fc1(x))))
 
@@ -223,7 +244,8 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
                 )
             else:
                 keys, attn_mask, padding_mask = y, self_attn_mask, self_attn_padding_mask
-                if self.cross_self_attention and not has_cache(network, incremental_state):
+                with_source = self.cross_self_attention and encoder_out is not None
+                if with_source and not has_cache(network, incremental_state):
                     keys, attn_mask, padding_mask = prepend_source(
                         y, encoder_out, encoder_padding_mask, attn_mask, padding_mask
                     )
@@ -240,14 +262,14 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         return x, attn, None
 
 
-def has_cache(attention: nn.Module, incremental_state: IncrementalState | None) -> bool:
+def has_cache(attention: Any, incremental_state: IncrementalState | None) -> bool:
     """Whether keys and values of earlier tokens are in the incremental state."""
     return "prev_key" in (attention._get_input_buffer(incremental_state) or {})
 
 
 def prepend_source(
     y: Tensor,
-    encoder_out: Tensor,
+    encoder_out: Any,
     encoder_padding_mask: Tensor | None,
     attn_mask: Tensor | None,
     padding_mask: Tensor | None,

@@ -148,7 +148,9 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             "fairseq-preprocess with --joined-dictionary, or drop the flag"
         )
     for side in ("encoder", "decoder"):
-        width, heads = (getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads"))
+        width, heads = (
+            getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
+        )
         if width % heads:
             raise UserError(
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "

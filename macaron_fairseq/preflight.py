@@ -40,7 +40,7 @@ def check(argv: Sequence[str]) -> None:
 
 
 def command_name(program: str) -> str | None:
-    """Which of fairseq's commands a program is: `fairseq-train` or `python -m fairseq_cli.train`."""
+    """Which of fairseq's commands runs: `fairseq-train` or `python -m fairseq_cli.train`."""
     path = Path(program)
     if path.parent.name == "fairseq_cli":
         return path.stem.replace("_", "-")
@@ -65,10 +65,10 @@ def parse(flags: Sequence[str]) -> Namespace:
 def checkpoints_to_load(args: Namespace, training: bool) -> Iterator[Path]:
     """The files that the command will load, as far as they exist; fairseq reports missing ones."""
     if training:
-        restored = args.restore_file
-        if restored == "checkpoint_last.pt":  # only this name is looked up in the save folder
-            restored = os.path.join(args.save_dir, restored)
-        names = [restored, args.finetune_from_model]
+        # Only this name is looked up in the save folder.
+        in_folder = args.restore_file == "checkpoint_last.pt"
+        restored = Path(args.save_dir if in_folder else "", args.restore_file)
+        paths = [restored, Path(args.finetune_from_model or "")]
     else:
-        names = (args.path or "").split(os.pathsep)
-    return (Path(name) for name in names if name and Path(name).is_file())
+        paths = [Path(name) for name in (args.path or "").split(os.pathsep)]
+    return (path for path in paths if path.is_file())

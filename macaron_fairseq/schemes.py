@@ -64,7 +64,9 @@ def get(name: str) -> Scheme:
     if name in SCHEMES:
         return SCHEMES[name]
     near = get_close_matches(name, SCHEMES) or list(SCHEMES)
-    raise UserError(f"unknown splitting scheme '{name}': --macaron-scheme takes {' or '.join(near)}")
+    raise UserError(
+        f"unknown splitting scheme '{name}': --macaron-scheme takes {' or '.join(near)}"
+    )
 
 
 def _count_ffns(sequence: Sequence) -> int:
