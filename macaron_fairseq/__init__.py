@@ -10,6 +10,6 @@ from macaron_fairseq.version import __version__
 
 __all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]
 
-preflight.check(sys.argv)
 allow_safe_globals()
 architectures.register_all()
+preflight.check(sys.argv)

@@ -98,6 +98,7 @@ class MacaronTransformerModel(TransformerModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
         """Build a model from the command line's or a checkpoint's arguments."""
         released.upgrade_args(args)
+        complete_layers_to_keep(args)
         refuse_unworkable(args, task)
         if isinstance(args, Namespace):
             args.__class__ = PassUserDir
@@ -136,6 +137,20 @@ class MacaronTransformerModel(TransformerModel):
                     "model was trained with"
                 )
         return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+def complete_layers_to_keep(args: Namespace) -> None:
+    """Mend `--encoder-layers-to-keep` and `--decoder-layers-to-keep` in place.
+
+    fairseq parses a list but expects its text, and given one side's it loses the other's layers.
+    """
+    kept = [getattr(args, f"{side}_layers_to_keep", None) for side in ("encoder", "decoder")]
+    if not any(kept):
+        return
+    for side, layers in zip(("encoder", "decoder"), kept, strict=True):
+        layers = layers or range(getattr(args, f"{side}_layers"))
+        text = layers if isinstance(layers, str) else ",".join(map(str, layers))
+        setattr(args, f"{side}_layers_to_keep", text)
 
 
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:

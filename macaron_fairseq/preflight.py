@@ -4,6 +4,7 @@ fairseq imports a user directory before it parses anything else. Here is therefo
 refuse, for Macaron and baseline alike, what fairseq's commands would end in an obscure traceback.
 """
 
+import logging
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ import torch
 
 from macaron_fairseq import checkpoints
 from macaron_fairseq.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
@@ -35,6 +38,11 @@ def check(argv: Sequence[str]) -> None:
                     f"{'--cpu rules it out' if args.cpu else 'PyTorch finds none here'}: "
                     "leave it out to compute in fp32 on the CPU"
                 )
+    if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
+        logger.warning(
+            "fairseq leaves out the last batch if the number of its sentences is no multiple of "
+            "--required-batch-size-multiple (default: 8): set it to 1 for all sentences"
+        )
     for path in checkpoints_to_load(args, training=command == "train"):
         checkpoints.load(path)
 
@@ -55,6 +63,7 @@ def parse(flags: Sequence[str]) -> Namespace:
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for name in (*HALF_PRECISIONS, "cpu"):
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
+    parser.add_argument("--required-batch-size-multiple", type=int, nargs="?", default=8)
     parser.add_argument("--path", nargs="?")
     parser.add_argument("--save-dir", nargs="?", default="checkpoints")
     parser.add_argument("--restore-file", nargs="?", default="checkpoint_last.pt")

@@ -1,0 +1,151 @@
+"""What several test modules share: small models, a toy corpus, and fairseq's commands."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import models, options
+from fairseq.data import Dictionary
+
+import macaron_fairseq
+
+ROOT = Path(__file__).parent.parent
+USER_DIR = ROOT / "macaron_fairseq"
+FIXTURES = Path(__file__).parent / "fixtures"
+
+# 2+2 layers, 16 wide.
+SMALL = [
+    *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "4"),
+    *("--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "4"),
+]
+NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
+
+
+def dictionary(types=60):
+    """A dictionary of that many words and fairseq's four special symbols."""
+    d = Dictionary()
+    for i in range(types):
+        d.add_symbol(f"w{i}")
+    return d
+
+
+def task(source=None, target=None):
+    """As much of a translation task as a model needs."""
+    source = source or dictionary()
+    return SimpleNamespace(source_dictionary=source, target_dictionary=target or source)
+
+
+def arguments(arch, *flags):
+    """What fairseq-train's command line makes of these flags."""
+    parser = options.get_training_parser()
+    return options.parse_args_and_arch(parser, input_args=["data", "--arch", arch, *flags])
+
+
+def build(arch, *flags, for_task=None, seed=1):
+    """A model with random parameters, LayerNorms included, in evaluation mode."""
+    torch.manual_seed(seed)
+    model = models.build_model(arguments(arch, *flags), for_task or task())
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "layer_norm" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
+    """Source left-padded, target right-padded, of these (source, target) lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.full((len(sizes), max(s for s, _ in sizes)), 1)
+    previous = torch.full((len(sizes), max(t for _, t in sizes)), 1)
+    for i, (s, t) in enumerate(sizes):
+        source[i, -s:] = torch.randint(4, types, (s,), generator=generator)
+        source[i, -1] = 2
+        previous[i, :t] = torch.randint(4, types, (t,), generator=generator)
+        previous[i, 0] = 2
+    lengths = torch.tensor([s for s, _ in sizes])
+    return source, lengths, previous
+
+
+def run(command, *args, check=True, cwd=None, **env):
+    """Run a command of this environment; the completed process has stdout and stderr in one."""
+    executable = Path(sys.executable).with_name(command)
+    done = subprocess.run(
+        [executable, *map(str, args)],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    if check:
+        assert done.returncode == 0, done.stdout
+    return done
+
+
+def write_reversal(folder, seed=1, **sizes):
+    """A corpus whose target is its source, a string of digits, reversed."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in sizes.items():
+        lines = [[rng.choice("0123456789") for _ in range(rng.randint(3, 9))] for _ in range(size)]
+        (folder / f"{name}.src").write_text("".join(" ".join(x) + "\n" for x in lines))
+        (folder / f"{name}.tgt").write_text("".join(" ".join(x[::-1]) + "\n" for x in lines))
+
+
+def preprocess(folder, *flags):
+    """fairseq-preprocess what `write_reversal` wrote."""
+    run(
+        "fairseq-preprocess",
+        *("--user-dir", USER_DIR, "-s", "src", "-t", "tgt", "--joined-dictionary"),
+        *("--trainpref", folder / "train", "--validpref", folder / "valid"),
+        *("--testpref", folder / "test", "--destdir", folder / "data-bin", *flags),
+    )
+    return folder / "data-bin"
+
+
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory):
+    """A preprocessed toy corpus, in a folder whose name has a space."""
+    folder = tmp_path_factory.mktemp("a corpus")
+    write_reversal(folder, train=200, valid=20, test=20)
+    return preprocess(folder)
+
+
+TRAIN = [
+    *("--arch", "macaron_transformer_tiny", *SMALL, "--share-all-embeddings", "--cpu"),
+    *("--optimizer", "adam", "--lr", "0.01", "--max-tokens", "200", "--seed", "3"),
+    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
+    *("--log-format", "json", "--log-interval", "1"),
+]
+
+
+def train(data, save_dir, *flags, **kwargs):
+    """fairseq-train a small model; later flags win."""
+    return run(
+        "fairseq-train",
+        data,
+        "--user-dir",
+        USER_DIR,
+        "--save-dir",
+        save_dir,
+        *TRAIN,
+        *flags,
+        **kwargs,
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(data_bin, tmp_path_factory):
+    """The save folder of a short training: two epochs and a checkpoint at every fourth update."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(data_bin, folder, "--max-epoch", "2", "--save-interval-updates", "4")
+    return folder
+
+
+assert macaron_fairseq  # imported for its registrations

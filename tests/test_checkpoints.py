@@ -1,0 +1,200 @@
+"""Bad checkpoints are refused with their name and the reason; nothing in them runs."""
+
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FIXTURES, ROOT, USER_DIR, run, train
+
+from macaron_fairseq import UserError, averaging, checkpoints
+
+STORED = FIXTURES / "stored"
+
+
+class Hostile:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    path = tmp_path / "hostile.pt"
+    torch.save({"model": {}, "args": Hostile(tmp_path / "ran")}, path)
+    yield path
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def legacy_hostile(tmp_path):
+    path = tmp_path / "legacy.pt"
+    state = {"model": {}, "args": Hostile(tmp_path / "ran")}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    yield path
+    assert not (tmp_path / "ran").exists()
+
+
+def test_import_allows_what_checkpoints_hold_and_nothing_else():
+    program = """
+import fairseq, torch
+before = set(torch.serialization.get_safe_globals())
+import macaron_fairseq
+print(sorted(c.__name__ for c in set(torch.serialization.get_safe_globals()) - before))
+"""
+    done = run("python", "-c", program, PYTHONPATH=str(ROOT))
+    assert done.stdout.splitlines()[-1] == "['Namespace', 'PassUserDir']"
+
+
+def test_hostile_files_are_refused(hostile, legacy_hostile):
+    for path in (hostile, legacy_hostile):
+        with pytest.raises(UserError, match=rf"{path} holds posix.mkdir, which no fairseq"):
+            checkpoints.load(path)
+
+
+def test_broken_files_are_refused(tmp_path):
+    whole = (STORED / "checkpoint.pt").read_bytes()
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(UserError, match="no such checkpoint"):
+        checkpoints.load(path)
+    for content, reason in [
+        (b"", "is empty: was saving it interrupted"),
+        (whole[: len(whole) // 2], "is truncated or no checkpoint: was saving it interrupted"),
+        (whole[:-1], "is truncated or no checkpoint"),
+        (whole[:100], "is truncated or no checkpoint"),
+        (b"no checkpoint at all", "is truncated or no checkpoint"),
+        (pickle.dumps([1, 2]), "is truncated or no checkpoint"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=reason):
+            checkpoints.load(path)
+    torch.save([1, 2], path)
+    with pytest.raises(UserError, match="no fairseq checkpoint"):
+        checkpoints.load(path)
+
+
+def generate(path, *flags, **kwargs):
+    return run(
+        "fairseq-interactive",
+        *(
+            STORED,
+            "-s",
+            "src",
+            "-t",
+            "tgt",
+            "--path",
+            path,
+            "--cpu",
+            "--input",
+            STORED / "input.src",
+        ),
+        *flags,
+        **kwargs,
+    )
+
+
+def test_a_stored_checkpoint_is_decoded_to_the_same_text():
+    """A version that breaks checkpoints of 0.1 fails here."""
+    done = generate(STORED / "checkpoint.pt", "--user-dir", USER_DIR)
+    hypotheses = [x.split("\t")[2] for x in done.stdout.splitlines() if x.startswith("H-")]
+    source = (STORED / "input.src").read_text().splitlines()
+    assert hypotheses == [line[::-1] for line in source]  # reversing digits is what it learnt
+
+
+def test_fairseqs_commands_refuse_in_one_sentence(hostile, tmp_path):
+    done = generate(hostile, "--user-dir", USER_DIR, check=False)
+    assert done.returncode == 1
+    assert f"{hostile} holds posix.mkdir" in done.stdout and "Traceback" not in done.stdout
+
+    truncated = tmp_path / "checkpoint_last.pt"
+    truncated.write_bytes((STORED / "checkpoint.pt").read_bytes()[:5000])
+    done = train(tmp_path, tmp_path, check=False)
+    assert done.returncode == 1
+    assert f"{truncated} is truncated" in done.stdout and "--restore-file" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert truncated.stat().st_size == 5000
+
+
+def test_a_forgotten_user_dir_is_named(tmp_path):
+    done = generate(STORED / "checkpoint.pt", check=False, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "macaron_fairseq.PassUserDir" in done.stdout.splitlines()[-1] + done.stdout
+
+
+@pytest.mark.parametrize("precision", ["--fp16", "--bf16"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_half_precision_without_a_gpu_is_refused(precision):
+    done = run("fairseq-train", "nowhere", "--user-dir", USER_DIR, precision, check=False)
+    assert done.returncode == 1
+    assert f"{precision} needs a GPU" in done.stdout and "fp32 on the CPU" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_another_dictionary_is_refused_by_generate(tmp_path):
+    for language in ("src", "tgt"):
+        words = (STORED / f"dict.{language}.txt").read_text()
+        (tmp_path / f"dict.{language}.txt").write_text(words + "x 1\n" * 1)
+    done = run(
+        "fairseq-interactive",
+        *(tmp_path, "-s", "src", "-t", "tgt", "--path", STORED / "checkpoint.pt", "--cpu"),
+        *("--input", STORED / "input.src", "--user-dir", USER_DIR),
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the model was trained with" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "out.pt"
+    averaging.save({"model": {}}, path)
+    before = path.read_bytes()
+
+    def full_disk(state, file):
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(UserError, match="No space left on device"):
+        averaging.save({"model": {}}, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(data_bin, trained, tmp_path):
+    """fairseq writes under another name first: what is there already still loads."""
+    save = tmp_path / "save"
+    shutil.copytree(trained, save)
+    kept = {path.name: path.read_bytes() for path in save.iterdir()}
+    limit = max(map(len, kept.values())) // 2 // 512
+    command = Path(shutil.which("bash"))
+    script = f'ulimit -f {limit}; trap "" XFSZ; exec "$@"'
+    done = run_limited(command, script, data_bin, save)
+    assert done.returncode != 0
+    survivors = [p for p in save.glob("checkpoint?.pt") if p.name in kept]
+    assert survivors
+    for path in survivors:
+        checkpoints.load(path)
+
+
+def run_limited(bash, script, data, save):
+    import subprocess
+    import sys
+
+    from conftest import TRAIN
+
+    train_command = Path(sys.executable).with_name("fairseq-train")
+    flags = ["--user-dir", USER_DIR, "--save-dir", save, *TRAIN, "--max-epoch", "3"]
+    words = [bash, "-c", script, "bash", train_command, data, *flags]
+    return subprocess.run(
+        list(map(str, words)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )

@@ -1,0 +1,138 @@
+"""The layers against the paper's formulas, written out in `formulas`."""
+
+import pytest
+import torch
+from conftest import NO_DROPOUT, SMALL, arguments
+from fairseq import utils
+from fairseq.models.transformer import TransformerConfig
+from formulas import macaron_decoder_layer, macaron_encoder_layer
+
+from macaron_fairseq.layers import MacaronDecoderLayer, MacaronEncoderLayer
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SCHEMES, SELF_ATTENTION, Scheme
+
+BATCH, TARGET, SOURCE, WIDTH, HEADS = 3, 5, 7, 16, 4
+PADDING = torch.arange(SOURCE)[None] < torch.tensor([[0], [2], [4]])  # on the left
+FUTURE = torch.ones(TARGET, TARGET).triu(1).bool()
+
+
+def config(*flags):
+    args = arguments("macaron_transformer", *SMALL, *NO_DROPOUT, *flags)
+    return TransformerConfig.from_namespace(args)
+
+
+def layer(kind, *flags):
+    torch.manual_seed(0)
+    built = kind(config(*flags)).double()
+    for parameter in built.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return built
+
+
+def state(length, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(BATCH, length, WIDTH, generator=generator, dtype=torch.float64)
+
+
+def close(actual, expected):
+    assert (actual - expected).abs().max() <= 1e-12
+
+
+def compare(built, inputs, actual, expected):
+    """Values and gradients of both computations, for each input and parameter."""
+    close(actual, expected)
+    weights = state(actual.shape[1], seed=9)
+    leaves = [*inputs, *built.parameters()]
+    gradients = [torch.autograd.grad((y * weights).sum(), leaves) for y in (actual, expected)]
+    for one, other in zip(*gradients, strict=True):
+        close(one, other)
+    assert all(gradient.abs().max() > 0 for gradient in gradients[0][len(inputs) :])
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_encoder_layer_is_the_formula(norm):
+    built = layer(MacaronEncoderLayer, *(["--macaron-post-norm"] if norm == "post" else []))
+    x = state(SOURCE, seed=1).requires_grad_()
+    actual = built(x.transpose(0, 1), PADDING).transpose(0, 1)
+    p = dict(built.named_parameters())
+    hidden = PADDING[:, None].expand(-1, SOURCE, -1)
+    compare(built, [x], actual, macaron_encoder_layer(p, x, HEADS, norm == "pre", hidden))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_decoder_layer_is_the_formula(norm, monkeypatch):
+    # fairseq computes the softmax of cross-attention in fp32 whatever the input: here in fp64.
+    monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
+    built = layer(MacaronDecoderLayer, *(["--macaron-post-norm"] if norm == "post" else []))
+    x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
+    mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
+    actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)
+    p = dict(built.named_parameters())
+    hidden = FUTURE.expand(BATCH, -1, -1)
+    memory_hidden = PADDING[:, None].expand(-1, TARGET, -1)
+    expected = macaron_decoder_layer(p, x, memory, HEADS, norm == "pre", hidden, memory_hidden)
+    compare(built, [x, memory], actual.transpose(0, 1), expected)
+
+
+@pytest.mark.parametrize("kind", [MacaronEncoderLayer, MacaronDecoderLayer])
+def test_halves_are_distinct_and_scaled_by_one_half(kind):
+    built = layer(kind)
+    halves = [
+        (built.earlier["0"].network, built.earlier["0"].layer_norm),
+        (built, built.final_layer_norm),
+    ]
+    tensors = [
+        p.data_ptr()
+        for half, norm in halves
+        for p in (half.fc1.weight, half.fc2.weight, norm.weight)
+    ]
+    assert len(set(tensors)) == 6
+    x = state(4, seed=3).transpose(0, 1)
+    for silent in (built.self_attn, getattr(built, "encoder_attn", None)):
+        if silent is not None:
+            torch.nn.init.zeros_(silent.out_proj.weight)
+            torch.nn.init.zeros_(silent.out_proj.bias)
+    # One half gives a constant, the other nothing: the state moves by half of the constant.
+    for speaking, (half, _) in enumerate(halves):
+        for other, _ in halves:
+            torch.nn.init.zeros_(other.fc2.weight)
+            torch.nn.init.zeros_(other.fc2.bias)
+        torch.nn.init.constant_(half.fc2.bias, 3.0)
+        moved = built(x, None)
+        moved = moved[0] if isinstance(moved, tuple) else moved
+        close(moved - x, torch.full_like(x, 1.5))
+        assert speaking in (0, 1)
+
+
+def test_each_side_and_each_half_has_its_own_width():
+    flags = ["--encoder-ffn-embed-dim", "20", "--decoder-ffn-embed-dim", "24"]
+    flags += ["--decoder-first-ffn-embed-dim", "28"]
+    encoder, decoder = layer(MacaronEncoderLayer, *flags), layer(MacaronDecoderLayer, *flags)
+    assert encoder.earlier["0"].network.fc1.out_features == encoder.fc1.out_features == 20
+    assert decoder.earlier["0"].network.fc1.out_features == 28
+    assert decoder.fc1.out_features == 24
+
+
+def test_any_sequence_is_integrated(monkeypatch):
+    """A scheme that is only data: attention in two halves, each with weights of its own."""
+    sequence = ((SELF_ATTENTION, 0.5), (FFN, 0.75), (SELF_ATTENTION, 0.25))
+    crossing = ((CROSS_ATTENTION, 0.5), *sequence, (CROSS_ATTENTION, 0.5))
+    monkeypatch.setitem(SCHEMES, "made-up", Scheme(sequence, crossing))
+    built = layer(MacaronEncoderLayer, "--macaron-scheme", "made-up")
+    assert [*built.earlier] == ["0"]
+    for attention in (built.self_attn, built.earlier["0"].network):
+        torch.nn.init.zeros_(attention.out_proj.weight)
+    torch.nn.init.zeros_(built.fc2.weight)
+    torch.nn.init.constant_(built.earlier["0"].network.out_proj.bias, 1)
+    torch.nn.init.constant_(built.fc2.bias, 10)
+    torch.nn.init.constant_(built.self_attn.out_proj.bias, 100)
+    x = state(4, seed=3).transpose(0, 1)
+    close(built(x, None) - x, torch.full_like(x, 0.5 * 1 + 0.75 * 10 + 0.25 * 100))
+
+    decoder = layer(MacaronDecoderLayer, "--macaron-scheme", "made-up")
+    assert [*decoder.earlier] == ["0", "1"]
+    assert torch.isfinite(decoder(x, x, None)[0]).all()
+
+
+def test_onnx_states_are_refused():
+    with pytest.raises(NotImplementedError):
+        layer(MacaronDecoderLayer)(state(2, 1), prev_attn_state=[state(2, 1)])

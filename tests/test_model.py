@@ -1,0 +1,242 @@
+"""The model: what it shares with fairseq's transformer, decoding, padding, and refusals."""
+
+import copy
+
+import pytest
+import torch
+from conftest import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
+from fairseq import models
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+
+from macaron_fairseq import UserError, schemes
+from macaron_fairseq.layers import SplittingLayer
+
+WIDE = ["--encoder-ffn-embed-dim", "24", "--decoder-ffn-embed-dim", "32"]
+PRE_NORM = ["--encoder-normalize-before", "--decoder-normalize-before"]
+
+
+def optimizer_steps(model, n):
+    """n steps of Adam on the label-smoothed loss, with dropout; the losses."""
+    source, lengths, previous = batch()
+    target = previous.roll(-1, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model.train()
+    losses = []
+    for update in range(n):
+        torch.manual_seed(100 + update)
+        lprobs = model(source, lengths, previous)[0].log_softmax(-1)
+        loss, _ = label_smoothed_nll_loss(lprobs.flatten(0, 1), target.flatten(), 0.1, 1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        PRE_NORM,
+        [],
+        [*PRE_NORM, "--encoder-learned-pos", "--decoder-learned-pos"],
+        ["--share-all-embeddings", "--activation-fn", "gelu", "--layernorm-embedding"],
+        ["--no-cross-attention", "--cross-self-attention"],
+        ["--checkpoint-activations", "--encoder-layerdrop", "0.5"],
+        ["--quant-noise-pq", "0.5", "--quant-noise-pq-block-size", "2"],
+    ],
+    ids=" ".join,
+)
+def test_lie_trotter_is_fairseqs_transformer(flags):
+    """Same names, same numbers bit for bit, same three optimizer steps."""
+    dropout = ["--dropout", "0.1", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
+    common = [*SMALL, *WIDE, *dropout, *flags]
+    post = [] if "--encoder-normalize-before" in flags else ["--macaron-post-norm"]
+    stock = build("transformer", *common)
+    macaron = build("macaron_transformer", "--macaron-scheme", "lie-trotter", *common, *post)
+    assert isinstance(macaron.decoder.layers[0], SplittingLayer)
+
+    def equal():
+        one, other = stock.state_dict(), macaron.state_dict()
+        assert [*one] == [*other]
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+    equal()
+    for one, other in zip(stock(*batch()), macaron(*batch()), strict=True):
+        if torch.is_tensor(one):
+            assert torch.equal(one, other)
+    assert optimizer_steps(stock, 3) == optimizer_steps(macaron, 3)
+    equal()
+
+
+OPTIONS = [
+    [],
+    ["--macaron-post-norm"],
+    ["--macaron-scheme", "lie-trotter"],
+    ["--share-all-embeddings", "--encoder-learned-pos", "--decoder-learned-pos"],
+    ["--no-cross-attention", "--cross-self-attention"],
+    ["--layernorm-embedding", "--no-token-positional-embeddings", "--activation-fn", "gelu"],
+]
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_cached_decoding_equals_full_decoding(flags):
+    model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
+    source, lengths, _ = batch()
+    previous = torch.randint(4, 64, (4, 7), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        full, _ = model.decoder(previous, encoder_out)
+        state = {}
+        for t in range(previous.shape[1]):
+            last, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
+            assert (last[:, 0] - full[:, t]).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("flags", OPTIONS[:4], ids=" ".join)
+def test_reordered_cache_follows_its_hypothesis(flags):
+    """As beam search does: after a reorder the caches are those of the new order."""
+    model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
+    source, lengths, _ = batch(sizes=((9, 2), (9, 2), (5, 2), (5, 2)))  # two beams a sentence
+    source[1], source[3] = source[0], source[2]
+    order = torch.tensor([1, 0, 3, 3])
+    first, second = torch.randint(4, 64, (2, 4, 1), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        state = {}
+        model.decoder(first, encoder_out, incremental_state=state)
+        model.decoder.reorder_incremental_state_scripting(state, order)
+        tokens = torch.cat((first[order], second), 1)
+        cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
+        full, _ = model.decoder(tokens, encoder_out)
+    assert (cached[:, 0] - full[:, 1]).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_padding_and_batch_change_nothing(flags):
+    model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
+    sizes = ((9, 8), (5, 3), (7, 8), (3, 4))
+    source, lengths, previous = batch(sizes=sizes)
+    with torch.no_grad():
+        together = model(source, lengths, previous)[0]
+        for i, (s, t) in enumerate(sizes):
+            alone = model(source[i : i + 1, -s:], lengths[i : i + 1], previous[i : i + 1, :t])[0]
+            assert (alone[0] - together[i, :t]).abs().max() <= 1e-6
+
+
+def test_no_position_sees_the_future():
+    model = build("macaron_transformer", *SMALL, *WIDE)
+    source, lengths, previous = batch(sizes=((9, 8), (9, 8)))
+    changed = previous.clone()
+    changed[:, 5:] = 4
+    with torch.no_grad():
+        one, other = (model(source, lengths, p)[0] for p in (previous, changed))
+    assert torch.equal(one[:, :5], other[:, :5])
+    assert not torch.allclose(one[:, 5:], other[:, 5:])
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--encoder-layerdrop", "0.4", "--decoder-layerdrop", "0.4"],
+        ["--checkpoint-activations"],
+        ["--quant-noise-pq", "0.3", "--quant-noise-pq-block-size", "2"],
+        ["--quant-noise-scalar", "0.3"],
+        ["--decoder-output-dim", "8"],
+        ["--share-decoder-input-output-embed", "--no-scale-embedding"],
+        ["--max-source-positions", "20", "--max-target-positions", "20"],
+        ["--merge-src-tgt-embed"],
+    ],
+    ids=" ".join,
+)
+def test_fairseqs_options_train(flags):
+    model = build("macaron_transformer", *SMALL, *WIDE, *flags)
+    assert all(map(torch.isfinite, map(torch.tensor, optimizer_steps(model, 2))))
+
+
+def test_checkpointed_activations_change_nothing():
+    plain = build("macaron_transformer", *SMALL, *WIDE)
+    wrapped = build("macaron_transformer", *SMALL, *WIDE, "--checkpoint-activations")
+    assert optimizer_steps(plain, 3) == pytest.approx(optimizer_steps(wrapped, 3), rel=1e-5)
+
+
+def test_adaptive_softmax_trains():
+    model = build("macaron_transformer", *SMALL, "--adaptive-softmax-cutoff", "10,30")
+    source, lengths, previous = batch()
+    features = model(source, lengths, previous)[0]
+    logits, _ = model.decoder.adaptive_softmax(features, previous.flatten())
+    sum(part.sum() for part in logits if part is not None).backward()
+    assert model.decoder.layers[0].earlier["0"].network.fc1.weight.grad.abs().sum() > 0
+
+
+def test_layers_to_keep_prunes_a_trained_model():
+    deep = build("macaron_transformer", *SMALL, "--encoder-layers", "3")
+    flags = [*SMALL, "--encoder-layers", "3", "--encoder-layers-to-keep", "0,2"]
+    args = arguments("macaron_transformer", *flags)
+    pruned = models.build_model(args, task()).eval()
+    pruned.load_state_dict(deep.state_dict(), model_cfg=args)
+    assert len(pruned.encoder.layers) == 2
+    source, lengths, _ = batch()
+    del deep.encoder.layers[1]
+    with torch.no_grad():
+        one, other = (m.encoder(source, lengths)["encoder_out"][0] for m in (deep, pruned))
+    assert torch.equal(one, other)
+
+
+def test_alignment_comes_from_the_cross_attention():
+    model = build("macaron_transformer", *SMALL)
+    source, lengths, previous = batch()
+    _, extra = model(source, lengths, previous)
+    attention = extra["attn"][0]
+    assert attention.shape == (4, 8, 9)
+    assert torch.allclose(attention.sum(-1), torch.ones(4, 8))
+    assert attention[source.eq(1)[:, None].expand_as(attention)].abs().max() == 0
+
+
+def test_masked_encoder_attention_and_fc_results():
+    """What fairseq's encoder layer offers besides: a mask, and the FFN's own result."""
+    model = build("macaron_transformer", *SMALL, *NO_DROPOUT)
+    layer = copy.deepcopy(model.encoder.layers[0])
+    x = torch.randn(5, 2, 16)
+    mask = torch.ones(5, 5).triu(1)
+    changed = x.clone()
+    changed[4] += 1
+    one, other = (layer(y, None, attn_mask=mask) for y in (x, changed))
+    assert torch.equal(one[:4], other[:4])
+    layer.return_fc = True
+    assert [y.shape for y in layer(x, None)] == [x.shape, x.shape]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--macaron-scheme", "strang-marchuck"], "--macaron-scheme takes strang-marchuk"),
+        (["--macaron-scheme", "euler"], "lie-trotter or strang-marchuk"),
+        (["--macaron-post-norm", "--encoder-normalize-before"], "contradict"),
+        (
+            ["--macaron-scheme", "lie-trotter", "--encoder-first-ffn-embed-dim", "8"],
+            "set --encoder-ffn-embed-dim",
+        ),
+        (["--encoder-embed-dim", "30"], "choose a multiple"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        build("macaron_transformer", *flags)
+
+
+def test_separate_dictionaries_cannot_share_embeddings():
+    with pytest.raises(UserError, match="--joined-dictionary"):
+        flags = ["--share-all-embeddings", *SMALL]
+        build("macaron_transformer", *flags, for_task=task(dictionary(60), dictionary(70)))
+
+
+def test_another_dictionary_than_the_checkpoints_is_refused():
+    model = build("macaron_transformer", *SMALL)
+    other = build("macaron_transformer", *SMALL, for_task=task(dictionary(90)))
+    with pytest.raises(UserError, match="embeds 64 source types, but the source dictionary has 94"):
+        other.load_state_dict(model.state_dict())
+
+
+def test_schemes_know_their_ffns():
+    assert schemes.get("lie-trotter").encoder_ffns == schemes.get("lie-trotter").decoder_ffns == 1
+    assert schemes.get("strang-marchuk").encoder_ffns == 2
