@@ -1,0 +1,56 @@
+"""Show the progress of a fairseq-train whose JSON log comes on standard input, and keep the log.
+
+usage: fairseq-train ... --log-format json 2>&1 | python progress.py NAME LOGFILE
+"""
+
+import json
+import re
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+
+def numbers(line: str) -> dict[str, Any]:
+    """The figures of a line of fairseq's JSON log; none of other lines."""
+    found = re.search(r"\| (?:train_inner|train|valid) \| (\{.*\})", line)
+    return json.loads(found[1]) if found else {}
+
+
+def updates_wanted(line: str) -> int | None:
+    """The value of --max-update, from the line in which fairseq prints its configuration."""
+    found = re.search(r"'max_update': (\d+)", line)
+    return int(found[1]) if found else None
+
+
+def main() -> None:
+    """Copy standard input to the log; a bar on a terminal, a line now and then elsewhere."""
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    name, path = sys.argv[1:]
+    tail: deque[str] = deque(maxlen=20)
+    finished = False
+    bar = tqdm(
+        desc=name, unit=" updates", mininterval=0.5 if sys.stderr.isatty() else 20, smoothing=0.05
+    )
+    with Path(path).open("a", encoding="utf-8") as log:
+        for line in sys.stdin:
+            log.write(line)
+            log.flush()
+            tail.append(line)
+            bar.total = updates_wanted(line) or bar.total
+            figures = numbers(line)
+            if "num_updates" in figures and "loss" in figures:
+                bar.n = int(figures["num_updates"])
+                bar.set_postfix_str(f"loss {figures['loss']}, {figures['wps']} words/s", False)
+                bar.update(0)
+            finished = finished or "done training" in line
+    bar.close()
+    if not finished:
+        sys.exit(f"{name}: training ended early; the end of {path}:\n{''.join(tail)}")
+
+
+if __name__ == "__main__":
+    main()
