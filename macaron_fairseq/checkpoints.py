@@ -8,6 +8,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch.torch_version import TorchVersion
 
 from macaron_fairseq.errors import UserError
 
@@ -27,7 +28,13 @@ SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
 
 
 def allow_safe_globals() -> None:
-    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, and nothing more."""
+    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, and nothing more.
+
+    Raises:
+        UserError: if this PyTorch does not load safely unless told to, as fairseq does not tell it.
+    """
+    if TorchVersion(torch.__version__) < "2.6":
+        raise UserError(f"PyTorch {torch.__version__} is too old: install 2.6 or newer")
     torch.serialization.add_safe_globals(SAFE_GLOBALS)
 
 

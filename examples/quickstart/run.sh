@@ -18,7 +18,7 @@ python3 "$here/make_corpus.py" "$out/raw"
   "transformer_tiny_pre_norm macaron_transformer_tiny" \
   --share-all-embeddings --dropout 0.1 --attention-dropout 0 --activation-dropout 0 \
   --optimizer adam --adam-betas '(0.9,0.98)' --lr 0.005 \
-  --lr-scheduler inverse_sqrt --warmup-updates 300 --warmup-init-lr 1e-7 \
+  --lr-scheduler inverse_sqrt --warmup-updates 250 --warmup-init-lr 1e-7 \
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-  --max-tokens 2000 --required-batch-size-multiple 1 --max-update 1000 --seed 1 \
-  --validate-interval-updates 200 --no-epoch-checkpoints
+  --max-tokens 2000 --required-batch-size-multiple 1 --max-update 700 --seed 1 \
+  --validate-interval-updates 100 --no-epoch-checkpoints
