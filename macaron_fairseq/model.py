@@ -101,7 +101,7 @@ class MacaronTransformerModel(TransformerModel):
         complete_layers_to_keep(args)
         refuse_unworkable(args, task)
         if isinstance(args, Namespace):
-            args.__class__ = PassUserDir
+            args.__class__ = PassUserDir  # as which fairseq will save it; see there
         return super().build_model(args, task)
 
     @classmethod

@@ -1,5 +1,6 @@
 """What several test modules share: small models, a toy corpus, and fairseq's commands."""
 
+import json
 import os
 import random
 import subprocess
@@ -71,13 +72,14 @@ def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
     return source, lengths, previous
 
 
-def run(command, *args, check=True, cwd=None, **env):
+def run(command, *args, check=True, cwd=None, stdin=None, **env):
     """Run a command of this environment; the completed process has stdout and stderr in one."""
     executable = Path(sys.executable).with_name(command)
     done = subprocess.run(
         [executable, *map(str, args)],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -140,12 +142,35 @@ def train(data, save_dir, *flags, **kwargs):
     )
 
 
+def logged(output):
+    """What fairseq-train said of each update, in numbers and without the times."""
+    lines = [line.split(" | ")[-1] for line in output.splitlines() if " | train_inner | " in line]
+    names = ("loss", "nll_loss", "gnorm", "lr", "wpb", "bsz")
+    updates = {int(x["num_updates"]): [float(x[n]) for n in names] for x in map(json.loads, lines)}
+    assert updates, output
+    return updates
+
+
+def hypotheses(output):
+    """What fairseq-generate and fairseq-interactive print after H-, by the number that follows."""
+    lines = [line.split("\t") for line in output.splitlines() if line.startswith("H-")]
+    assert lines, output
+    assert len({line[0] for line in lines}) == len(lines)
+    return {int(line[0][2:]): line[2] for line in lines}
+
+
 @pytest.fixture(scope="session")
-def trained(data_bin, tmp_path_factory):
-    """The save folder of a short training: two epochs and a checkpoint at every fourth update."""
+def training(data_bin, tmp_path_factory):
+    """A short training: two epochs and a checkpoint at every fourth update; and what it logged."""
     folder = tmp_path_factory.mktemp("trained")
-    train(data_bin, folder, "--max-epoch", "2", "--save-interval-updates", "4")
-    return folder
+    done = train(data_bin, folder, "--max-epoch", "2", "--save-interval-updates", "4")
+    return SimpleNamespace(folder=folder, logged=logged(done.stdout))
+
+
+@pytest.fixture(scope="session")
+def trained(training):
+    """Its save folder."""
+    return training.folder
 
 
 assert macaron_fairseq  # imported for its registrations
