@@ -31,7 +31,7 @@ die() {
 # An interrupted make can leave a pip at work behind it; two at once would spoil the environment.
 wait_for_other_run() {
     command -v flock >/dev/null || return 0
-    exec 9<"${BASH_SOURCE[0]}"
+    exec 9<setup-env.sh
     flock -n 9 2>/dev/null && return
     say "waiting for another run that is still at work here"
     flock 9 2>/dev/null || true # some network disks have no locks
@@ -76,7 +76,7 @@ run_pip() {
 
 # Ours to rebuild only if we made it: "ours" is written before the environment, "made" after it.
 is_complete() {
-    [[ $(cat "$state/made" 2>/dev/null) == "$VENV" ]] && # moved: its scripts are broken
+    [[ $(cat "$state/made" 2>/dev/null)/pyvenv.cfg -ef $VENV/pyvenv.cfg ]] && # else it was moved
         is_supported "$python" &&
         [[ -z ${PYTHON:-} || $(minor_version_of "$python") == $(minor_version_of "$PYTHON") ]]
 }
@@ -211,6 +211,7 @@ wait_for_other_run
 make_environment
 [[ $(cat "$state/stamp" 2>/dev/null) != "$(fingerprint)" ]] || exit 0
 rm -f "$state/stamp"
+: >"$log"
 fairseq=$(sed -n 's/.*"\(fairseq-fixed[^";]*\).*/\1/p' setup.py)
 forget_half_installed
 check_compiler

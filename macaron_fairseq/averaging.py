@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +132,14 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
             raise UserError(
                 f"these are different models, which have no mean: '{name}' is {' and '.join(sizes)}"
             )
+    if tied_names(one["model"]) != tied_names(other["model"]):
+        raise UserError(
+            f"these are different models, which have no mean: {first} and {second} do not tie the "
+            "same parameters"
+        )
     arguments, other_arguments = model_arguments(one), model_arguments(other)
     for name in SAME:
-        value, other_value = (getattr(a, name, None) for a in (arguments, other_arguments))
+        value, other_value = arguments.get(name), other_arguments.get(name)
         if value != other_value:
             raise UserError(
                 f"these are different models, which have no mean: {name} is {value} in {first} "
@@ -141,9 +147,10 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
             )
 
 
-def model_arguments(state: State) -> Any:
-    """The model's arguments, in today's and in old checkpoints."""
-    return state.get("args") or (state.get("cfg") or {}).get("model")
+def model_arguments(state: State) -> Mapping[str, Any]:
+    """The model's arguments, as fairseq-train, fairseq-hydra-train and old fairseq store them."""
+    arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
+    return arguments if isinstance(arguments, Mapping) else vars(arguments)
 
 
 def save(state: State, path: Path) -> None:
@@ -161,5 +168,6 @@ def save(state: State, path: Path) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise UserError(f"cannot write {path}: {error}") from error
