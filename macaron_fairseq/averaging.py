@@ -150,7 +150,8 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
 def model_arguments(state: State) -> Mapping[str, Any]:
     """The model's arguments, as fairseq-train, fairseq-hydra-train and old fairseq store them."""
     arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
-    return arguments if isinstance(arguments, Mapping) else vars(arguments)
+    arguments = arguments if isinstance(arguments, Mapping) else vars(arguments)
+    return {"arch": arguments.get("_name"), **arguments}
 
 
 def save(state: State, path: Path) -> None:

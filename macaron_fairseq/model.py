@@ -14,6 +14,7 @@ from fairseq.models.transformer import (
 )
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks import FairseqTask
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from macaron_fairseq import released, schemes
@@ -97,11 +98,12 @@ class MacaronTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
         """Build a model from the command line's or a checkpoint's arguments."""
+        if OmegaConf.is_config(args):  # of fairseq-hydra-train; fairseq loses what it does not know
+            args = Namespace(**OmegaConf.to_container(args, resolve=True))
         released.upgrade_args(args)
         complete_layers_to_keep(args)
         refuse_unworkable(args, task)
-        if isinstance(args, Namespace):
-            args.__class__ = PassUserDir  # as which fairseq will save it; see there
+        args.__class__ = PassUserDir  # as which fairseq will save it; see there
         return super().build_model(args, task)
 
     @classmethod

@@ -13,6 +13,7 @@ import torch
 from conftest import (
     FIXTURES,
     NO_DROPOUT,
+    ROOT,
     TRAIN,
     USER_DIR,
     build,
@@ -138,7 +139,8 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
 
 def test_an_average_is_the_mean_of_trained_checkpoints_and_decodes(data_bin, trained, tmp_path):
     path = tmp_path / "averaged.pt"
-    run("python", "-m", "macaron_fairseq.cli", "average", trained, "--last", "2", "-o", path)
+    command = ["python", "-m", "macaron_fairseq.cli", "average"]
+    run(*command, trained, "--last", "2", "-o", path, PYTHONPATH=str(ROOT))
     averaged = load(path)["model"]
     last_two = [load(trained / name)["model"] for name in ("checkpoint_2_16.pt", "checkpoint2.pt")]
     assert list(averaged) == list(last_two[0])

@@ -13,10 +13,10 @@ import re
 import statistics
 import sys
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from fairseq import __version__ as fairseq_version
 from progress import numbers
 from sacrebleu.metrics import BLEU, CHRF
 from sacremoses import MosesDetokenizer
@@ -120,7 +120,7 @@ def table(runs: list[Run]) -> str:
         f"- chrF: `{runs[0].chrf_signature}`",
         "- tokenised BLEU: of the model's own tokens; not comparable between tokenisations",
         f"- {datetime.date.today()}, {platform.machine()}, {device}, Python "
-        f"{platform.python_version()}, PyTorch {torch.__version__}, fairseq {fairseq_version}",
+        f"{platform.python_version()}, PyTorch {torch.__version__}, fairseq {version('fairseq-fixed')}",
     ]
     return "\n".join(rows) + "\n"
 
