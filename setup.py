@@ -19,7 +19,7 @@ setup(
     license="MIT",
     packages=["macaron_fairseq"],
     package_data={"macaron_fairseq": ["py.typed"]},
-    python_requires=">=3.10",
+    python_requires=">=3.10,<3.14",
     # Bounds that were tried; the README's table says with which Python.
     install_requires=[
         # fairseq itself imports on Python 3.10 at most, and its encoder fails on today's PyTorch.

@@ -56,8 +56,10 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
     set_default(args, "encoder_first_ffn_embed_dim", None)
     set_default(args, "decoder_first_ffn_embed_dim", None)
     scheme = schemes.get(args.macaron_scheme)
+    width = size.ffn_embed_dim
     for side, ffns in (("encoder", scheme.encoder_ffns), ("decoder", scheme.decoder_ffns)):
-        set_default(args, f"{side}_ffn_embed_dim", size.ffn_embed_dim // ffns)
+        set_default(args, f"{side}_ffn_embed_dim", width // ffns)
+        width = args.encoder_ffn_embed_dim * ffns  # the decoder's is the encoder's, as in fairseq
         set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
         if args.macaron_post_norm and getattr(args, f"{side}_normalize_before"):
             raise UserError(
@@ -73,9 +75,11 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
 
 def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) -> None:
     """Fill in what the user left open with fairseq's Transformer of that size."""
+    set_default(args, "encoder_embed_dim", size.embed_dim)
+    set_default(args, "decoder_embed_dim", args.encoder_embed_dim)
+    set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
+    set_default(args, "decoder_ffn_embed_dim", args.encoder_ffn_embed_dim)
     for side in ("encoder", "decoder"):
-        set_default(args, f"{side}_embed_dim", size.embed_dim)
-        set_default(args, f"{side}_ffn_embed_dim", size.ffn_embed_dim)
         set_default(args, f"{side}_attention_heads", size.heads)
         set_default(args, f"{side}_layers", size.layers)
         set_default(args, f"{side}_normalize_before", pre_norm)

@@ -45,7 +45,7 @@ def best(folder: Path, n: int) -> list[Path]:
     """The n checkpoints of the folder with the best validation metric, the best last."""
 
     def quality(state: State) -> float:
-        metric = state["extra_state"].get("val_loss")
+        metric = (state.get("extra_state") or {}).get("val_loss")
         if metric is None:
             return -float("inf")
         config = state.get("cfg") or {}
@@ -76,7 +76,8 @@ def choose(folder: Path, n: int, rank: Callable[[State], float]) -> list[Path]:
 
 def updates(state: State) -> int:
     """How many updates the checkpoint's model has had."""
-    return state["optimizer_history"][-1]["num_updates"]
+    history = state.get("optimizer_history") or [{}]
+    return history[-1].get("num_updates", 0)
 
 
 def average(paths: Sequence[Path]) -> State:

@@ -8,6 +8,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.errors import UserError
@@ -25,6 +26,11 @@ class PassUserDir(Namespace):
 
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
 SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
+
+RECOVER = (
+    "was saving it interrupted? Use another checkpoint of its folder "
+    "(fairseq-train: --restore-file FILE)"
+)
 
 
 def allow_safe_globals() -> None:
@@ -50,20 +56,16 @@ def load(path: Path) -> dict[str, Any]:
     if path.stat().st_size == 0:
         raise UserError(f"{path} is empty: {RECOVER}")
     try:
-        state = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        mmap = zipfile.is_zipfile(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         raise UserError(f"{path} {explain(error)}") from error
-    if not isinstance(state, dict) or "model" not in state:
-        raise UserError(f"{path} is no fairseq checkpoint: it has no entry 'model'")
+    model = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
+        raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
     return state
-
-
-RECOVER = (
-    "was saving it interrupted? Use another checkpoint of its folder "
-    "(fairseq-train: --restore-file FILE)"
-)
 
 
 def explain(error: Exception) -> str:

@@ -19,7 +19,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from macaron_fairseq import schemes
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Sequence
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
 
@@ -53,7 +53,7 @@ class SplittingLayer:
     with dropout on the operator's result, before the step scales it (Lu et al. 2019, eq. 13-15).
     """
 
-    sequence: Sequence
+    sequence: Steps
 
     # What fairseq's layers bring along.
     embed_dim: int
@@ -73,7 +73,7 @@ class SplittingLayer:
     build_self_attention: Callable[..., nn.Module]
     build_encoder_attention: Callable[..., nn.Module]
 
-    def build_earlier(self, sequence: Sequence, cfg: TransformerConfig, side: str) -> None:
+    def build_earlier(self, sequence: Steps, cfg: TransformerConfig, side: str) -> None:
         """Build the sub-layers that fairseq's layer of that side lacks."""
         self.sequence = sequence
         self.earlier = nn.ModuleDict()

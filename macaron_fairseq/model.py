@@ -1,10 +1,13 @@
 """The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme."""
 
+import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.distributed import fsdp_wrap
+from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerConfig,
@@ -17,7 +20,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq import released, schemes
+from macaron_fairseq import checkpoints, released, schemes
 from macaron_fairseq.checkpoints import PassUserDir
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.layers import MacaronDecoderLayer, MacaronEncoderLayer
@@ -68,6 +71,21 @@ class MacaronTransformerModel(TransformerModel):
         return {}
 
     @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> GeneratorHubInterface:
+        """fairseq's loader of trained models, which see; refuses bad files by name."""
+        for name in checkpoint_file.split(os.pathsep):
+            checkpoints.load(Path(model_name_or_path, name))
+        return super().from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
+        )
+
+    @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add fairseq's transformer arguments and the scheme's."""
         super().add_args(parser)
@@ -99,7 +117,8 @@ class MacaronTransformerModel(TransformerModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
         """Build a model from the command line's or a checkpoint's arguments."""
         if OmegaConf.is_config(args):  # of fairseq-hydra-train; fairseq loses what it does not know
-            args = Namespace(**OmegaConf.to_container(args, resolve=True))
+            values: Any = OmegaConf.to_object(args)
+            args = Namespace(**values)
         released.upgrade_args(args)
         complete_layers_to_keep(args)
         refuse_unworkable(args, task)
@@ -164,6 +183,11 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"{len(source)} types and the target {len(target)}, not the same: run "
             "fairseq-preprocess with --joined-dictionary, or drop the flag"
         )
+    if args.share_all_embeddings and args.encoder_embed_dim != args.decoder_embed_dim:
+        raise UserError(
+            f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
+            f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
+        )
     for side in ("encoder", "decoder"):
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
@@ -173,6 +197,3 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
             )
-    for name in ("scale_attn", "scale_heads", "scale_fc", "scale_resids"):
-        if getattr(args, name, False):
-            raise UserError(f"macaron_transformer has no {name}: drop it")

@@ -17,6 +17,7 @@ from macaron_fairseq.errors import UserError
 
 logger = logging.getLogger(__name__)
 
+HALF_PRECISIONS = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16")
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
@@ -53,9 +54,6 @@ def command_name(program: str) -> str | None:
     if path.parent.name == "fairseq_cli":
         return path.stem.replace("_", "-")
     return path.name.removeprefix("fairseq-") if path.name.startswith("fairseq-") else None
-
-
-HALF_PRECISIONS = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16")
 
 
 def parse(flags: Sequence[str]) -> Namespace:

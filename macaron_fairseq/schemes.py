@@ -19,7 +19,7 @@ FFN = "ffn"
 SELF_ATTENTION = "self-attention"
 CROSS_ATTENTION = "cross-attention"
 
-Sequence = tuple[tuple[str, float], ...]
+Steps = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Scheme:
     Every application has weights and a LayerNorm of its own.
     """
 
-    encoder: Sequence
-    decoder: Sequence
+    encoder: Steps
+    decoder: Steps
 
     @property
     def encoder_ffns(self) -> int:
@@ -69,5 +69,5 @@ def get(name: str) -> Scheme:
     )
 
 
-def _count_ffns(sequence: Sequence) -> int:
+def _count_ffns(sequence: Steps) -> int:
     return sum(operator == FFN for operator, _ in sequence)

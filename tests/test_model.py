@@ -217,11 +217,22 @@ def test_masked_encoder_attention_and_fc_results():
             "set --encoder-ffn-embed-dim",
         ),
         (["--encoder-embed-dim", "30"], "choose a multiple"),
+        (
+            ["--encoder-embed-dim", "64", "--decoder-embed-dim", "32", "--share-all-embeddings"],
+            "needs one width",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(flags, sentence):
     with pytest.raises(UserError, match=sentence):
         build("macaron_transformer", *flags)
+
+
+def test_the_decoder_follows_the_encoders_widths():
+    args = arguments(
+        "macaron_transformer", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "96"
+    )
+    assert (args.decoder_embed_dim, args.decoder_ffn_embed_dim) == (64, 96)
 
 
 def test_separate_dictionaries_cannot_share_embeddings():

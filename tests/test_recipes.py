@@ -65,6 +65,8 @@ def test_prepare_refuses_what_does_not_fit(raw, tmp_path):
     (broken / "valid.de").write_text("one line\n")
     done = recipe("common/prepare.sh", broken, tmp_path / "out", "en", "de", 50)
     assert done.returncode == 1 and "different numbers of lines" in done.stdout
+    done = recipe("common/prepare.sh", raw, broken, "en", "de", 50)
+    assert done.returncode == 1 and "holds other things" in done.stdout
     (broken / "valid.de").unlink()
     done = recipe("common/prepare.sh", broken, tmp_path / "out", "en", "de", 50)
     assert done.returncode == 1 and "valid.de is missing or empty" in done.stdout
@@ -118,7 +120,7 @@ def test_from_raw_text_to_the_table(raw, tmp_path):
     (out / archs[1] / "hypotheses").write_text(
         "".join(line for line in lines if not line.startswith("H-3\t"))
     )
-    done = recipe(*command, AVERAGE="1")
+    done = recipe(*command, AVERAGE="1", DECODE="--beam 2 --max-len-b 9")
     assert done.returncode == 1 and "10 hypotheses for 11 references" in done.stdout
 
 

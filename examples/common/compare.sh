@@ -30,6 +30,11 @@ fi
 # Half of the training time on a CPU is page faults, if large tensors are given 4 KiB pages.
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 
+loads() { # CHECKPOINT
+  python3 -c 'import sys; from pathlib import Path; from macaron_fairseq import checkpoints
+checkpoints.load(Path(sys.argv[1]))' "$1" 2> /dev/null
+}
+
 for arch in "${archs[@]}"; do
   run=$out/$arch
   mkdir -p "$run"
@@ -41,13 +46,23 @@ for arch in "${archs[@]}"; do
   echo "$asked" > "$run/asked"
 
   if [[ ! -f $run/trained ]]; then
+    # fairseq writes this one by copying: a kill in that moment leaves half of it.
+    last=$run/checkpoint_last.pt best=$run/checkpoint_best.pt
+    if [[ -f $last ]] && ! loads "$last"; then
+      echo "$arch: $last was cut short; going on from the best checkpoint, or from the start"
+      rm "$last"
+      if loads "$best"; then cp "$best" "$last.part" && mv "$last.part" "$last"; fi
+    fi
     fairseq-train "$data/data-bin" --user-dir "$user_dir" --arch "$arch" --save-dir "$run" \
       --log-format json --log-interval 10 "${device[@]}" "${precision[@]}" "$@" 2>&1 \
       | python3 "$here/progress.py" "$arch" "$run/train.log"
     touch "$run/trained"
   fi
 
-  if [[ ! -f $run/hypotheses ]]; then
+  decoding="${decode[*]} ${AVERAGE:-}"
+  if [[ ! -f $run/hypotheses || $(< "$run/decoded-with") != "$decoding" ]]; then
+    rm -f "$run/hypotheses"
+    echo "$decoding" > "$run/decoded-with"
     checkpoint=$run/checkpoint_best.pt
     if [[ ${AVERAGE:-} ]]; then
       checkpoint=$run/averaged.pt

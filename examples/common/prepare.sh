@@ -36,6 +36,10 @@ if [[ -f $out/made-from && $(< "$out/made-from") == "$made_from" ]]; then
   echo "prepare: $out is up to date"
   exit
 fi
+if [[ -e $out && ! -f $out/made-from ]]; then
+  echo "prepare.sh: $out holds other things: choose a folder that does not exist yet" >&2
+  exit 1
+fi
 work=$out.part
 rm -rf "$work"
 mkdir -p "$work/tokenized" "$work/bpe"

@@ -41,10 +41,15 @@ class Run:
     valid_curve: list[tuple[int, float]]
 
 
+def read_lines(path: Path) -> list[str]:
+    """Lines as wc and fairseq count them: only a newline ends one."""
+    return path.read_text("utf-8").removesuffix("\n").split("\n")
+
+
 def read_hypotheses(path: Path, expected: int) -> list[str]:
     """The hypotheses in the order of the test set; ends the program if one is missing."""
     found = {}
-    for line in path.read_text("utf-8").splitlines():
+    for line in read_lines(path):
         if match := re.fullmatch(r"H-(\d+)\t\S+\t?(.*)", line):
             found[int(match[1])] = match[2]
     if sorted(found) != list(range(expected)):
@@ -72,8 +77,8 @@ def read_log(path: Path) -> tuple[int, list[dict[str, str]], list[dict[str, str]
 def score(data: Path, run: Path, lowercase: bool) -> Run:
     """Score one run and read its log."""
     target = (data / "made-from").read_text().split()[2]
-    references = (data / f"test.{target}").read_text("utf-8").splitlines()
-    tokenized = (data / "tokenized" / f"test.{target}").read_text("utf-8").splitlines()
+    references = read_lines(data / f"test.{target}")
+    tokenized = read_lines(data / "tokenized" / f"test.{target}")
     hypotheses = read_hypotheses(run / "hypotheses", len(references))
     detokenizer = MosesDetokenizer(target)
     plain = [detokenizer.detokenize(line.split()) for line in hypotheses]
@@ -120,7 +125,8 @@ def table(runs: list[Run]) -> str:
         f"- chrF: `{runs[0].chrf_signature}`",
         "- tokenised BLEU: of the model's own tokens; not comparable between tokenisations",
         f"- {datetime.date.today()}, {platform.machine()}, {device}, Python "
-        f"{platform.python_version()}, PyTorch {torch.__version__}, fairseq {version('fairseq-fixed')}",
+        f"{platform.python_version()}, PyTorch {torch.__version__}, "
+        f"fairseq-fixed {version('fairseq-fixed')}",
     ]
     return "\n".join(rows) + "\n"
 
