@@ -53,14 +53,17 @@ def load(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
-    if path.stat().st_size == 0:
+    try:
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if is_empty:
         raise UserError(f"{path} is empty: {RECOVER}")
     try:
         mmap = zipfile.is_zipfile(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
         raise UserError(f"{path} {explain(error)}") from error
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
