@@ -20,5 +20,5 @@ python3 "$here/make_corpus.py" "$out/raw"
   --optimizer adam --adam-betas '(0.9,0.98)' --lr 0.005 \
   --lr-scheduler inverse_sqrt --warmup-updates 250 --warmup-init-lr 1e-7 \
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
-  --max-tokens 2000 --required-batch-size-multiple 1 --max-update 700 --seed 1 \
+  --max-tokens 2000 --required-batch-size-multiple 1 --max-update 500 --seed 1 \
   --validate-interval-updates 100 --no-epoch-checkpoints
