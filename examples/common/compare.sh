@@ -27,7 +27,7 @@ if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
 else
   device=(--cpu) precision=()
 fi
-# Half of the training time on a CPU is page faults, if large tensors are given 4 KiB pages.
+# Huge pages for large tensors: far fewer page faults on a CPU.
 export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 
 loads() { # CHECKPOINT
