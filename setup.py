@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 VERSION = re.search(
@@ -17,7 +17,7 @@ setup(
     long_description=(HERE / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    packages=["macaron_fairseq"],
+    packages=find_packages(include=["macaron_fairseq*"]),
     package_data={"macaron_fairseq": ["py.typed"]},
     python_requires=">=3.10,<3.14",
     # Bounds that were tried; the README's table says with which Python.

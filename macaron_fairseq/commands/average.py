@@ -1,0 +1,63 @@
+"""`macaron-fairseq average`: the mean of checkpoints."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq import averaging
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
+
+EXAMPLES = """\
+examples:
+  macaron-fairseq average checkpoints --last 10 -o checkpoints/averaged.pt
+  macaron-fairseq average checkpoints --best 5 -o checkpoints/averaged.pt
+  macaron-fairseq average checkpoints/checkpoint7.pt checkpoints/checkpoint9.pt -o averaged.pt
+then
+  fairseq-generate DATA --user-dir macaron_fairseq --path checkpoints/averaged.pt ...
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "average",
+        help="average checkpoints",
+        description="Write a checkpoint that holds the mean of several checkpoints' parameters. "
+        "Tied parameters stay tied; sums are taken in fp64; the result is written whole or not.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "inputs", nargs="+", type=Path, metavar="PATH", help="checkpoints, or one save folder"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--last", type=positive, metavar="N", help="of a folder, the N with the most updates"
+    )
+    which.add_argument(
+        "--best",
+        type=positive,
+        metavar="N",
+        help="of a folder, the N with the best validation metric, as recorded in each",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Average what the command line names, and say what was averaged."""
+    paths = args.inputs
+    if args.last or args.best:
+        if len(paths) > 1:
+            raise UserError("--last and --best choose from one folder: name that folder alone")
+        choose = averaging.last if args.last else averaging.best
+        paths = choose(paths[0], args.last or args.best)
+    elif any(path.is_dir() for path in paths):
+        raise UserError("to average a folder's checkpoints, say which: --last N or --best N")
+    if args.output.resolve() in [path.resolve() for path in paths]:
+        raise UserError(f"{args.output} is one of the checkpoints to average: choose another name")
+    averaging.save(averaging.average(paths), args.output)
+    print(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")
