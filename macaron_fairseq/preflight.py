@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from macaron_fairseq import checkpoints
+from macaron_fairseq import checkpoints, ranks
 from macaron_fairseq.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,9 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
 def check(argv: Sequence[str]) -> None:
-    """Refuse, if argv is one of fairseq's commands, half precision on a CPU and bad checkpoints.
+    """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
+
+    That is half precision on a CPU, bad checkpoints, and ranks that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -31,7 +33,8 @@ def check(argv: Sequence[str]) -> None:
     if command not in COMMANDS:
         return
     args = parse(argv[1:])
-    if not torch.cuda.is_available() or args.cpu:
+    gpus = 0 if args.cpu else torch.cuda.device_count()
+    if not gpus:
         for precision in HALF_PRECISIONS:
             if getattr(args, precision):
                 raise UserError(
@@ -39,6 +42,8 @@ def check(argv: Sequence[str]) -> None:
                     f"{'--cpu rules it out' if args.cpu else 'PyTorch finds none here'}: "
                     "leave it out to compute in fp32 on the CPU"
                 )
+    if command == "train":
+        ranks.check(args, os.environ, gpus)
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
             "fairseq leaves out the last batch if the number of its sentences is no multiple of "
@@ -62,6 +67,9 @@ def parse(flags: Sequence[str]) -> Namespace:
     for name in (*HALF_PRECISIONS, "cpu"):
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
     parser.add_argument("--required-batch-size-multiple", type=int, nargs="?", default=8)
+    parser.add_argument("--distributed-world-size", type=int, nargs="?")
+    parser.add_argument("--distributed-port", type=int, nargs="?", default=-1)
+    parser.add_argument("--distributed-init-method", nargs="?")
     parser.add_argument("--path", nargs="?")
     parser.add_argument("--save-dir", nargs="?", default="checkpoints")
     parser.add_argument("--restore-file", nargs="?", default="checkpoint_last.pt")
