@@ -1,0 +1,200 @@
+"""The criterion `chunked_label_smoothed_cross_entropy`: fairseq's, in less memory and time."""
+
+from typing import Any
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.models import BaseFairseqModel
+from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from torch import Tensor, nn
+
+# Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
+# about this size on; an accelerator wants fewer and larger ones.
+CHUNK_ELEMENTS_CPU = 2**21
+CHUNK_ELEMENTS = 2**25
+
+
+@register_criterion(
+    "chunked_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
+)
+class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
+    """fairseq's `label_smoothed_cross_entropy` without the matrix of all tokens' logits.
+
+    The options, the loss and what is logged are fairseq's. Padding is left out before the output
+    projection, and projection, softmax and both gradients are computed for some tokens at a time.
+    Where the model has another output than fairseq's transformer's plain projection, where the loss
+    of each token is asked for (`reduce=False`), in autocast, and with --find-unused-parameters, it
+    is fairseq's criterion.
+    """
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return loss, sample size and logging output, as fairseq's criterion does."""
+        if reduce and has_plain_projection(model):
+            # The parent hands the sample and the model's output on to the two methods below.
+            sample = {**sample, "net_input": {**sample["net_input"], "features_only": True}}
+        return super().forward(model, sample, reduce)
+
+    def compute_loss(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums over the target tokens of the loss, and of the NLL for the log."""
+        if "features_only" not in sample["net_input"]:
+            return super().compute_loss(model, net_output, sample, reduce)
+        features, target = self.select(model, net_output, sample)
+        weight = unwrap(model).decoder.output_projection.weight
+        return label_smoothed_nll_loss(features, weight, target, self.eps)
+
+    def compute_accuracy(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Return how many targets are the most probable type, and how many there are."""
+        if "features_only" not in sample["net_input"]:
+            return super().compute_accuracy(model, net_output, sample)
+        features, target = self.select(model, net_output, sample)
+        weight = unwrap(model).decoder.output_projection.weight
+        correct = target.new_zeros(())
+        with torch.no_grad():
+            for rows in chunks(len(target), weight):
+                best = torch.mm(features[rows], weight.t()).argmax(1)
+                correct += best.eq(target[rows]).sum()
+        return correct, torch.tensor(len(target))
+
+    def select(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Return features, (tokens, dim), and targets, (tokens,), of what the loss counts."""
+        target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :]
+        features = net_output[0][:, self.ignore_prefix_size :]
+        counted = target.ne(self.padding_idx)
+        return features[counted], target[counted]
+
+
+def label_smoothed_nll_loss(
+    features: Tensor, weight: Tensor, target: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
+
+    features: (tokens, dim); weight: (types, dim), of the same dtype; target: (tokens,). As in
+    fairseq, `epsilon / (types - 1)` goes to each other type (Szegedy et al. 2016 give the target
+    a share too), logits are of the parameters' dtype and the softmax is fp32. Sums and gradients
+    are fp32 as well, or fp64 where the features are. The NLL has no gradient.
+    """
+    return ChunkedLoss.apply(features, weight, target, epsilon, torch.is_grad_enabled())
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """`label_smoothed_nll_loss`, with the gradients computed on the way forward.
+
+    With the other types' share e and the target's share t = 1 - (types - 1) e, the loss of a token
+    is (t - e) nll + e sum(-log p), whose gradient by the logits is p - (t - e) onehot - e.
+    The last term is the same for all logits and enters both products as a sum of rows.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float, training: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute loss and NLL, and keep the gradients of the loss if training."""
+        types = len(weight)
+        share = epsilon / (types - 1)
+        peak = 1.0 - epsilon - share
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        # In fp16 small probabilities would vanish: only backward knows the loss scale.
+        features_exact, weight_exact = features.to(dtype), weight.to(dtype)
+        target = target.unsqueeze(1)
+        losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
+        features_grad = weight_grad = None
+        if training and ctx.needs_input_grad[0]:
+            features_grad = torch.empty_like(features_exact)
+        if training and ctx.needs_input_grad[1]:
+            weight_grad = (-share * features_exact.sum(0)).repeat(types, 1)
+
+        pieces = chunks(len(target), weight)
+        longest = max((rows.stop - rows.start for rows in pieces), default=0)
+        buffer = weight.new_empty(longest, types, dtype=dtype)
+        for rows in pieces:
+            scores = buffer[: rows.stop - rows.start]
+            if weight.dtype == dtype:
+                torch.mm(features[rows], weight.t(), out=scores)
+            else:
+                scores.copy_(torch.mm(features[rows], weight.t()))
+            scores -= scores.amax(1, keepdim=True)
+            target_score = scores.gather(1, target[rows])
+            total_score = scores.sum(1, keepdim=True)
+            normalizer = scores.exp_().sum(1, keepdim=True)
+            log_normalizer = normalizer.log()
+            nlls[rows] = log_normalizer - target_score
+            losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - total_score)
+            if features_grad is None and weight_grad is None:
+                continue
+            scores /= normalizer
+            scores.scatter_add_(1, target[rows], torch.full_like(target_score, -peak))
+            if features_grad is not None:
+                torch.mm(scores, weight_exact, out=features_grad[rows])
+            if weight_grad is not None:
+                weight_grad.addmm_(scores.t(), features_exact[rows])
+
+        if features_grad is not None:
+            features_grad -= share * weight_exact.sum(0)
+        ctx.save_for_backward(features_grad, weight_grad)
+        ctx.dtype = weight.dtype
+        loss, nll = losses.sum(), nlls.sum()
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, loss_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the kept gradients."""
+        grads = [
+            None if grad is None else (grad * loss_grad).to(ctx.dtype) for grad in ctx.saved_tensors
+        ]
+        return (*grads, None, None, None)
+
+
+def chunks(tokens: int, weight: Tensor) -> list[slice]:
+    """Return slices of the tokens whose logits, tokens x types, fit the chunk size."""
+    elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
+    size = max(1, elements // len(weight))
+    return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
+
+
+def unwrap(model: Any) -> BaseFairseqModel:
+    """Return the model inside those that wrap it for data parallelism."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model
+
+
+def has_plain_projection(model: BaseFairseqModel) -> bool:
+    """Return whether the output is softmax(features weight^T), and the weight can be used here."""
+    if getattr(model, "find_unused_parameters", False):
+        return False  # DistributedDataParallel would not see the projection's weight used
+    model = unwrap(model)
+    decoder: Any = getattr(model, "decoder", None)
+    projection: Any = getattr(decoder, "output_projection", None)
+    softmax = ("forward", "get_normalized_probs", "get_normalized_probs_scriptable")
+    return (
+        inherits(model, TransformerModelBase, *softmax)
+        and inherits(decoder, TransformerDecoderBase, *softmax, "output_layer")
+        and decoder.adaptive_softmax is None
+        and type(projection) is nn.Linear  # not quantised or parametrised
+        and projection.bias is None
+        and not projection._forward_pre_hooks  # as of quantisation noise
+        and not projection._forward_hooks
+        and isinstance(projection.weight, nn.Parameter)  # not sharded
+        and not torch.is_autocast_enabled(projection.weight.device.type)
+    )
+
+
+def inherits(module: Any, base: type, *methods: str) -> bool:
+    """Return whether the module is of that class and has its methods unchanged."""
+    return isinstance(module, base) and all(
+        getattr(type(module), name) is getattr(base, name) for name in methods
+    )

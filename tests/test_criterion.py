@@ -1,0 +1,360 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.distributed import ModuleProxyWrapper
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from macaron_fairseq import criterion
+from macaron_fairseq.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
+from tests.conftest import SMALL, batch, build, dictionary, logged, task, train
+
+PAD = 1
+EPSILON = 0.1
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
+    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+
+
+def sample(**kwargs):
+    """A batch as fairseq's translation task hands it to a criterion."""
+    source, lengths, previous = batch(**kwargs)
+    target = torch.full_like(previous, PAD)
+    target[:, :-1] = previous[:, 1:]
+    last = previous.ne(PAD).sum(1) - 1
+    target[torch.arange(len(target)), last] = 2
+    return {
+        "net_input": {
+            "src_tokens": source,
+            "src_lengths": lengths,
+            "prev_output_tokens": previous,
+        },
+        "target": target,
+        "ntokens": int(target.ne(PAD).sum()),
+    }
+
+
+def make(cls, sentence_avg=False, label_smoothing=EPSILON, for_task=None, **options):
+    return cls(for_task or task(), sentence_avg, label_smoothing, **options)
+
+
+def outcome(cls, model, data, wrapper=None, **options):
+    """What a criterion returns, and the gradient of each parameter."""
+    model.zero_grad()
+    loss, sample_size, log = make(cls, **options)(wrapper or model, data)
+    (3 * loss).backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return SimpleNamespace(loss=loss, sample_size=sample_size, log=log, gradients=gradients)
+
+
+def both(model, data, **options):
+    return (
+        outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, **options),
+        outcome(LabelSmoothedCrossEntropyCriterion, model, data, **options),
+    )
+
+
+def assert_same(ours, fairseqs, tolerance=2e-6):
+    """Gradients are compared relative to the largest of the parameter's."""
+    assert ours.sample_size == fairseqs.sample_size
+    assert ours.log.keys() == fairseqs.log.keys()
+    for name, value in fairseqs.log.items():
+        assert float(ours.log[name]) == pytest.approx(float(value), rel=tolerance), name
+    assert float(ours.loss) == pytest.approx(float(fairseqs.loss), rel=tolerance)
+    for name, expected in fairseqs.gradients.items():
+        if name.endswith("k_proj.bias"):  # softmax does not depend on it: only rounding is left
+            continue
+        error = (ours.gradients[name] - expected).abs().max() / expected.abs().max().clamp(1e-3)
+        assert error < tolerance, name
+        assert ours.gradients[name].dtype == expected.dtype
+
+
+class Spy(TorchDispatchMode):
+    """What operations return: the most elements, and the most rows of one score for each type."""
+
+    def __init__(self, types=64):
+        super().__init__()
+        self.types = types
+        self.numel = self.rows = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self.numel = max(self.numel, tensor.numel())
+                if tensor.shape[-1:] == (self.types,):
+                    self.rows = max(self.rows, tensor.numel() // self.types)
+        return result
+
+
+def is_chunked(model, **kwargs):
+    """Whether the criterion never holds the scores of all target tokens."""
+    data = sample(sizes=((4, 30),) * 4)
+    with Spy() as spy:
+        make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, data, **kwargs)
+    return spy.rows < 120
+
+
+ARCHITECTURES = ["macaron_transformer_tiny", "transformer_tiny_pre_norm"]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "tie", [["--share-all-embeddings"], ["--share-decoder-input-output-embed"], []]
+)
+def test_equals_fairseqs(arch, tie):
+    model = build(arch, *SMALL, *tie)
+    assert is_chunked(model)
+    assert_same(*both(model, sample()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label_smoothing": 0.0},
+        {"label_smoothing": 0.3},
+        {"sentence_avg": True},
+        {"ignore_prefix_size": 2},
+        {"report_accuracy": True},
+        {"report_accuracy": True, "ignore_prefix_size": 1, "sentence_avg": True},
+    ],
+)
+def test_options_mean_what_they_mean_to_fairseq(options):
+    model = build(ARCHITECTURES[0], *SMALL)
+    data = sample()
+    if "report_accuracy" in options:  # some right, some wrong
+        best = model(**data["net_input"])[0].argmax(-1)
+        data["target"] = torch.where(data["target"] % 2 == 0, best, data["target"])
+        data["target"][batch()[2] == PAD] = PAD
+    ours, fairseqs = both(model, data, **options)
+    assert_same(ours, fairseqs)
+    if "report_accuracy" in options:
+        assert 0 < ours.log["n_correct"] < ours.log["total"]
+
+
+def test_other_decoder_output_width():
+    model = build(ARCHITECTURES[0], *SMALL, "--decoder-output-dim", "8")
+    assert is_chunked(model)
+    assert_same(*both(model, sample()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_at_least_as_exact_as_fairseqs(dtype):
+    model = build(ARCHITECTURES[0], *SMALL).to(dtype)
+    weight = model.decoder.output_projection.weight
+    data = sample(sizes=((9, 30),) * 8)
+    features = model(**data["net_input"], features_only=True)[0].detach()
+
+    def gradient(loss_of, *tensors):
+        tensors = [x.detach().requires_grad_() for x in tensors]
+        loss = loss_of(*tensors)
+        loss.backward()
+        return loss.detach(), [x.grad.double() for x in tensors]
+
+    def fairseqs(features, weight):
+        output = nn.functional.linear(features, weight), None
+        plain = make(LabelSmoothedCrossEntropyCriterion)
+        return plain.compute_loss(model, output, data)[0]
+
+    def ours(features, weight):
+        return criterion.label_smoothed_nll_loss(
+            features.flatten(0, 1), weight, data["target"].flatten(), EPSILON
+        )[0]
+
+    def exact(features, weight):
+        return formula(features.flatten(0, 1), weight, data["target"].flatten())[0]
+
+    expected, expected_gradients = gradient(exact, features.double(), weight.double())
+    loss, gradients = gradient(ours, features, weight)
+    fairseq_loss, fairseq_gradients = gradient(fairseqs, features, weight)
+    assert loss.dtype == fairseq_loss.dtype == torch.float32
+    assert float(loss) == pytest.approx(float(fairseq_loss), rel=1e-6)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-3)
+    for mine, theirs, true in zip(gradients, fairseq_gradients, expected_gradients, strict=True):
+        assert (mine - true).norm() <= 1.02 * (theirs - true).norm()
+        assert (mine - true).norm() < torch.finfo(dtype).eps * true.norm()
+    assert_same(*both(model, sample()), tolerance=4 * torch.finfo(dtype).eps)
+
+
+def formula(features, weight, target):
+    """Cross-entropy with the smoothed distribution: 1 - EPSILON and its complement's even split."""
+    p = torch.softmax(features @ weight.t(), dim=1)
+    q = torch.full_like(p, EPSILON / (len(weight) - 1))
+    rows = torch.arange(len(target))
+    q[rows, target] = 1 - EPSILON
+    return -(q * p.log()).sum(), -p[rows, target].log().sum()
+
+
+@pytest.fixture
+def tensors():
+    torch.manual_seed(1)
+    features = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(64, 3, dtype=torch.float64, requires_grad=True)
+    return features, weight, torch.randint(64, (7,))
+
+
+def test_double_precision_is_the_formula(tensors):
+    expected = formula(*tensors)
+    found = criterion.label_smoothed_nll_loss(*tensors, EPSILON)
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
+    expected_gradients = torch.autograd.grad(expected[0], tensors[:2])
+    gradients = torch.autograd.grad(found[0], tensors[:2])
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-12, atol=1e-13)
+
+
+def test_gradcheck(tensors):
+    features, weight, target = tensors
+    for f, w in ((features, weight), (features.detach(), weight), (features, weight.detach())):
+        assert torch.autograd.gradcheck(
+            lambda f, w: ChunkedLoss.apply(f, w, target, EPSILON, True)[0], (f, w)
+        )
+
+
+def test_scores_far_apart_do_not_overflow(tensors):
+    features, weight, target = tensors
+    single = (1000 * features).detach().float().requires_grad_()
+    scores = (1000 * features) @ weight.t()
+    expected = nn.functional.cross_entropy(scores, target, reduction="sum")
+    loss, nll = criterion.label_smoothed_nll_loss(single, weight.detach().float(), target, 0.0)
+    loss.backward()
+    assert float(nll) == pytest.approx(expected.item(), rel=1e-5)
+    assert loss.isfinite()
+    assert single.grad.isfinite().all()
+
+
+def test_only_the_loss_has_a_gradient(tensors):
+    loss, nll = criterion.label_smoothed_nll_loss(*tensors, EPSILON)
+    assert loss.requires_grad
+    assert not nll.requires_grad
+
+
+def test_a_batch_of_padding_alone_is_zero():
+    model = build(ARCHITECTURES[0], *SMALL)
+    data = sample()
+    data["target"].fill_(PAD)
+    ours, fairseqs = both(model, data, report_accuracy=True)
+    assert float(ours.loss) == float(fairseqs.loss) == 0
+    assert ours.log["total"] == fairseqs.log["total"] == 0
+    assert all(not gradient.any() for gradient in ours.gradients.values())
+
+
+def test_never_makes_a_tensor_of_tokens_by_types(monkeypatch):
+    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 20_000)
+    for_task = task(dictionary(1000))
+    model = build(ARCHITECTURES[0], *SMALL, for_task=for_task)
+    data = sample(sizes=((9, 30),) * 8)
+    largest = []
+    for cls in (ChunkedLabelSmoothedCrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion):
+        with Spy() as spy:
+            outcome(cls, model, data, for_task=for_task, report_accuracy=True)
+        largest.append(spy.numel)
+    assert largest[1] == 240 * 1004
+    assert largest[0] < 40_000  # of attention
+
+
+def test_validation_makes_no_gradients():
+    model = build(ARCHITECTURES[0], *SMALL)
+    expected = outcome(LabelSmoothedCrossEntropyCriterion, model, sample())
+    with torch.no_grad():
+        loss, _, log = make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, sample())
+    assert not loss.requires_grad
+    assert float(log["nll_loss"]) == pytest.approx(float(expected.log["nll_loss"]), rel=1e-6)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("find_unused_parameters", [False, True])
+@pytest.mark.parametrize("tie", [["--share-all-embeddings"], []])
+def test_in_distributed_data_parallel(one_process, tie, find_unused_parameters):
+    model = build(ARCHITECTURES[0], *SMALL, *tie)
+    wrapper = ModuleProxyWrapper(
+        DistributedDataParallel(model, find_unused_parameters=find_unused_parameters)
+    )
+    # Where DDP looks for unused parameters, it takes a projection outside the model for one.
+    assert is_chunked(wrapper) == (not find_unused_parameters)
+    for _ in range(2):  # an unfinished reduction is an error in the next forward pass
+        ours = outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, sample(), wrapper)
+    assert_same(ours, outcome(LabelSmoothedCrossEntropyCriterion, model, sample()))
+
+
+def biased(model):
+    weight = model.decoder.output_projection.weight
+    model.decoder.output_projection = nn.Linear(weight.shape[1], weight.shape[0])
+
+
+def noisy(model):
+    model.decoder.output_projection.register_forward_pre_hook(lambda module, inputs: None)
+
+
+def warmer(model):
+    class Warmer(type(model.decoder)):
+        def output_layer(self, features):
+            return super().output_layer(features) / 2
+
+    model.decoder.__class__ = Warmer
+
+
+def without_features_only(model):
+    class Other(type(model)):
+        def forward(self, src_tokens, src_lengths, prev_output_tokens):
+            return super().forward(src_tokens, src_lengths, prev_output_tokens)
+
+    model.__class__ = Other
+
+
+@pytest.mark.parametrize("change", [biased, noisy, warmer, without_features_only])
+def test_other_outputs_are_left_to_fairseq(change):
+    model = build(ARCHITECTURES[0], *SMALL)
+    assert is_chunked(model)
+    change(model)
+    assert not is_chunked(model)
+    assert_same(*both(model, sample()), tolerance=1e-12)
+
+
+def test_adaptive_softmax_is_left_to_fairseq():
+    model = build(ARCHITECTURES[0], *SMALL, "--adaptive-softmax-cutoff", "20,40")
+    data = sample()
+    expected = make(LabelSmoothedCrossEntropyCriterion)(model, data)
+    found = make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, data)
+    assert found == expected
+
+
+def test_the_loss_of_each_token_is_left_to_fairseq():
+    model = build(ARCHITECTURES[0], *SMALL)
+    expected = make(LabelSmoothedCrossEntropyCriterion)(model, sample(), reduce=False)[0]
+    found = make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, sample(), reduce=False)[0]
+    assert found.shape == (32, 1)
+    assert torch.equal(found, expected)
+    assert not is_chunked(model, reduce=False)
+
+
+def test_autocast_is_left_to_fairseq():
+    model = build(ARCHITECTURES[0], *SMALL)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_chunked(model)
+        assert_same(*both(model, sample()), tolerance=1e-12)
+
+
+def test_training_logs_the_same(data_bin, tmp_path):
+    flags = ["--max-update", "6", "--no-save", "--report-accuracy"]
+    names = ["label_smoothed_cross_entropy", "chunked_label_smoothed_cross_entropy"]
+    expected, found = (
+        logged(train(data_bin, tmp_path / name, *flags, "--criterion", name).stdout)
+        for name in names
+    )
+    assert expected.keys() == found.keys() == set(range(1, 7))
+    for update, numbers in expected.items():
+        assert found[update] == pytest.approx(numbers, rel=1e-4)
