@@ -1,0 +1,1 @@
+"""From what fairseq printed to scores: hypotheses in order, then metrics."""
