@@ -1,0 +1,71 @@
+"""`macaron-fairseq report`: trained and scored models side by side."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.reports import published, writing
+
+EXAMPLES = """\
+examples:
+  macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
+  macaron-fairseq report runs/transformer_tiny_pre_norm/seed1 runs/macaron_transformer_tiny/seed1 \\
+    --baseline transformer_tiny_pre_norm --title "A first try"
+A RUN is a folder of the recipes, OUT/ARCH/seedN, with
+  manifest.json          by `macaron-fairseq manifest`, when training started
+  train.log              what fairseq-train --log-format json printed
+  TEST/hypotheses.txt    and TEST/scores.json, by `macaron-fairseq score`, for each test set
+The file of published scores is a list, shown beside one's own of the same name:
+  [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014",
+    "metric": "compound-split BLEU", "score": 28.9, "source": "Lu et al. 2019, Table 1"}]
+"""
+
+
+def add_parser(commands: Any) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "report",
+        help="set trained and scored models side by side",
+        description="Write report.md, report.json and curves.png: scores with mean and standard "
+        "deviation over seeds, sacreBLEU's paired bootstrap against the baseline, learning curves, "
+        "size and speed, and what it takes to repeat the runs. Print report.md. Runs on other "
+        "data, or scored with other references or metrics, are refused.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "--baseline",
+        metavar="ARCH",
+        help='compare with this one (default: the first whose name is without "macaron")',
+    )
+    parser.add_argument(
+        "--published", type=Path, metavar="FILE", help="a JSON file of published scores"
+    )
+    parser.add_argument(
+        "--title", default="Comparison of architectures", metavar="TEXT", help="of the report"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("report"),
+        metavar="FOLDER",
+        help="where to write the files (default: report)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the report and print it."""
+    # One of fairseq's modules has the root logger print even what is for debugging.
+    for library in ("matplotlib", "sacrebleu"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    beside = published.read(args.published) if args.published else []
+    text = writing.write(args.runs, args.output, args.baseline, beside, args.title)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode())  # UTF-8 whatever the locale
+    sys.stdout.buffer.flush()
+    print(f"wrote {args.output / 'report.md'}", file=sys.stderr)

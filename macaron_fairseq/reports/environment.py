@@ -1,0 +1,75 @@
+"""Which code, libraries and machine a training runs on."""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from macaron_fairseq.text import available_cores
+from macaron_fairseq.version import __version__
+
+PACKAGE = Path(__file__).parent.parent
+# fairseq is the second name where the first is not installed.
+LIBRARIES = ("fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt")
+
+
+def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
+    """Revision of the git checkout that holds the package, and whether tracked files are modified.
+
+    None if there is none: no git, no checkout, or one that does not track the package, such as the
+    project in whose virtual environment it is installed.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), "--no-optional-locks", *words]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")
+        modified = git("status", "--porcelain", "--untracked-files=no")
+        return {"revision": git("rev-parse", "HEAD"), "modified": bool(modified)}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part, by name."""
+    found = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "macaron_fairseq": __version__,
+    }
+    for name in LIBRARIES:
+        if name == "fairseq" and "fairseq-fixed" in found:
+            continue
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
+    return {
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "system": platform.platform(),
+    }
+
+
+def cpu_model() -> str:
+    """The CPU's name, or its kind where the system does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").split("\n"):
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,40 @@
+"""The flags of a fairseq-train, as a table of names and values."""
+
+import shlex
+from collections.abc import Sequence
+
+# Where things lie changes nothing in what is trained; the data itself is compared by its hashes.
+# "" stands for what precedes the first flag: the folder with the data.
+PLACES = ("", "--user-dir", "--save-dir", "--tensorboard-logdir")
+# Where a training ends may be moved; up to there it is the same.
+LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
+
+
+def parse(flags: Sequence[str]) -> dict[str, list[str]]:
+    """The values that follow each flag, none for a switch; of a flag given twice, the last.
+
+    `--lr=0.1` is `--lr 0.1`; a negative number is a value.
+    """
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in flags:
+        if word.startswith("-") and not is_number(word):
+            name, equals, value = word.partition("=")
+            found[name] = [value] if equals else []
+        else:
+            found.setdefault(name, []).append(word)
+    return found
+
+
+def is_number(word: str) -> bool:
+    """Whether it is one, as for `float`."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def show(name: str, flags: dict[str, list[str]]) -> str:
+    """A flag with its values as one types them, or that it is not there."""
+    return shlex.join([name, *flags[name]]) if name in flags else f"no {name}"

@@ -1,0 +1,756 @@
+"""Manifests and reports of run folders that are written here by hand; nothing is trained."""
+
+import hashlib
+import io
+import json
+import logging
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+from conftest import run as run_command
+
+from macaron_fairseq import cli
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.reports import environment, files, flags, manifest, training_log, writing
+
+BASE, MACARON = "transformer_tiny_pre_norm", "macaron_transformer_tiny"
+FLAGS = ["--share-all-embeddings", "--lr", "0.005", "--adam-betas", "(0.9,0.98)", "--patience=-1"]
+SENTENCES = 40
+BLEU, CHRF = "nrefs:1|case:{}|eff:no|tok:13a|smooth:exp|version:2.6.0", "nrefs:1|eff:yes|nc:6"
+START = {
+    "date": "2026-11-20T10:00:00+00:00",
+    "code": {"revision": "0123456789abcdef", "modified": False},
+    "versions": {"python": "3.11.7", "torch": "2.13.0"},
+    "hardware": {
+        "cpu": "A CPU",
+        "cores": 4,
+        "memory_gib": 15.6,
+        "gpus": ["A GPU", "A GPU"],
+        "system": "Linux",
+    },
+}
+
+# --- run folders by hand -------------------------------------------------------------------------
+
+
+def sentences(errors=0.0, seed=0):
+    """The reference, or a hypothesis that has that share of its words wrong."""
+    text, wrong = random.Random(7), random.Random(seed)
+    words = [f"Word{i}" for i in range(300)]
+    lines = [[text.choice(words) for _ in range(text.randint(6, 14))] for _ in range(SENTENCES)]
+    return [" ".join("x" if wrong.random() < errors else w for w in line) + "." for line in lines]
+
+
+def write_lines(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    return path
+
+
+def edit(path, change):
+    """Change a JSON file."""
+    content = json.loads(path.read_text("utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), "utf-8")
+
+
+def inner(update, loss=5.0, wps=1000, train_wall=10, epoch=1, passed=0.5):
+    return (
+        f'2026-11-20 11:26:04 | INFO | train_inner | {{"epoch": {epoch}, "update": {passed}, '
+        f'"loss": "{loss}", "wps": "{wps}", "num_updates": "{update}", '
+        f'"train_wall": "{train_wall}", "wall": "0"}}'
+    )
+
+
+def epoch_end(epoch, update, train_wall):
+    return (
+        f'2026-11-20 11:26:04 | INFO | train | {{"epoch": {epoch}, "train_loss": "4", '
+        f'"train_num_updates": "{update}", "train_train_wall": "{train_wall}", "train_wall": "9"}}'
+    )
+
+
+def valid(update, loss):
+    return (
+        f'2026-11-20 11:26:04 | INFO | valid | {{"epoch": 1, "valid_loss": "{loss}", '
+        f'"valid_num_updates": "{update}"}}'
+    )
+
+
+LOG = [
+    "x | INFO | fairseq_cli.train | num. shared model params: 2,571,776 (num. trained: 2,571,776)",
+    inner(10, loss=6, wps=0),
+    inner(20, loss=5, wps=1100),
+    valid(24, 5.5),
+    epoch_end(1, 24, 1800),
+    inner(30, loss=4, wps=1300, epoch=2, passed=1.25),
+    valid(48, 4.25),
+    epoch_end(2, 48, 1800),
+]
+
+
+def make_run(out, arch, seed, errors=0.5, chrf=50.0, tests=("test_a",), lowercase=False):
+    """A folder as the stages train and evaluate leave it."""
+    folder = out / arch / f"seed{seed}"
+    for test in tests:
+        reference = write_lines(out / "reference" / f"{test}.de", sentences())
+        hypotheses = sentences(errors, seed)
+        if lowercase:
+            hypotheses = [line.lower() for line in hypotheses]
+        write_lines(folder / test / "hypotheses.txt", hypotheses)
+        bleu = sacrebleu.corpus_bleu(hypotheses, [sentences()], lowercase=lowercase).score
+        signature = BLEU.format("lc" if lowercase else "mixed")
+        scores = {
+            "test": test,
+            "sentences": SENTENCES,
+            "reference": str(reference),
+            "reference_sha256": hashlib.sha256(reference.read_bytes()).hexdigest(),
+            "generated_sha256": "0",
+            "scores": [
+                {"metric": "BLEU", "score": bleu, "signature": signature, "detail": ""},
+                {"metric": "chrF", "score": chrf, "signature": CHRF, "detail": ""},
+            ],
+        }
+        (folder / test / "scores.json").write_text(json.dumps(scores))
+    described = {
+        "arch": arch,
+        "seed": seed,
+        "flags": ["data-bin", "--save-dir", str(folder), "--arch", arch, "--seed", str(seed)]
+        + FLAGS,
+        "data": {
+            "fingerprint": "f00d",
+            "source": "en",
+            "target": "de",
+            "tests": list(tests),
+            "sha256": {"train.en-de.en.bin": "1", "dict.en.txt": "2"},
+        },
+        "starts": [START],
+    }
+    (folder / "manifest.json").write_text(json.dumps(described))
+    write_lines(folder / "train.log", LOG)
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "two models"
+
+
+@pytest.fixture
+def pair(out):
+    """One seed of each of two architectures."""
+    return [make_run(out, BASE, 1, errors=0.5), make_run(out, MACARON, 1, errors=0.4)]
+
+
+def report(folders, out, **options):
+    text = writing.write(folders, out, **options)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    return text, json.loads((out / "report.json").read_text("utf-8"), parse_constant=refuse)
+
+
+def row(text, start):
+    """The cells of the first row of a table that starts so."""
+    line = next(line for line in text.split("\n") if line.startswith("| " + start))
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def test_scores_have_mean_and_sample_standard_deviation_over_seeds(out):
+    # 50, 52, 57: mean 53, squared deviations 9 + 1 + 16, divided by 2: sqrt(13) = 3.606
+    folders = [make_run(out, MACARON, i, chrf=x) for i, x in ((1, 50), (2, 52), (3, 57))]
+    folders.append(make_run(out, BASE, 1, chrf=49.5))
+    text, data = report(folders, out / "report")
+    cells = row(text, f"`{MACARON}`")
+    assert cells[2:] == ["53.00 ± 3.61", "3"]
+    assert row(text, f"`{BASE}`")[2:] == ["49.50", "1"]
+    macaron, base = data["tests"][0]["architectures"]
+    assert macaron["scores"]["chrF"]["mean"] == pytest.approx(53)
+    assert macaron["scores"]["chrF"]["standard_deviation"] == pytest.approx(13**0.5)
+    assert macaron["seeds"] == [1, 2, 3]
+    assert base["scores"]["chrF"] == {"mean": 49.5, "standard_deviation": None}
+    assert "Mean ± sample standard deviation" in text
+
+
+def test_runs_and_architectures_show_what_the_logs_tell(pair, out):
+    text, data = report(pair, out / "report", title="A title")
+    assert text.startswith("# A title\n")
+    # 48 updates, of which 30 are 1.25 passes; 2 epochs of half an hour in updates.
+    cells = row(text[text.index("## Runs") :], f"`{MACARON}`")
+    assert cells[1] == "1"
+    assert cells[3:] == ["50.00", "48", "2.0", "4.250", "1,200", "1.000"]
+    cells = row(text[text.index("## Architectures") :], f"`{BASE}`")
+    assert cells[1:] == ["2,571,776", "1,200", "1.000"]
+    assert data["runs"][0]["train_curve"] == [[10, 6], [20, 5], [30, 4]]
+    assert data["runs"][0]["valid_curve"] == [[24, 5.5], [48, 4.25]]
+
+
+def test_the_report_says_what_it_takes_to_repeat_it(pair, out):
+    (pair[1] / "test_a" / "checkpoint.sha256").write_text("abcdef0123456789\n")
+    edit(pair[0] / "manifest.json", lambda x: x["starts"][0]["code"].update(modified=True))
+    text, data = report(pair, out / "report")
+    assert "code: `0123456789abcdef` (modified), `0123456789abcdef`\n" in text
+    assert "data: en-de, test sets test_a, fingerprint `f00d`" in text
+    assert f"checkpoint of `{MACARON}`, seed 1: SHA-256 `abcdef012345`..." in text
+    assert (
+        "  --share-all-embeddings \\\n  --lr 0.005 \\\n  --adam-betas '(0.9,0.98)' \\\n"
+        "  --patience -1\n```" in text
+    )
+    assert "in no other flag" in text
+    assert data["flags"]["differing"] == {}
+    assert (
+        "- 2026-11-20: A CPU, 4 cores, 16 GiB, 2 x A GPU, Linux, python 3.11.7, torch 2.13.0\n"
+        in text
+    )
+    assert f"- BLEU: `{BLEU.format('mixed')}`\n- chrF: `{CHRF}`\n" in text
+
+
+def test_flags_that_differ_between_architectures_are_shown(pair, out):
+    edit(pair[1] / "manifest.json", lambda x: x["flags"].extend(["--lr", "0.1", "--fp16"]))
+    text, data = report(pair, out / "report")
+    assert row(text, "`--lr`") == ["`--lr`", "`--lr 0.005`", "`--lr 0.1`"]
+    assert row(text, "`--fp16`") == ["`--fp16`", "`no --fp16`", "`--fp16`"]
+    assert "in no other flag" not in text
+    assert list(data["flags"]["differing"]) == ["--lr", "--fp16"]
+    assert "--lr" not in text[text.index("```sh") : text.index("```\n")]
+
+
+def test_another_machine_or_day_is_told_apart(pair, out):
+    def resume(content):
+        later = json.loads(json.dumps(START)) | {"date": "2026-11-22T01:00:00+00:00", "code": None}
+        other = json.loads(json.dumps(later))
+        other["hardware"]["gpus"] = []
+        content["starts"] += [later, other]
+
+    edit(pair[1] / "manifest.json", resume)
+    text, _ = report(pair, out / "report")
+    assert "- 2026-11-20 to 2026-11-22: A CPU, 4 cores, 16 GiB, 2 x A GPU" in text
+    assert "- 2026-11-22: A CPU, 4 cores, 16 GiB, no GPU" in text
+    assert f"torch 2.13.0 (`{MACARON}` 1)" in text
+    assert "code: `0123456789abcdef`, no git checkout\n" in text
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
+    options = {"lowercase": lowercase, "tests": ("test_a", "test_b")}
+    folders = [make_run(out, MACARON, 2, errors=0.47, **options)]
+    folders += [make_run(out, BASE, i, errors=0.5, **options) for i in (1, 2)]
+    text, data = report(folders, out / "report")
+    printed = run_command(
+        "sacrebleu",
+        *(out / "reference" / "test_b.de", "-m", "bleu", "-f", "json", *["-lc"][: int(lowercase)]),
+        *("-i", *(out / arch / "seed2/test_b/hypotheses.txt" for arch in (BASE, MACARON))),
+        *("--paired-bs", "--paired-bs-n", "1000"),
+        PYTHONWARNINGS="ignore",
+    ).stdout
+    base, macaron = (system["BLEU"] for system in json.loads(printed[printed.index("[\n") :]))
+    # Of both test sets the run with the seed that both have.
+    assert [(x["test"], x["arch"], x["seed"]) for x in data["significance"]] == [
+        ("test_a", MACARON, 2),
+        ("test_b", MACARON, 2),
+    ]
+    found = data["significance"][1]
+    assert found["baseline_score"] == pytest.approx(base["score"], abs=1e-9)
+    assert found["score"] == pytest.approx(macaron["score"], abs=1e-9)
+    assert found["p_value"] == pytest.approx(macaron["p_value"], abs=1e-9)
+    assert 0.001 < found["p_value"] < 0.9
+    cells = row(text, "test_b | ")
+    assert cells[4:] == [
+        f"{base['score']:.2f}",
+        f"{macaron['score'] - base['score']:+.2f}",
+        f"{macaron['p_value']:.3f}",
+    ]
+
+
+def test_the_baseline_is_the_first_without_macaron_in_its_name_or_the_one_asked_for(pair, out):
+    tiny = make_run(out, "transformer_tiny", 1, errors=0.3)
+    folders = [pair[1], pair[0], tiny]
+    text, data = report(folders, out / "report")
+    assert data["baseline"] == BASE
+    assert [x["arch"] for x in data["significance"]] == [MACARON, "transformer_tiny"]
+    _, data = report(folders, out / "report", baseline="transformer_tiny")
+    assert [x["arch"] for x in data["significance"]] == [MACARON, BASE]
+    with pytest.raises(UserError, match=f"no run is of the baseline what: .* {MACARON}, {BASE}"):
+        report(folders, out / "report", baseline="what")
+    text, data = report([pair[1]], out / "report")
+    assert (data["baseline"], data["significance"]) == (MACARON, [])
+    assert f"No run has a BLEU to compare with that of `{MACARON}`" in text
+
+
+def test_published_scores_stand_beside_those_of_the_runs(pair, out):
+    known = {"arch": MACARON, "test": "test_a", "metric": "chrF", "score": 27.3, "source": "A | B"}
+    unknown = known | {"test": "test_x", "score": 30.2}
+    path = out / "published.json"
+    path.write_text(json.dumps([known, unknown]))
+    cli.main(["report", *map(str, pair), "--published", str(path), "-o", str(out / "report")])
+    text = (out / "report" / "report.md").read_text("utf-8")
+    assert row(text, f"`{MACARON}`")[-1] == "chrF 27.3 (A \\| B)"
+    assert row(text, f"`{BASE}`")[-1] == "-"
+    assert f"no run here to stand beside: `{MACARON}` on test_x, chrF 30.2 (A | B)." in text
+    path.write_text(json.dumps([known, known | {"score": "27.3"}]))
+    with pytest.raises(UserError, match=r"entry 2 of .*published.json has no number 'score': it"):
+        cli.main(["report", *map(str, pair), "--published", str(path)])
+    path.write_text("[")
+    with pytest.raises(UserError, match=r"published.json is no JSON file: "):
+        cli.main(["report", *map(str, pair), "--published", str(path)])
+    path.write_text(json.dumps(known))
+    with pytest.raises(UserError, match="should hold a list of objects with arch, test"):
+        cli.main(["report", *map(str, pair), "--published", str(path)])
+
+
+def test_the_command_prints_the_report_alone_in_utf_8(out, monkeypatch, caplog):
+    caplog.set_level(logging.DEBUG)  # as fairseq, once imported, leaves it
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    cli.main(["report", *map(str, folders), "--title", "Übersetzung", "-o", str(out / "report")])
+    printed = stdout.buffer.getvalue()
+    assert printed == (out / "report" / "report.md").read_bytes()
+    assert printed.decode("utf-8").startswith("# Übersetzung\n")
+    assert "±" in printed.decode("utf-8")
+    assert caplog.messages == []
+
+
+# --- the picture ---------------------------------------------------------------------------------
+
+
+def test_the_picture_has_one_colour_for_each_architecture(pair, out):
+    image = pytest.importorskip("matplotlib.image")
+    pair.append(make_run(out, MACARON, 2))
+    text, _ = report(pair, out / "report")
+    pixels = image.imread(out / "report" / "curves.png")[..., :3]
+    # The first three colours of matplotlib's default cycle.
+    blue, orange, green = (
+        np.array([int(c[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+        for c in ("1f77b4", "ff7f0e", "2ca02c")
+    )
+    present = [(abs(pixels - colour).max(-1) < 0.01).any() for colour in (blue, orange, green)]
+    assert present == [True, True, False]
+    assert "](curves.png)" in text
+
+
+def test_without_matplotlib_the_report_says_so(pair, out, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    text, data = report(pair, out / "report")
+    assert "matplotlib is not installed (`pip install 'macaron_fairseq[plots]'`)" in text
+    assert "curves.png" not in text
+    assert sorted(path.name for path in (out / "report").iterdir()) == ["report.json", "report.md"]
+    assert len(data["runs"]) == 2
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def set_data(name, value):
+    return "manifest.json", lambda x: x["data"].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "sentence"),
+    [
+        (*set_data("tests", []), "their test sets are test_a and :"),
+        (*set_data("fingerprint", "beef"), r"different data \(its fingerprint differs\)"),
+        (
+            *set_data("sha256", {"train.en-de.en.bin": "2", "dict.en.txt": "2"}),
+            r"different data \(data-bin/train.en-de.en.bin differs\)",
+        ),
+        (
+            "test_a/scores.json",
+            lambda x: x["scores"].pop(),
+            "their metrics of test_a are BLEU, chrF and BLEU: make",
+        ),
+        (
+            "test_a/scores.json",
+            lambda x: x["scores"][0].update(signature=BLEU.format("lc")),
+            r"their BLEU of test_a is nrefs:1\|case:mixed\S+ and nrefs:1\|case:lc\|",
+        ),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(pair, out, file, change, sentence):
+    edit(pair[1] / file, change)
+    with pytest.raises(UserError, match=sentence) as refusal:
+        report(pair, out / "report")
+    assert str(refusal.value).startswith(f"{pair[0]} and {pair[1]} cannot be compared, ")
+    assert not (out / "report").exists()
+
+
+def test_another_reference_is_refused(pair, out):
+    other = write_lines(out / "other.de", sentences(0.1))
+
+    def change(scores):
+        scores["reference"] = str(other)
+        scores["reference_sha256"] = hashlib.sha256(other.read_bytes()).hexdigest()
+
+    edit(pair[1] / "test_a" / "scores.json", change)
+    with pytest.raises(UserError, match="their references of test_a are different texts"):
+        report(pair, out / "report")
+
+
+def test_two_runs_of_one_architecture_must_differ_in_the_seed_alone(pair, out):
+    again = make_run(out / "again", BASE, 1)
+    with pytest.raises(
+        UserError, match=f"again/{BASE}/seed1 are both {BASE} with seed 1: name one"
+    ):
+        report([*pair, again], out / "report")
+    other = make_run(out, BASE, 2)
+    edit(other / "manifest.json", lambda x: x["flags"].extend(["--lr", "0.1"]))
+    with pytest.raises(
+        UserError, match=r"two seeds, --lr 0.005 and --lr 0.1: make a report of each"
+    ):
+        report([*pair, other], out / "report")
+
+
+def remove(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def overwrite(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (remove("test_a/scores.json"), r"has no scores for test_a \(.*\): run the stage evaluate"),
+        (remove("train.log"), "has no train.log: run the stage train first"),
+        (
+            remove("manifest.json"),
+            r"cannot read .*manifest.json \(No such file.*\): is .* a folder",
+        ),
+        (overwrite("manifest.json", "{"), "manifest.json is no JSON file: is"),
+        (overwrite("manifest.json", "[]"), "manifest.json is not as expected: is"),
+        (overwrite("manifest.json", "{}"), "manifest.json has no str 'arch': is"),
+        (overwrite("test_a/scores.json", "{"), "scores.json is no JSON file: score .* again"),
+        (
+            lambda folder: edit(folder / "test_a/scores.json", lambda x: x.update(scores=[])),
+            "scores.json holds no scores: score .* again",
+        ),
+        (
+            lambda folder: edit(folder / "test_a/scores.json", lambda x: x["scores"][1].clear()),
+            "scores.json names no metric, score or signature: score .* again",
+        ),
+        (remove("test_a/hypotheses.txt"), "cannot read .*hypotheses.txt: No such file"),
+        (
+            overwrite("test_a/hypotheses.txt", "one\ntwo\n"),
+            "holds 2 hypotheses for 40 references: translate all .*required-batch-size-multiple 1",
+        ),
+        (
+            overwrite("test_a/hypotheses.txt", "x\n" * SENTENCES),
+            r"hypotheses.txt has BLEU 0.\d\d but its scores.json says [1-9]\d.\d\d: run the stage",
+        ),
+        (
+            remove("../../reference/test_a.de"),
+            r"the reference .*test_a.de is gone: put it back, or",
+        ),
+        (overwrite("../../reference/test_a.de", "x\n"), "test_a.de has changed since it was used"),
+    ],
+)
+def test_an_incomplete_run_is_refused(pair, out, damage, sentence):
+    damage(pair[1])
+    with pytest.raises(UserError, match=sentence):
+        report(pair, out / "report")
+
+
+# --- training logs -------------------------------------------------------------------------------
+
+
+def read_log(tmp_path, *lines):
+    path = tmp_path / "train.log"
+    path.write_bytes("\n".join(lines).encode() if isinstance(lines[0], str) else b"".join(lines))
+    return training_log.read(path)
+
+
+def test_lines_that_fairseq_wrote_are_understood(tmp_path):
+    found = read_log(
+        tmp_path,
+        *FAIRSEQ.split("\n"),
+    )
+    assert found == training_log.Training(
+        parameters=2571776,
+        updates=124,
+        epochs=pytest.approx(0.968 * 124 / 120),
+        best_valid_loss=9.623,
+        words_per_second=pytest.approx((937.7 + 999.7) / 2),
+        hours=371 / 3600,
+        train_curve=[(110, 10.258), (120, 9.921)],
+        valid_curve=[(124, 9.623)],
+    )
+
+
+FAIRSEQ = """\
+2026-11-21 11:25:32 | INFO | fairseq_cli.train | {'_name': None, 'common': {'_name': None}}
+2026-11-21 11:25:32 | INFO | fairseq_cli.train | num. shared model params: 2,571,776 (num. trained: 2,571,776)
+2026-11-21 11:25:32 | INFO | fairseq_cli.train | num. expert model params: 0 (num. trained: 0)
+2026-11-21 11:30:55 | INFO | train_inner | {"epoch": 1, "update": 0.887, "loss": "10.258", "nll_loss": "9.841", "ppl": "917.2", "wps": "937.7", "ups": "0.28", "wpb": "3371", "bsz": "238.4", "num_updates": "110", "lr": "0.000275094", "gnorm": "0.833", "train_wall": "36", "wall": "323"}
+2026-11-21 11:31:31 | INFO | train_inner | {"epoch": 1, "update": 0.968, "loss": "9.921", "nll_loss": "9.458", "ppl": "703.28", "wps": "999.7", "ups": "0.28", "wpb": "3563.2", "bsz": "249.6", "num_updates": "120", "lr": "0.000300094", "gnorm": "0.858", "train_wall": "35", "wall": "358"}
+2026-11-21 11:31:47 | INFO | fairseq_cli.train | begin validation on "valid" subset
+2026-11-21 11:31:54 | INFO | valid | {"epoch": 1, "valid_loss": "9.623", "valid_nll_loss": "9.099", "valid_ppl": "548.35", "valid_wps": "2457", "valid_wpb": "2547.8", "valid_bsz": "168", "valid_num_updates": "124"}
+2026-11-21 11:31:54 | INFO | fairseq_cli.train | end of epoch 1 (average epoch stats below)
+2026-11-21 11:31:54 | INFO | train | {"epoch": 1, "train_loss": "11.803", "train_nll_loss": "11.561", "train_ppl": "3022.05", "train_wps": "1137.1", "train_ups": "0.33", "train_wpb": "3463.8", "train_bsz": "233.9", "train_num_updates": "124", "train_lr": "0.000310094", "train_gnorm": "1.236", "train_train_wall": "371", "train_wall": "382"}"""  # noqa: E501
+
+
+def test_updates_done_again_after_a_kill_count_once(tmp_path):
+    first = [inner(10), inner(20), valid(20, 5), epoch_end(1, 20, 100)]
+    lost = [inner(30, train_wall=77), inner(40, loss=1, train_wall=77), valid(40, 1)]
+    again = [inner(30, train_wall=40, loss=4.5), valid(35, 4.75)]
+    found = read_log(tmp_path, *first, *lost, *again)
+    assert found.updates == 30
+    assert found.hours == (100 + 40) / 3600
+    assert found.train_curve == [(10, 5), (20, 5), (30, 4.5)]
+    assert found.valid_curve == [(20, 5), (35, 4.75)]
+    assert found.best_valid_loss == 4.75
+
+
+def test_an_epoch_resumed_after_its_end_was_logged_counts_once(tmp_path):
+    # As with a larger --max-update: fairseq restores the time of the epoch's first part.
+    stopped = [inner(10, train_wall=30), epoch_end(1, 10, 30)]
+    found = read_log(tmp_path, *stopped, inner(20, train_wall=50), epoch_end(1, 20, 80))
+    assert found.hours == 80 / 3600
+
+
+def test_noise_and_what_a_kill_left_are_passed_over(tmp_path):
+    found = read_log(
+        tmp_path,
+        b"\xff\xfe no text | train_inner | {\n",
+        b"\r 10%|#  | 1/10 [00:01]\r" + inner(10, loss=7).encode() + b"\n",
+        inner(20).encode()[:-30] + b"\n",
+        inner(20).encode()[:-30] + inner(20, loss=6).encode() + b"\r\n",
+        inner(30, loss="nan", wps="inf").encode() + b"\n",
+        valid(30, "nan").encode() + b"\n" + valid(30, 3.5).encode() + b"\n",
+        b'x | valid | {"epoch": 1, "valid_loss": "1"}\n',
+        inner(40).encode()[:-1],
+    )
+    assert found.train_curve == [(10, 7), (20, 6)]
+    assert found.best_valid_loss == 3.5
+    assert found.updates == 30
+    assert found.words_per_second == 1000
+
+
+def test_a_log_with_the_ends_of_epochs_alone(tmp_path):
+    found = read_log(tmp_path, epoch_end(1, 20, 60), epoch_end(2, 40, 30))
+    assert (found.updates, found.epochs, found.hours) == (40, 2, 90 / 3600)
+    assert (found.best_valid_loss, found.words_per_second) == (None, None)
+
+
+def test_a_log_without_figures_leaves_dashes(pair, out):
+    (pair[0] / "train.log").write_text("")
+    text, data = report(pair, out / "report")
+    assert row(text[text.index("## Runs") :], f"`{BASE}`")[4:] == ["-"] * 5
+    assert data["runs"][0]["hours"] is None
+
+
+# --- manifests -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def prepared(data_bin, tmp_path):
+    """A folder of the stage prepare, with a real data-bin."""
+    folder = tmp_path / "some data"
+    shutil.copytree(data_bin, folder / "data-bin")
+    write_preprocessing(folder)
+    return folder
+
+
+def write_preprocessing(folder, **changed):
+    made = {"source": "src", "target": "tgt", "tests": ["test"], "fingerprint": "f00d"} | changed
+    (folder / "preprocessing.json").write_text(json.dumps(made))
+
+
+COMMAND = ["data-bin", "--save-dir", "a", "--arch", MACARON, "--seed", "3", *FLAGS]
+
+
+def write_manifest(folder, data, *command):
+    cli.main(["manifest", str(folder), "--data", str(data), "--", *(command or COMMAND)])
+    return json.loads((folder / "manifest.json").read_text("utf-8"))
+
+
+def test_a_manifest_holds_flags_and_hashes_and_gains_a_start_each_time(prepared, tmp_path, capsys):
+    folder = tmp_path / "a run" / "seed3"
+    first = write_manifest(folder, prepared)
+    assert capsys.readouterr().out == f"wrote {folder}/manifest.json\n"
+    assert (first["arch"], first["seed"], first["flags"]) == (MACARON, 3, COMMAND)
+    assert {k: v for k, v in first["data"].items() if k != "sha256"} == {
+        "source": "src",
+        "target": "tgt",
+        "tests": ["test"],
+        "fingerprint": "f00d",
+    }
+    names = {path.name for path in (prepared / "data-bin").iterdir()} - {"preprocess.log"}
+    assert "dict.src.txt" in names
+    assert "train.src-tgt.src.bin" in names
+    assert first["data"]["sha256"] == {
+        name: hashlib.sha256((prepared / "data-bin" / name).read_bytes()).hexdigest()
+        for name in names
+    }
+    (folder / "checkpoint_last.pt").touch()
+    second = write_manifest(folder, prepared)
+    assert [len(x["starts"]) for x in (first, second)] == [1, 2]
+    assert second | {"starts": None} == first | {"starts": None}
+    start = second["starts"][1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", start["date"])
+    assert start["versions"]["sacrebleu"] == sacrebleu.__version__
+    assert {"python", "torch", "macaron_fairseq", "sacremoses", "subword-nmt"} < set(
+        start["versions"]
+    )
+    assert start["hardware"]["cores"] >= 1
+    assert start["hardware"]["memory_gib"] > 0
+    assert start["hardware"]["cpu"]
+
+
+def test_a_report_reads_what_the_command_wrote(pair, out, prepared):
+    for folder in pair:
+        (folder / "manifest.json").unlink()
+        (folder / "test_a").rename(folder / "test")
+        write_manifest(folder, prepared, "--arch", folder.parent.name, *FLAGS)
+    text, data = report(pair, out / "report")
+    assert [run["arch"] for run in data["runs"]] == [BASE, MACARON]
+    assert "data: src-tgt, test sets test, fingerprint `f00d`" in text
+
+
+def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
+    write_manifest(tmp_path / "run", prepared)
+    (tmp_path / "run" / "checkpoint_last.pt").touch()
+    moved = ["--arch", MACARON, *FLAGS, "--save-dir=b", "--seed", "3", "--user-dir", "c"]
+    assert len(write_manifest(tmp_path / "run", prepared, *moved)["starts"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "difference"),
+    [
+        (["--lr", "0.1"], "--lr 0.005 where there is now --lr 0.1"),
+        (["--fp16"], "no --fp16 where there is now --fp16"),
+        (["--seed", "4"], "--seed 3 where there is now --seed 4"),
+        (["--adam-betas=(0.9, 0.9)"], "--adam-betas '(0.9,0.98)' where there is now --adam-betas"),
+    ],
+)
+def test_other_flags_than_the_runs_are_refused(prepared, tmp_path, more, difference):
+    folder = tmp_path / "run"
+    write_manifest(folder, prepared)
+    (folder / "checkpoint_last.pt").touch()
+    with pytest.raises(UserError) as refusal:
+        write_manifest(folder, prepared, *COMMAND, *more)
+    assert str(refusal.value).startswith(f"{folder} was trained with other flags, {difference}")
+    assert str(refusal.value).endswith(": choose another folder or remove it")
+
+
+def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
+    folder = tmp_path / "run"
+    write_manifest(folder, prepared, *COMMAND, "--no-such-flag")
+    assert len(write_manifest(folder, prepared)["starts"]) == 1
+    (folder / "checkpoint_last.pt").touch()
+    longer = write_manifest(folder, prepared, *COMMAND, "--max-update", "9000")
+    assert len(longer["starts"]) == 2 and longer["flags"][-2:] == ["--max-update", "9000"]
+
+
+def test_other_data_than_the_runs_are_refused(prepared, tmp_path):
+    folder = tmp_path / "run"
+    write_manifest(folder, prepared)
+    (folder / "checkpoint_last.pt").touch()
+    before = (folder / "manifest.json").read_bytes()
+    write_preprocessing(prepared, fingerprint="beef")
+    with pytest.raises(UserError, match="was trained with other data, its fingerprint differs: ch"):
+        write_manifest(folder, prepared)
+    with (prepared / "data-bin" / "valid.src-tgt.tgt.bin").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(UserError, match=r"other data, data-bin/valid.src-tgt.tgt.bin differs: ch"):
+        write_manifest(folder, prepared)
+    assert (folder / "manifest.json").read_bytes() == before
+
+
+def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
+    with pytest.raises(UserError, match="name no architecture: add --arch ARCH"):
+        write_manifest(tmp_path / "run", prepared, "data-bin", "--seed", "1")
+    with pytest.raises(UserError, match="the seed 'one' is no whole number: give --seed N"):
+        write_manifest(tmp_path / "run", prepared, "--arch", "x", "--seed", "one")
+    shutil.rmtree(prepared / "data-bin")
+    with pytest.raises(UserError, match="data-bin holds no data of fairseq-preprocess: run the st"):
+        write_manifest(tmp_path / "run", prepared)
+    (prepared / "preprocessing.json").unlink()
+    with pytest.raises(UserError, match=r"cannot read .*preprocessing.json .*: run the stage prep"):
+        write_manifest(tmp_path / "run", prepared)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_seed_it_is_fairseqs(prepared, tmp_path):
+    # fairseq/dataclass/configs.py: CommonConfig.seed
+    assert write_manifest(tmp_path / "run", prepared, "-a", "x")["seed"] == 1
+    assert manifest.arch_and_seed(["--arch=x", "--seed=-7"]) == {"arch": "x", "seed": -7}
+
+
+def test_a_kill_while_writing_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    files.write(path, "before")
+    whole = Path.write_bytes
+
+    def half(self, content):
+        whole(self, content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(path, "after")
+    assert path.read_text() == "before"
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
+        files.write(tmp_path / "folder", "text")
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_flags_are_read_as_argparse_reads_them():
+    assert flags.parse(
+        ["data", "--lr=0.1", "--lr", "1e-3", "--x", "-1", "2", "--fp16", "-s", "en"]
+    ) == {
+        "": ["data"],
+        "--lr": ["1e-3"],
+        "--x": ["-1", "2"],
+        "--fp16": [],
+        "-s": ["en"],
+    }
+
+
+# --- the checkout --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A git repository with one commit; its revision."""
+    if not shutil.which("git"):
+        pytest.skip("git is not installed")
+    folder = tmp_path / "a checkout"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return folder
+
+
+def test_the_revision_and_whether_it_was_modified(checkout):
+    head = (checkout / ".git" / (checkout / ".git/HEAD").read_text().split()[1]).read_text().strip()
+    (checkout / "notes.txt").write_text("not tracked")
+    assert environment.code(checkout) == {"revision": head, "modified": False}
+    (checkout / "__init__.py").write_text("changed")
+    assert environment.code(checkout) == {"revision": head, "modified": True}
+
+
+def test_a_package_that_no_checkout_tracks_has_no_revision(checkout, tmp_path, monkeypatch):
+    installed = checkout / ".venv" / "macaron_fairseq"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    assert environment.code(installed) is None
+    assert environment.code(tmp_path) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.code(checkout) is None
