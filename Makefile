@@ -18,7 +18,7 @@ quickstart: setup ## set up, then run examples/quickstart/run.sh
 
 test: setup ## set up, then lint, check the types and run the tests with coverage
 	@$(ACTIVATE); set -ex; \
-	ruff check macaron_fairseq examples tests setup.py; \
-	ruff format --check macaron_fairseq examples tests setup.py; \
+	ruff check macaron_fairseq examples benchmarks tests setup.py; \
+	ruff format --check macaron_fairseq examples benchmarks tests setup.py; \
 	mypy; \
 	pytest --cov=macaron_fairseq --cov-report=term-missing

@@ -27,6 +27,7 @@ setup(
         "torch>=2.6",  # the first whose loader is safe by default
         "sacrebleu>=2.3",
         "sacremoses>=0.1",
+        "regex",  # which sacremoses needs anyway
         "subword-nmt>=0.3.8",
     ],
     extras_require={

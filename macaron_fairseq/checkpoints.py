@@ -12,17 +12,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.errors import UserError
-
-
-class PassUserDir(Namespace):
-    """The class of a Macaron model's arguments in a checkpoint.
-
-    Its name is what PyTorch's loader complains of, when a command was started without
-    `--user-dir macaron_fairseq`: nothing of the plugin runs then that could say so.
-    """
-
-    __module__ = "macaron_fairseq"  # the name in the file, wherever the class is defined
-
+from macaron_fairseq.saved_args import PassUserDir
 
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
 SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
@@ -51,6 +41,7 @@ def load(path: Path) -> dict[str, Any]:
         UserError: if the file is missing, empty, truncated, no fairseq checkpoint, or holds a class
             that is not allowed (nothing in it runs).
     """
+    allow_safe_globals()
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     try:

@@ -1,23 +1,44 @@
 """The command `macaron-fairseq`: what fairseq's own commands do not offer."""
 
 import argparse
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from macaron_fairseq.commands import average, user_dir
 from macaron_fairseq.version import __version__
+
+# In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
+# some need PyTorch or fairseq, whose imports take seconds.
+COMMANDS = {
+    "tokenize": "normalise, tokenise and segment text",
+    "manifest": "record what a training is made from",
+    "average": "average checkpoints",
+    "score": "score what fairseq decoded",
+    "translate": "translate raw text",
+    "report": "set trained and scored models side by side",
+    "user-dir": "print the folder to give to --user-dir",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
+    words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="macaron-fairseq", description="Tools for Macaron Net in fairseq."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (average, user_dir):
-        command.add_parser(commands)
-    args = parser.parse_args(argv)
-    args.run(args)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in words[:1]:
+            import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}").describe(command)
+    args = parser.parse_args(words)
+    try:
+        args.run(args)
+    except KeyboardInterrupt:
+        sys.exit(130)  # as a shell says it
 
 
 if __name__ == "__main__":

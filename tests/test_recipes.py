@@ -1,31 +1,77 @@
-"""The shell recipes: what they refuse, and prepare and compare from raw text to the table."""
+"""The recipes whole, on miniature archives of the real layout: killed, resumed, refused."""
 
+import gzip
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import archives
 import pytest
 import torch
 from conftest import ROOT, SMALL
+from server import serve
 
 EXAMPLES = ROOT / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("*/*.sh")) + sorted(ROOT.glob("*.sh")) + [ROOT / ".ci" / "run"]
+SCRIPTS = sorted(
+    [
+        *EXAMPLES.glob("*/run.sh"),
+        *EXAMPLES.glob("*/reproduce.sh"),
+        *EXAMPLES.glob("*/*.sbatch"),
+        *ROOT.glob("*.sh"),
+        ROOT / ".ci" / "run",
+    ]
+)
+ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")
+# Models and trainings of seconds; what follows -- wins over the recipe's own flags.
+FAST = ["--sizes", "any", "--cpu", "--max-update", "8", "--max-tokens", "512", "--average", "2"]
+FLAGS = ["--", *SMALL, "--lr", "0.01", "--warmup-updates", "1", "--validate-interval-updates", "4"]
 
 
-def recipe(script, *args, **env):
-    """Run a recipe with this environment's commands first."""
+def start(script, *args, **env):
+    """A recipe in a process group of its own, with this environment's commands first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
+    return subprocess.Popen(
         ["bash", EXAMPLES / script, *map(str, args)],
         env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=600,
+        start_new_session=True,
     )
+
+
+def recipe(script, *args, status=0, **env):
+    """Run it to its end; returns what it printed."""
+    process = start(script, *args, **env)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == status, output
+    return output
+
+
+def kill_recipe(when, script, *args, **env):
+    """SIGKILL to all of its processes once it has printed a line or written a file."""
+    process = start(script, *args, **env)
+    if isinstance(when, Path):
+        while not when.exists():
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.02)
+    else:
+        for line in process.stdout:
+            if when in line:
+                break
+        else:
+            pytest.fail(f"ended before '{when}'")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def fingerprint(work):
+    return json.loads((work / "data" / "preprocessing.json").read_text())["fingerprint"]
 
 
 def test_shellcheck():
@@ -34,102 +80,251 @@ def test_shellcheck():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_wmt14_asks_for_gpus(tmp_path):
-    (tmp_path / "preprocess.log").touch()
-    for arch, sentence in [
-        ("macaron_transformer_wmt_en_de", "0 GPUs are visible, but 4 batches of 8192 tokens"),
-        ("macaron_transformer_wmt_en_de_big", "0 GPUs are visible, but 64 batches of 4096 tokens"),
-        ("macaron_transformer_tiny", "no architecture for WMT14"),
-    ]:
-        done = recipe("wmt14/train.sh", tmp_path, tmp_path / "save", arch)
-        assert done.returncode != 0 and sentence in done.stdout
-    done = recipe("wmt14/train.sh", "nowhere", tmp_path, "macaron_transformer_wmt_en_de")
-    assert done.returncode == 1 and "was not made by fairseq-preprocess" in done.stdout
+# --- IWSLT14: from a folder at once; from a mirror, killed in every stage ------------------------
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory):
-    """Raw text in two 'languages', in a folder whose name has a space."""
-    folder = tmp_path_factory.mktemp("raw text")
-    for name, size in (("train", 60), ("valid", 10), ("test", 11)):
-        pairs = [(f"The {i}th cat, isn't it?", f"Die {i}. Katze, nicht wahr?") for i in range(size)]
-        for k, language in enumerate(("en", "de")):
-            (folder / f"{name}.{language}").write_text("".join(p[k] + "\n" for p in pairs))
+def iwslt14(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("archives")
+    archives.iwslt14(folder)
     return folder
 
 
-def test_prepare_refuses_what_does_not_fit(raw, tmp_path):
-    broken = tmp_path / "raw"
-    shutil.copytree(raw, broken)
-    (broken / "valid.de").write_text("one line\n")
-    done = recipe("common/prepare.sh", broken, tmp_path / "out", "en", "de", 50)
-    assert done.returncode == 1 and "different numbers of lines" in done.stdout
-    done = recipe("common/prepare.sh", raw, broken, "en", "de", 50)
-    assert done.returncode == 1 and "holds other things" in done.stdout
-    (broken / "valid.de").unlink()
-    done = recipe("common/prepare.sh", broken, tmp_path / "out", "en", "de", 50)
-    assert done.returncode == 1 and "valid.de is missing or empty" in done.stdout
-    assert not (tmp_path / "out").exists()
+@pytest.fixture(scope="module")
+def iwslt14_work(iwslt14, tmp_path_factory):
+    """All stages from a local folder, in one go."""
+    work = tmp_path_factory.mktemp("work")
+    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST, *FLAGS]
+    output = recipe("iwslt14/reproduce.sh", *arguments)
+    assert "1 x 512 tokens x update-freq 8 = 4096 tokens an update at most" in output
+    return work
 
 
-def test_from_raw_text_to_the_table(raw, tmp_path):
-    data, out = tmp_path / "data", tmp_path / "out"
-    done = recipe("common/prepare.sh", raw, data, "en", "de", 50)
-    assert done.returncode == 0, done.stdout
-    tokens = (data / "tokenized" / "test.en").read_text().splitlines()
-    assert tokens[2] == "The 2th cat , isn &apos;t it ?"  # as Moses escapes
-    again = recipe("common/prepare.sh", raw, data, "en", "de", 50)
-    assert "is up to date" in again.stdout
+def test_iwslt14_prepares_as_everybody_does(iwslt14_work):
+    clean, data = iwslt14_work / "prepare" / "clean", iwslt14_work / "data"
+    count = {p.name: len(p.read_bytes().split(b"\n")) - 1 for p in clean.glob("*.de")}
+    # 300 sentences, two talks' speakers, titles and descriptions, and of 7 odd pairs the 4 with 1
+    # to 175 tokens on both sides: 310, every 23rd of which goes to valid. Five sets of 10 to 14.
+    assert count == {"train.de": 297, "valid.de": 13, "test.de": 60}
+    assert (data / "reference" / "test.en").read_text().split("\n")[-15] == "It's 5 &gt; 4"
+    assert (data / "tokenized" / "test.en").read_text() == (
+        (data / "tokenized" / "test.en").read_text().lower()
+    )
 
-    archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
-    flags = [*SMALL, "--optimizer", "adam", "--lr", "0.01", "--max-tokens", "300"]
-    flags += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-    flags += ["--required-batch-size-multiple", "1", "--log-interval", "1"]
-    command = ["common/compare.sh", data, out, " ".join(archs), *flags, "--max-update", "12"]
-    done = recipe(*command, AVERAGE="1", DECODE="--beam 2 --max-len-b 9")
-    assert done.returncode == 0, done.stdout
-    table = (out / "table.md").read_text()
-    assert all(f"| `{arch}` |" in table for arch in archs) and "nrefs:1|case:mixed" in table
-    results = json.loads((out / "results.json").read_text())
-    assert [r["arch"] for r in results] == archs
-    # 2+2 layers of width 16: 3d parameters more in each.
-    assert results[1]["parameters"] - results[0]["parameters"] == 4 * 3 * 16
-    assert [r["updates"] for r in results] == [12, 12]
-    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
-    hypotheses = out / archs[1] / "hypotheses.txt"
-    assert len(hypotheses.read_text().splitlines()) == 11
 
-    # sacreBLEU's command line agrees with the table.
+def test_iwslt14_report(iwslt14_work):
+    report = json.loads((iwslt14_work / "report" / "report.json").read_text())
+    assert (iwslt14_work / "report" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    text = (iwslt14_work / "report" / "report.md").read_text()
+    assert all(f"| `{arch}` | 1 |" in text for arch in ARCHS)
+    assert [run["arch"] for run in report["runs"]] == list(ARCHS)
+    # What the report says is what sacreBLEU's own command finds in the translations.
+    run = iwslt14_work / ARCHS[1] / "seed1" / "test"
     sacrebleu = Path(sys.executable).with_name("sacrebleu")
+    reference = iwslt14_work / "data" / "reference" / "test.en"
     score = subprocess.run(
-        [sacrebleu, data / "test.de", "-i", hypotheses, "-m", "bleu", "chrf", "-w", "4"],
+        [
+            sacrebleu,
+            reference,
+            "-i",
+            run / "hypotheses.txt",
+            "--chrf-lowercase",
+            "-m",
+            "chrf",
+            "-b",
+            "-w",
+            "4",
+        ],
         capture_output=True,
         text=True,
+        check=True,
     )
-    bleu, chrf = json.loads(score.stdout)
-    assert results[1]["bleu"] == pytest.approx(bleu["score"], abs=1e-4)
-    assert results[1]["chrf"] == pytest.approx(chrf["score"], abs=1e-4)
+    scores = {
+        s["metric"]: s["score"] for s in json.loads((run / "scores.json").read_text())["scores"]
+    }
+    assert scores["chrF"] == pytest.approx(float(score.stdout), abs=1e-4)
+    assert set(scores) == {"tokenised BLEU", "BLEU", "chrF"}
 
-    # Finished work is kept; other flags are not mixed in; a lost hypothesis is noticed.
+
+def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
+    work = tmp_path / "work"
+    with serve(iwslt14, **{"down/de-en.tgz": "missing", "de-en.tgz": "truncated-once"}) as server:
+        arguments = ["--mirror", f"{server.url}/down", "--mirror", server.url, "--work", work]
+        arguments += ["--archs", ARCHS[1], *FAST]
+
+        def stage(name, when=None):
+            command = ["iwslt14/reproduce.sh", name, *arguments, *FLAGS]
+            return kill_recipe(when, *command) if when else recipe(*command)
+
+        stage("prepare", "learning 10000 BPE merges")
+        assert not (work / "data").exists()
+        stage("prepare")
+    assert fingerprint(work) == fingerprint(iwslt14_work)
+
+    run = work / ARCHS[1] / "seed1"
+    stage("train", run / "checkpoint_last.pt")
+    assert not (run / "trained").exists()
+    stage("train")
+    stage("evaluate", "translating test")
+    assert not (run / "test").exists()
+    stage("evaluate")
+    # As if nothing had happened.
+    uninterrupted = iwslt14_work / ARCHS[1] / "seed1" / "test" / "hypotheses.txt"
+    assert (run / "test" / "hypotheses.txt").read_text() == uninterrupted.read_text()
+    stage("report")
+    assert (work / "report" / "report.md").is_file()
+
+
+def test_finished_work_is_recognised(iwslt14, iwslt14_work):
+    arguments = ["--from", iwslt14, "--work", iwslt14_work, "--archs", " ".join(ARCHS), *FAST]
+    hypotheses = iwslt14_work / ARCHS[0] / "seed1" / "test" / "hypotheses.txt"
     before = hypotheses.stat().st_mtime_ns
-    lines = (out / archs[1] / "hypotheses").read_text().splitlines(keepends=True)
-    done = recipe(*command[:-1], "13", AVERAGE="1")
-    assert done.returncode == 1 and "other flags or data" in done.stdout
+    stages = ["prepare", "train", "evaluate"]
+    output = recipe("iwslt14/reproduce.sh", *stages, *arguments, *FLAGS)
+    assert not any(word in output for word in ("learning", "translating", "updates ["))
     assert hypotheses.stat().st_mtime_ns == before
-    (out / archs[1] / "hypotheses").write_text(
-        "".join(line for line in lines if not line.startswith("H-3\t"))
-    )
-    done = recipe(*command, AVERAGE="1", DECODE="--beam 2 --max-len-b 9")
-    assert done.returncode == 1 and "10 hypotheses for 11 references" in done.stdout
+    # Other flags are not mixed into a trained run.
+    output = recipe("iwslt14/reproduce.sh", "train", *arguments, *FLAGS, "--dropout", "0", status=1)
+    assert "--dropout" in output and "Traceback" not in output
 
 
-def test_a_failed_training_shows_its_end(raw, tmp_path):
-    data = tmp_path / "data"
-    assert recipe("common/prepare.sh", raw, data, "en", "de", 50).returncode == 0
-    done = recipe(
-        "common/compare.sh", data, tmp_path / "out", "macaron_transformer_tiny", "--no-such-flag"
+def test_unusual_archives_are_noticed(iwslt14, tmp_path):
+    command = ["iwslt14/reproduce.sh", "prepare", "--from", iwslt14, "--work", tmp_path / "work"]
+    output = recipe(*command, status=1)
+    assert "these should be 160239 7283 6750" in output and "--sizes any" in output
+    assert not (tmp_path / "work" / "data").exists()
+
+
+# --- WMT14 and Multi30k --------------------------------------------------------------------------
+
+
+def test_wmt14(tmp_path):
+    folder, work = tmp_path / "the archives", tmp_path / "the work"
+    pairs = archives.wmt14(folder)
+    command = ["wmt14/reproduce.sh", "--from", folder, "--work", work, "--archs", " ".join(ARCHS)]
+    output = recipe(*command, *FAST, *FLAGS, LC_ALL="C")
+    assert "1 x 512 tokens x update-freq 64 = 32768 tokens an update at most" in output
+    english, german = zip(*pairs["newstest2014"], strict=True)
+    # sacreBLEU takes entities as they are.
+    assert (work / "data" / "reference" / "newstest2014.de").read_text().split("\n")[:-1] == [
+        *german
+    ]
+    assert "##AT##" not in (work / "data" / "tokenized" / "newstest2014.en").read_text()
+    train = (work / "prepare" / "clean" / "train.en").read_text().split("\n")
+    assert "well @-@ known" in train and "Next line" in train
+    # Of the odd pairs those with an empty side, 301 tokens or one of 1,500 characters are dropped.
+    assert len(train) - 1 == 300 + 150 + 150 + len(archives.ODD) - 4
+    report = (work / "report" / "report.md").read_text()
+    assert "compound-split BLEU" in report and english
+
+
+def test_multi30k_pair_with_three_test_sets(tmp_path):
+    folder = tmp_path / "archives"
+    archives.multi30k(folder)
+    work = tmp_path / "work"
+    with serve(folder) as server:
+        command = ["multi30k/reproduce.sh", "--mirror", server.url, "--pair", "de-en"]
+        recipe(*command, "--work", work, "--archs", ARCHS[1], *FAST, *FLAGS)
+    report = json.loads((work / "report" / "report.json").read_text())
+    text = (work / "report" / "report.md").read_text()
+    assert report and all(
+        f"test_201{name}" in text for name in ("6_flickr", "7_flickr", "7_mscoco")
     )
-    assert done.returncode != 0
-    assert "training ended early" in done.stdout and "--no-such-flag" in done.stdout
-    assert not (tmp_path / "out" / "table.md").exists()
+
+
+# --- a user's own text ---------------------------------------------------------------------------
+
+
+def test_own_text_is_split_and_cleaned(tmp_path):
+    folder, work = tmp_path / "my text", tmp_path / "work"
+    folder.mkdir()
+    pairs = archives.sentences(400, 1)
+    for i, language in enumerate(("en", "de")):
+        lines = [pair[i] for pair in pairs] + ["", "only here" if i else ""]
+        (folder / f"train.{language}").write_bytes("".join(x + "\r\n" for x in lines).encode())
+    command = ["own-data/run.sh", "prepare", "--from", folder, "--work", work]
+    recipe(*command, "--pair", "en-de")
+    different = len({english for english, _ in pairs})
+    raw = work / "prepare" / "raw"
+    sizes = {p.stem: p.read_bytes().count(b"\n") for p in raw.glob("*.en")}
+    assert sizes["test"] == sizes["valid"] == (different + 1) // 10
+    sides = [(raw / f"{name}.en").read_bytes().split(b"\n") for name in ("train", "valid", "test")]
+    assert not set(sides[0]) & (set(sides[1]) | set(sides[2])) - {b""}
+    assert b"\r" not in (work / "data" / "tokenized" / "test.de").read_bytes()
+
+    assert "say which languages" in recipe(*command, status=1)
+    assert "--from FOLDER" in recipe("own-data/run.sh", "--pair", "en-de", status=1)
+    (folder / "train.de").write_bytes(b"one line\n")
+    output = recipe(*command, "--pair", "en-de", status=1)
+    assert "translations line by line" in output
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["train"], "run the stage prepare first"),
+        (["evaluate"], "run the stage prepare first"),
+        (["trian"], "trian is no stage and no option"),
+        (["--seeds"], "--seeds needs a value"),
+        (["--seeds", "one"], "'one' should be a whole number"),
+        (["--setting", "huge"], "there is no setting huge"),
+        (["--pair", "en-zz"], "the pairs are"),
+        (["--from", "nowhere"], "is no folder"),
+        (["train", "--dry-run", "--gpus", "3"], "cannot be made of 4096 tokens on each of 3"),
+    ],
+)
+def test_refused(arguments, sentence, tmp_path):
+    output = recipe("multi30k/reproduce.sh", *arguments, "--work", tmp_path / "work", status=1)
+    assert sentence in output and output.count("\n") <= 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "arguments, environ, expected",
+    [
+        # The paper's: 4 GPUs x 8192 tokens.
+        ([], {}, ["--update-freq 1 ", "--max-tokens 8192 ", "--fp16"]),
+        (["--gpus", "2", "--bf16"], {}, ["--update-freq 2 ", "--bf16"]),
+        (["--gpus", "8", "--max-tokens", "4096"], {}, ["--update-freq 1 "]),
+        # 4 GPUs x 16 x 4096.
+        (["--setting", "big"], {}, ["--update-freq 16 ", "--lr 0.003", "wmt_en_de_big"]),
+        (
+            ["--setting", "big", "--gpus", "8"],
+            {"NNODES": "4", "NODE_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            [
+                "torchrun --nnodes 4 --node_rank 1 --nproc_per_node 8",
+                "--distributed-world-size 32 ",
+                "--update-freq 2 ",
+            ],
+        ),
+    ],
+)
+def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
+    arguments = ["--gpus", "4", *arguments, "--work", tmp_path]
+    output = recipe("wmt14/reproduce.sh", "train", "--dry-run", *arguments, **environ)
+    commands = [line for line in output.split("\n") if "fairseq-train" in line]
+    assert len(commands) == 2
+    for command in commands:
+        assert all(flag in command for flag in expected), command
+    # Baseline and Macaron differ in --arch and where they are saved.
+    words = [line.split() for line in commands]
+    assert [i for i, pair in enumerate(zip(*words, strict=True)) if len({*pair}) > 1] == [
+        i + 1 for i, word in enumerate(words[0]) if word in ("--save-dir", "--arch")
+    ]
+
+
+def test_a_failed_training_shows_its_end(tmp_path):
+    folder = tmp_path / "archives"
+    archives.multi30k(folder)
+    command = ["multi30k/reproduce.sh", "--from", folder, "--work", tmp_path, "--pair", "cs-en"]
+    recipe(*command, "prepare", *FAST)
+    output = recipe(*command, "train", *FAST, "--", "--no-such-flag", status=1)
+    assert "training ended early" in output and "--no-such-flag" in output
+    # A truncated archive, a missing reference line.
+    with gzip.open(folder / "val.cs.gz", "at") as file:
+        file.write("one line more\n")
+    output = recipe(*command, "prepare", "--work", tmp_path / "other", *FAST, status=1)
+    assert "21" in output and "20" in output and "Traceback" not in output

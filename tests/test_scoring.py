@@ -40,8 +40,8 @@ Generate test with beam=5: BLEU4 = 1.23, 9.9/9.9/9.9/9.9
 
 def parse(*flags):
     parser = argparse.ArgumentParser()
-    score.add_parser(parser.add_subparsers())
-    return parser.parse_args(["score", *map(str, flags)])
+    score.describe(parser)
+    return parser.parse_args([*map(str, flags)])
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq import averaging
 from macaron_fairseq.commands.arguments import positive
@@ -18,16 +17,13 @@ then
 """
 
 
-def add_parser(commands: Any) -> None:
+def describe(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "average",
-        help="average checkpoints",
-        description="Write a checkpoint that holds the mean of several checkpoints' parameters. "
-        "Tied parameters stay tied; sums are taken in fp64; the result is written whole or not.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.description = (
+        "Write a checkpoint that holds the mean of several checkpoints' parameters. "
+        "Tied parameters stay tied; sums are taken in fp64; the result is written whole or not."
     )
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "inputs", nargs="+", type=Path, metavar="PATH", help="checkpoints, or one save folder"
     )

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq.reports import manifest
 
@@ -16,16 +15,13 @@ hashes of the data, and for each start the date, git revision, versions and mach
 """
 
 
-def add_parser(commands: Any) -> None:
+def describe(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "manifest",
-        help="record what a training is made from",
-        description="Write RUN/manifest.json, or add a start to it. A training with other flags or "
-        "other data than RUN's is refused; where its folders lie may change.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.description = (
+        "Write RUN/manifest.json, or add a start to it. A training with other flags or "
+        "other data than RUN's is refused; where its folders lie may change."
     )
+    parser.epilog = EXAMPLES
     parser.add_argument("folder", type=Path, metavar="RUN", help="the training's folder")
     parser.add_argument(
         "--data",

@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq.reports import published, writing
 
@@ -23,18 +22,15 @@ The file of published scores is a list, shown beside one's own of the same name:
 """
 
 
-def add_parser(commands: Any) -> None:
+def describe(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "report",
-        help="set trained and scored models side by side",
-        description="Write report.md, report.json and curves.png: scores with mean and standard "
+    parser.description = (
+        "Write report.md, report.json and curves.png: scores with mean and standard "
         "deviation over seeds, sacreBLEU's paired bootstrap against the baseline, learning curves, "
         "size and speed, and what it takes to repeat the runs. Print report.md. Runs on other "
-        "data, or scored with other references or metrics, are refused.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "data, or scored with other references or metrics, are refused."
     )
+    parser.epilog = EXAMPLES
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
     parser.add_argument(
         "--baseline",

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.scoring import metrics
@@ -37,16 +36,13 @@ examples:
 """
 
 
-def add_parser(commands: Any) -> None:
+def describe(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "score",
-        help="score what fairseq decoded",
-        description="Score what fairseq-generate or fairseq-interactive printed: put the "
-        "hypotheses in order, join BPE, detokenise, and compare with the reference.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser.description = (
+        "Score what fairseq-generate or fairseq-interactive printed: put the "
+        "hypotheses in order, join BPE, detokenise, and compare with the reference."
     )
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "generated", type=Path, metavar="GENERATED", help="what was printed; - is stdin"
     )

@@ -2,16 +2,13 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 
-def add_parser(commands: Any) -> None:
+def describe(parser: argparse.ArgumentParser) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "user-dir",
-        help="print the folder to give to --user-dir",
-        description="Print where the package is installed: "
-        'fairseq-train --user-dir "$(macaron-fairseq user-dir)" ...',
+    parser.description = (
+        "Print where the package is installed: "
+        'fairseq-train --user-dir "$(macaron-fairseq user-dir)" ...'
     )
     parser.set_defaults(run=run)
 

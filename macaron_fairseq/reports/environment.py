@@ -7,14 +7,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from macaron_fairseq.text import available_cores
 from macaron_fairseq.version import __version__
 
 PACKAGE = Path(__file__).parent.parent
 # fairseq is the second name where the first is not installed.
-LIBRARIES = ("fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt")
+LIBRARIES = ("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt")
 
 
 def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
@@ -40,7 +38,6 @@ def versions() -> dict[str, str]:
     """Versions of what takes part, by name."""
     found = {
         "python": platform.python_version(),
-        "torch": str(torch.__version__),
         "macaron_fairseq": __version__,
     }
     for name in LIBRARIES:
@@ -55,6 +52,8 @@ def versions() -> dict[str, str]:
 
 def hardware() -> dict[str, Any]:
     """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
+    import torch  # a second, which whoever only reads manifests is spared
+
     return {
         "cpu": cpu_model(),
         "cores": available_cores(),

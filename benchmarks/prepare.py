@@ -1,0 +1,164 @@
+"""How fast the text work of the recipes is, how it scales with cores, and how much memory it takes.
+
+Repeats the pairs of a file until there are enough, runs every step of examples/common/prepare.sh by
+itself on one core and on all, and prints a table; --json keeps the figures.
+
+  python benchmarks/prepare.py pairs.tsv --lines 1000000 --json prepare.json
+
+pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
+processes of a step, sampled every 0.2 s; it is taken at a tenth of the lines too, to see growth.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import psutil
+from tqdm import tqdm
+
+COMMON = Path(__file__).parent.parent / "examples" / "common"
+WMT14_PAIRS = 4_500_000
+STEPS = ("tokenise", "clean", "learn BPE", "apply BPE", "binarise")
+PARALLEL = ("tokenise", "apply BPE", "binarise")
+Command = list[str | Path]
+
+
+def write_corpus(pairs: Path, lines: int, folder: Path) -> None:
+    """Write raw.en and raw.de by repeating the pairs."""
+    content = [
+        line.split("\t")[:2] for line in pairs.read_text("utf-8").split("\n") if "\t" in line
+    ]
+    for i, language in enumerate(("en", "de")):
+        with (folder / f"raw.{language}").open("w", encoding="utf-8") as file:
+            repeated = itertools.islice(itertools.cycle(content), lines)
+            file.writelines(pair[i] + "\n" for pair in repeated)
+
+
+def command(folder: Path, step: str, workers: int, merges: int) -> Command:
+    """The command of a step, as the recipes call it."""
+
+    def files(source: str, target: str) -> Command:
+        return [
+            word
+            for language in ("en", "de")
+            for word in (
+                *("--file", language),
+                *(folder / f"{source}.{language}", folder / f"{target}.{language}"),
+            )
+        ]
+
+    tokenize: Command = ["macaron-fairseq", "tokenize", "--workers", str(workers)]
+    if step == "tokenise":
+        return [*tokenize, "--steps", "normalize,printable,tokenize-hyphens", *files("raw", "tok")]
+    if step == "clean":
+        names = [folder / f"{name}.{lang}" for name in ("tok", "clean") for lang in ("en", "de")]
+        return [sys.executable, COMMON / "clean.py", "--min", "1", "--max", "80", *names]
+    if step == "learn BPE":
+        script = 'cat "$1/clean.en" "$1/clean.de" | subword-nmt learn-bpe -s "$2" > "$1/code"'
+        return ["bash", "-c", script, "learn", folder, str(merges)]
+    if step == "apply BPE":
+        return [*tokenize, "--steps", "bpe", "--codes", folder / "code", *files("clean", "bpe")]
+    return [
+        *("fairseq-preprocess", "-s", "en", "-t", "de", "--joined-dictionary"),
+        *("--trainpref", folder / "bpe", "--destdir", folder / "data-bin"),
+        *("--workers", str(workers)),
+    ]
+
+
+def measure(words: Command) -> tuple[float, float]:
+    """Seconds and peak MiB of a command; ends the program if it fails."""
+    start, peak = time.perf_counter(), 0
+    process = psutil.Popen(
+        [str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    while process.poll() is None:
+        peak = max(peak, tree_memory(process))
+        time.sleep(0.2)
+    if process.returncode:
+        sys.exit(f"{words[0]} failed: {process.stderr.read().decode()[-2000:]}")
+    return time.perf_counter() - start, peak / 2**20
+
+
+def tree_memory(process: psutil.Process) -> int:
+    """Bytes that a process and its descendants hold, shared pages counted once."""
+    total = 0
+    for member in [process, *process.children(recursive=True)]:
+        try:
+            total += member.memory_full_info().pss
+        except psutil.Error:  # it has just ended
+            continue
+    return total
+
+
+def main() -> None:
+    """Measure every step and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pairs", type=Path, help="source<TAB>target, one pair a line")
+    parser.add_argument("--lines", type=int, default=1_000_000, help="pairs (default: %(default)s)")
+    parser.add_argument("--merges", type=int, default=32764, help="of BPE (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    args = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    rows = []
+    small, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
+    try:
+        write_corpus(args.pairs, args.lines // 10, small)
+        write_corpus(args.pairs, args.lines, whole)
+        for step in tqdm(STEPS, disable=None):
+            _, small_peak = measure(command(small, step, cores, args.merges))
+            one, peak = measure(command(whole, step, 1, args.merges))
+            every = one
+            if step in PARALLEL:
+                every, peak = measure(command(whole, step, cores, args.merges))
+            rows.append(
+                {
+                    "step": step,
+                    "pairs_per_second_1": args.lines / one,
+                    "pairs_per_second_all": args.lines / every,
+                    "speed_up": one / every if step in PARALLEL else None,
+                    "peak_mib": peak,
+                    "peak_mib_tenth": small_peak,
+                    "wmt14_minutes": every * WMT14_PAIRS / args.lines / 60,
+                }
+            )
+    finally:
+        for folder in (small, whole):
+            shutil.rmtree(folder)
+    about = (
+        f"{date.today()}, {platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    )
+    if args.json:
+        result = {"about": about, "lines": args.lines, "merges": args.merges, "steps": rows}
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(table(rows, cores, args.lines), f"\n{about}; {args.lines:,} pairs", sep="")
+
+
+def table(rows: list[dict], cores: int, lines: int) -> str:
+    """The figures in Markdown."""
+    text = (
+        f"| step | pairs/s, 1 core | pairs/s, {cores} cores | ratio | peak MiB | peak MiB at "
+        f"{lines // 10:,} | WMT14, minutes |\n|---|---|---|---|---|---|---|\n"
+    )
+    for row in rows:
+        ratio = f"{row['speed_up']:.2f}" if row["speed_up"] else "one process"
+        text += (
+            f"| {row['step']} | {row['pairs_per_second_1']:,.0f} | "
+            f"{row['pairs_per_second_all']:,.0f} | {ratio} | {row['peak_mib']:,.0f} | "
+            f"{row['peak_mib_tenth']:,.0f} | {row['wmt14_minutes']:.0f} |\n"
+        )
+    return text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+# The stage evaluate: average, decode every test set, score.
+# shellcheck shell=bash disable=SC2154
+
+stage_evaluate() {
+  local arch seed run device=()
+  [[ -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
+  if [[ $cpu ]] || ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
+    device=(--cpu)
+  elif [[ $precision != fp32 ]]; then
+    device=("--$precision")
+  fi
+  for arch in "${archs[@]}"; do
+    for seed in "${seeds[@]}"; do evaluate_one "$work/$arch/seed$seed"; done
+  done
+}
+
+evaluate_one() { # RUN
+  local run=$1 checkpoint=$1/checkpoint_best.pt checksum i
+  [[ -f $checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
+  [[ -f $run/trained ]] || say "$run has not been trained to its end: scoring what there is"
+  if ((average)); then
+    step "$run/averaged" "$average $(stat -c '%n %s %Y' "$run"/checkpoint*.pt)" averaged "$run"
+    checkpoint=$run/averaged/checkpoint.pt
+  fi
+  checksum=$(sha256sum < "$checkpoint" | cut -d ' ' -f 1)
+  for i in "${!tests[@]}"; do
+    step "$run/${tests[i]}" "$checksum $(< "$data/made-from") ${decode[*]} ${metrics[*]} ${device[*]}" \
+      decoded "$checkpoint" "$checksum" "${tests[i]}" "test${i#0}"
+    say "${run#"$work"/}, ${tests[i]}:"
+    cat "$run/${tests[i]}/scores.txt"
+  done
+}
+
+averaged() { # RUN OUT
+  macaron-fairseq average "$1" --last "$average" -o "$2/checkpoint.pt"
+}
+
+decoded() { # CHECKPOINT CHECKSUM TEST SUBSET OUT
+  local out=$5 reference=$3.$target
+  say "translating $3"
+  # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told otherwise.
+  fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
+    --gen-subset "$4" --required-batch-size-multiple 1 --post-process subword_nmt \
+    "${decode[@]}" "${device[@]}" > "$out/generated.txt" 2> "$out/generate.log" \
+    || { tail -n 20 "$out/generate.log" >&2 && die "fairseq-generate failed; see $out/generate.log"; }
+  echo "$2" > "$out/checkpoint.sha256"
+  macaron-fairseq score "$out/generated.txt" --target-lang "$target" --test "$3" "${metrics[@]}" \
+    --reference "$data/reference/$reference" --tokenized-reference "$data/tokenized/$reference" \
+    --hypotheses "$out/hypotheses.txt" --json "$out/scores.json" > "$out/scores.txt"
+}

@@ -1,0 +1,93 @@
+# The stage prepare: from the archives to what fairseq trains on.
+#   downloads   the archives and their checksums
+#   prepare     a folder for each step, which may be removed once the data is there
+#   data        data-bin, BPE code, references, preprocessing.json
+# shellcheck shell=bash disable=SC2154
+
+stage_prepare() {
+  local done=$work/prepare checksums
+  checksums=$(inputs)
+  step "$done/raw" "$source $target $checksums" raw
+  step "$done/tokenized" "$(made raw) $(version sacremoses)" tokenized "$source" "$target" "$steps"
+  step "$done/clean" "$(made tokenized) ${sizes[*]}" cleaned "${clean:-}" "${valid_every:-}"
+  step "$done/code" "$(made clean) $(version subword-nmt)" learned "$merges"
+  step "$done/bpe" "$(made code)" segmented
+  step "$data" "$(made bpe)" binarised
+  say "$data is ready: $(wc -l < "$data/data-bin/dict.$source.txt") types"
+}
+
+made() { cat "$done/$1/made-from"; } # STEP
+
+version() { # PACKAGE
+  python3 -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"
+}
+
+fetch() { # ARCHIVE ADDRESS...; prints its checksum
+  mkdir -p "$work/downloads"
+  python3 "$common/fetch.py" "$work/downloads/$1" ${from:+--from "$from"} \
+    "${mirrors[@]/%//$1}" "${@:2}" >&2
+  grep -F "  $1" "$work/downloads/SHA256SUMS"
+}
+
+# The steps; each gets, last, the folder to fill.
+
+tokenized() { # SOURCE TARGET STEPS OUT
+  local files=() text
+  say "tokenising: $3"
+  for text in "$done"/raw/*.{"$1","$2"}; do
+    files+=(--file "${text##*.}" "$text" "$4/${text##*/}")
+  done
+  macaron-fairseq tokenize --steps "$3" --workers "$workers" "${files[@]}"
+}
+
+cleaned() { # FLAGS EVERY OUT
+  local from=$done/tokenized train=$3/train flags text counts=()
+  cp "$from"/*."$source" "$from"/*."$target" "$3/"
+  if [[ $1 ]]; then
+    read -r -a flags <<< "$1"
+    python3 "$common/clean.py" "${flags[@]}" "$from/train.$source" "$from/train.$target" "$train".{"$source","$target"}
+  fi
+  if [[ $2 ]]; then
+    python3 "$common/split.py" --every "$2" "$train.$source" "$train.$target" "$3/valid.$source" "$3/valid.$target"
+  fi
+  for text in train valid "${tests[@]}"; do counts+=("$(wc -l < "$3/$text.$source")"); done
+  say "sentence pairs: train, valid, ${tests[*]}: ${counts[*]}"
+  [[ -z ${sizes[*]} || "${counts[*]}" == "${sizes[*]}" ]] \
+    || die "these should be ${sizes[*]}: the archives are not the usual ones; if that is meant, give --sizes any"
+}
+
+learned() { # MERGES OUT
+  say "learning $1 BPE merges from both languages"
+  cat "$done/clean/train.$source" "$done/clean/train.$target" \
+    | subword-nmt learn-bpe -s "$1" > "$2/code" 2> "$2/learn-bpe.log" \
+    || { tail -n 20 "$2/learn-bpe.log" >&2 && die "subword-nmt learn-bpe failed"; }
+}
+
+segmented() { # OUT
+  local files=() text
+  say "applying BPE"
+  for text in "$done"/clean/*.{"$source","$target"}; do
+    files+=(--file "${text##*.}" "$text" "$1/${text##*/}")
+  done
+  macaron-fairseq tokenize --steps bpe --codes "$done/code/code" --workers "$workers" "${files[@]}"
+}
+
+binarised() { # OUT
+  local prefixes language text
+  prefixes=$(printf ",$done/bpe/%s" "${tests[@]}")
+  say "binarising"
+  fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$workers" \
+    --trainpref "$done/bpe/train" --validpref "$done/bpe/valid" --testpref "${prefixes:1}" \
+    --destdir "$1/data-bin" > "$1/preprocess.log" 2>&1 \
+    || { tail -n 20 "$1/preprocess.log" >&2 && die "fairseq-preprocess failed"; }
+  mkdir "$1/reference" "$1/tokenized"
+  for text in "${tests[@]}"; do
+    for language in "$source" "$target"; do
+      cp "$done/raw/$text.$language" "$1/reference/"
+      cp "$done/tokenized/$text.$language" "$1/tokenized/"
+    done
+  done
+  cp "$done/code/code" "$1/"
+  cp "$1"/data-bin/dict.*.txt "$1/" # where from_pretrained looks for them
+  python3 "$common/describe.py" "$1" "$source" "$target" "$steps" "${tests[@]}"
+}

@@ -1,0 +1,177 @@
+# What all recipes share: their options, their messages, and steps that know whether they are done.
+# A recipe sets what it is about, sources this file and ends with: recipe "$@"
+#
+# It sets         pairs             the language pairs it offers, the default first; none: any
+#                 steps             of `macaron-fairseq tokenize`, in the order that is asked for
+#                 merges            of the joint BPE
+#                 tests             names of the test sets: raw/NAME.LANGUAGE
+#                 clean             flags of clean.py for the training pairs; unset: keep all
+#                 valid_every       every so many-th training pair goes to valid; unset: raw has it
+#                 sizes             pairs expected in train, valid and the test sets; unset: any
+#                 archs             the baseline first; runs differ in --arch alone
+#                 flags             of fairseq-train
+#                 tokens batches    an update is BATCHES batches of at most TOKENS tokens
+#                 max_update        where training ends at the latest
+#                 average           how many of the last checkpoints are averaged; 0: the best alone
+#                 decode            flags of fairseq-generate
+#                 metrics           flags of `macaron-fairseq score`
+# and defines     inputs            fetches the archives and prints a text that changes when they do
+#                 raw FOLDER        writes train, valid and the test sets as NAME.LANGUAGE
+# and may define  setting_NAME      for --setting NAME: sets some of the above otherwise
+#                 for_pair          sets what depends on the languages
+# shellcheck shell=bash disable=SC2034,SC2154
+
+shopt -s inherit_errexit
+pairs=() sizes=()
+common=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+plugin=$(cd "$common/../../macaron_fairseq" && pwd)
+# shellcheck source=prepare.sh
+source "$common/prepare.sh"
+# shellcheck source=train.sh
+source "$common/train.sh"
+# shellcheck source=evaluate.sh
+source "$common/evaluate.sh"
+
+say() { printf '%s: %s\n' "$name" "$*"; }
+
+die() {
+  printf '%s: %s\n' "$name" "$*" >&2
+  exit 1
+}
+
+need() { # COMMAND...
+  local command
+  for command; do
+    command -v "$command" > /dev/null || die "$command is not on the PATH: activate the environment (make setup)"
+  done
+}
+
+hash_of() { # TEXT...
+  printf '%s\0' "$@" | sha256sum | cut -d ' ' -f 1
+}
+
+# step FOLDER INPUTS COMMAND...
+# Let COMMAND fill FOLDER, whose name it gets as its last argument, unless the same COMMAND did so from
+# the same INPUTS (a text that stands for them). A kill leaves FOLDER.part, which is not taken for done.
+step() {
+  local folder=$1 made_from
+  made_from=$(hash_of "${@:2}")
+  shift 2
+  if [[ -f $folder/made-from && $(< "$folder/made-from") == "$made_from" ]]; then return; fi
+  rm -rf "$folder.part"
+  mkdir -p "$folder.part"
+  "$@" "$folder.part"
+  printf '%s\n' "$made_from" > "$folder.part/made-from"
+  rm -rf "$folder"
+  mv "$folder.part" "$folder"
+}
+
+usage() {
+  sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"
+  cat << 'END'
+
+usage: STAGE... [OPTION...] [-- FLAG...]
+  prepare train evaluate report    the stages, in this order; none named: all of them
+
+  --pair S-T         languages, where the recipe offers several
+  --setting NAME     a variant of the recipe, listed above
+  --work FOLDER      where everything is written (default: runs/RECIPE, and pair and setting)
+  --from FOLDER      take the archives from there and use no network
+  --mirror ADDRESS   try ADDRESS/ARCHIVE first; may be repeated
+  --archs "A B"      architectures, the baseline first
+  --seeds "1 2 3"    train each architecture with each of these (default: 1)
+  --max-update N     end training at N updates
+  --max-tokens N     tokens on a device at once; the batch of an update stays the recipe's
+  --average N        score the mean of the last N checkpoints
+  --bf16, --fp32     precision on GPUs (default: fp16; on a CPU always fp32)
+  --cpu              use no GPU
+  --gpus N           as if N GPUs were here (for --dry-run)
+  --sizes any        accept archives of other sizes than the usual ones
+  --workers N        processes for text work (default: all cores)
+  --dry-run          print the training commands and stop
+  -- FLAG...         further flags of fairseq-train, for all architectures
+
+Run it again after an interruption: finished work is kept, training resumes.
+Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set.
+END
+}
+
+parse() { # ARGUMENT...
+  while (($#)); do
+    case $1 in
+      prepare | train | evaluate | report) stages+=("$1") ;;
+      --bf16 | --fp32) precision=${1#--} ;;
+      --cpu) cpu=1 ;;
+      --dry-run) dry_run=1 ;;
+      -h | --help) usage && exit ;;
+      --) shift && extra=("$@") && break ;;
+      --pair | --setting | --work | --from | --mirror | --archs | --seeds | --max-update | \
+        --max-tokens | --average | --gpus | --workers | --sizes)
+        [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
+        if [[ $1 == --mirror ]]; then mirrors+=("${2%/}"); else options[${1#--}]=$2; fi
+        shift
+        ;;
+      *) die "$1 is no stage and no option; see --help" ;;
+    esac
+    shift
+  done
+}
+
+# What the options say, over what the recipe says.
+apply_options() {
+  local setting=${options[setting]:-} pair=${options[pair]:-${pairs[0]:-}} number
+  if [[ $setting ]]; then
+    declare -F "setting_$setting" > /dev/null || die "there is no setting $setting; see --help"
+    "setting_$setting"
+  fi
+  [[ $pair =~ ^[a-z]{2,3}-[a-z]{2,3}$ ]] || die "say which languages: --pair S-T, for example en-de"
+  [[ ! ${pairs[*]} || " ${pairs[*]} " == *" $pair "* ]] || die "the pairs are ${pairs[*]}, not $pair"
+  source=${pair%-*} target=${pair#*-}
+  if declare -F for_pair > /dev/null; then for_pair "$source" "$target"; fi
+  [[ ! ${options[archs]:-} ]] || read -r -a archs <<< "${options[archs]}"
+  read -r -a seeds <<< "${options[seeds]:-1}"
+  max_update=${options[max-update]:-$max_update}
+  max_tokens=${options[max-tokens]:-$tokens}
+  gpus=${options[gpus]:-}
+  workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
+  average=${options[average]:-$average}
+  for number in "$max_update" "$max_tokens" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
+    ${options[average]:+"$average"}; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
+  done
+  case ${options[sizes]:-} in
+    "") ;;
+    any) sizes=() ;;
+    *) die "--sizes takes the word any" ;;
+  esac
+  from=${options[from]:-}
+  [[ ! $from || -d $from ]] || die "$from, given by --from, is no folder"
+  [[ ! $from ]] || from=$(cd "$from" && pwd)
+  work=${options[work]:-$common/../../runs/$name${options[pair]:+-$pair}${setting:+-$setting}}
+  mkdir -p "$work"
+  work=$(cd "$work" && pwd)
+  data=$work/data
+  ((${#stages[@]})) || stages=(prepare train evaluate report)
+}
+
+recipe() { # ARGUMENT...
+  local stages=() mirrors=() extra=() precision=fp16 cpu="" dry_run="" stage
+  local -A options=()
+  name=$(basename "$(dirname "$0")")
+  parse "$@"
+  need python3 curl macaron-fairseq fairseq-preprocess fairseq-train fairseq-generate subword-nmt
+  apply_options
+  # Text is UTF-8 whatever the machine's language.
+  export PYTHONUTF8=1
+  for stage in "${stages[@]}"; do "stage_$stage"; done
+}
+
+stage_report() {
+  local runs=() arch seed published=()
+  if [[ -f $(dirname "$0")/published.json ]]; then published=(--published "$(dirname "$0")/published.json"); fi
+  for arch in "${archs[@]}"; do
+    for seed in "${seeds[@]}"; do runs+=("$work/$arch/seed$seed"); done
+  done
+  macaron-fairseq report "${runs[@]}" --baseline "${archs[0]}" --title "$name $source-$target" \
+    "${published[@]}" -o "$work/report"
+}

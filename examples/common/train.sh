@@ -1,0 +1,83 @@
+# The stage train: one training for each architecture and seed, resumed where it was interrupted.
+# shellcheck shell=bash disable=SC2154
+
+stage_train() {
+  local arch seed update_freq launch=(fairseq-train) device=()
+  [[ $dry_run || -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
+  plan_devices
+  for seed in "${seeds[@]}"; do
+    for arch in "${archs[@]}"; do train_one "$arch" "$seed"; done
+  done
+}
+
+# Count the devices, hold the batch of an update to the recipe's, and choose the precision.
+plan_devices() {
+  local nodes=${NNODES:-1} devices total=$((tokens * batches))
+  [[ $cpu || $gpus ]] || gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
+  ((cpu)) && gpus=0
+  if ((gpus == 0)); then
+    ((nodes == 1)) || die "several nodes need GPUs, and there are none here"
+    device=(--cpu) devices=1
+    say "no GPU: training in fp32 with $(nproc) CPU threads"
+  else
+    [[ $precision == fp32 ]] || device=("--$precision")
+    devices=$((gpus * nodes))
+  fi
+  ((total % (max_tokens * devices) == 0)) || die "an update of $total tokens cannot be made of" \
+    "$max_tokens tokens on each of $devices devices: choose --max-tokens N such that N x $devices" \
+    "divides $total, or fewer devices by CUDA_VISIBLE_DEVICES"
+  update_freq=$((total / (max_tokens * devices)))
+  say "$devices x $max_tokens tokens x update-freq $update_freq = $total tokens an update at most"
+  if ((nodes > 1)); then
+    local variable
+    for variable in NODE_RANK MASTER_ADDR MASTER_PORT; do
+      [[ ${!variable:-} ]] || die "NNODES is $nodes but $variable is not set"
+    done
+    launch=(torchrun --nnodes "$nodes" --node_rank "$NODE_RANK" --nproc_per_node "$gpus"
+      --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$(command -v fairseq-train)")
+    # fairseq counts the GPUs of one node only, and would train a model on each.
+    device+=(--distributed-world-size "$devices")
+  fi
+}
+
+train_one() { # ARCH SEED
+  local run=$work/$1/seed$2 log=train.log asked command
+  command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
+    --seed "$2" "${flags[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
+    --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
+  if python3 -c 'import tensorboard' 2> /dev/null; then
+    command+=(--tensorboard-logdir "$run/tensorboard")
+  fi
+  if [[ $dry_run ]]; then
+    printf '%q ' "${launch[@]}" "${command[@]}" && echo
+    return
+  fi
+  asked=$(hash_of "${command[@]}")
+  if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
+  mkdir -p "$run"
+  if ((${NODE_RANK:-0})); then
+    log=train-$NODE_RANK.log
+  else
+    macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
+    mend_last_checkpoint "$run"
+  fi
+  # Huge pages for large tensors: far fewer page faults on a CPU.
+  GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} "${launch[@]}" "${command[@]}" 2>&1 \
+    | python3 "$common/progress.py" "$1, seed $2" "$run/$log"
+  ((${NODE_RANK:-0})) || echo "$asked" > "$run/trained"
+}
+
+# fairseq writes checkpoint_last.pt by copying: a kill in that moment leaves half of it.
+mend_last_checkpoint() { # RUN
+  local last=$1/checkpoint_last.pt best=$1/checkpoint_best.pt
+  [[ -f $last ]] || return 0
+  loads "$last" && return
+  say "$last was cut short: going on from the best checkpoint, or from the start"
+  rm "$last"
+  if loads "$best"; then cp "$best" "$last.part" && mv "$last.part" "$last"; fi
+}
+
+loads() { # CHECKPOINT
+  python3 -c 'import sys; from pathlib import Path; from macaron_fairseq import checkpoints
+checkpoints.load(Path(sys.argv[1]))' "$1" 2> /dev/null
+}

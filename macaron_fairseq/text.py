@@ -1,0 +1,272 @@
+"""Lines of text and what is done to them before training: the steps of Moses, then BPE.
+
+A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["normalize",
+"tokenize"], "de")` is a function from a line to a line. `process_lines` applies it on all cores.
+"""
+
+import difflib
+import functools
+import itertools
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import regex
+from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from sacremoses.corpus import NonbreakingPrefixes
+from subword_nmt.apply_bpe import BPE
+
+from macaron_fairseq.errors import UserError
+
+Step = Callable[[str], str]
+
+CHUNK = 2000  # lines handed to a worker at once
+CACHE = 100_000  # words whose segmentation is kept, some 50 MB
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def normalize(language: str) -> Step:
+    """Moses normalize-punctuation.perl: straight quotes, plain dashes, no pseudo-spaces."""
+    normalizer = MosesPunctNormalizer(language)
+    # Perl sees the line end, and a rule for `."` in German, French and Spanish needs it there.
+    return lambda line: normalizer.normalize(line + "\n")
+
+
+def printable(language: str) -> Step:
+    """Moses remove-non-printing-char.perl: what Unicode classes as "other" becomes a space."""
+    return functools.partial(regex.compile(r"\p{C}").sub, " ")
+
+
+def lowercase(language: str) -> Step:
+    """Lower case in any script."""
+    return str.lower
+
+
+def tokenize(language: str) -> Step:
+    """Moses tokenizer.perl: tokens between single spaces, `&|<>'"[]` escaped."""
+    return functools.partial(tokenizer(language).tokenize, return_str=True)
+
+
+def tokenize_hyphens(language: str) -> Step:
+    """The same with its option -a: a hyphen between letters becomes the token @-@."""
+    tokens = tokenizer(language).tokenize
+    return functools.partial(tokens, aggressive_dash_splits=True, return_str=True)
+
+
+STEPS: dict[str, Callable[[str], Step]] = {
+    "normalize": normalize,
+    "printable": printable,
+    "lowercase": lowercase,
+    "tokenize": tokenize,
+    "tokenize-hyphens": tokenize_hyphens,
+}
+NAMES = [*STEPS, "bpe"]  # which takes a file of merges, not a language
+
+
+class Tokenizer(MosesTokenizer):
+    """The same tokens, many times sooner where full stops stand inside a line.
+
+    sacremoses makes the set of all letters anew for each question about a letter.
+    """
+
+    def __init__(self, language: str) -> None:
+        super().__init__(language)
+        self.alphabetic, self.lower = frozenset(self.IsAlpha), frozenset(self.IsLower)
+
+    def isanyalpha(self, text: str) -> bool:
+        """Whether there is a letter in it."""
+        return not self.alphabetic.isdisjoint(text)
+
+    def islower(self, text: str) -> bool:
+        """Whether all of it is lower case."""
+        return self.lower.issuperset(text)
+
+
+@functools.cache
+def tokenizer(language: str) -> Tokenizer:
+    """The tokenizer of a language; warns, once, of one that sacremoses does not know."""
+    known = sorted(set(NonbreakingPrefixes().available_langs.values()))
+    if language not in known:
+        print(
+            f"warning: sacremoses has no abbreviations for the language '{language}' and takes "
+            f"the English ones; it has {', '.join(known)}",
+            file=sys.stderr,
+        )
+    return Tokenizer(language)
+
+
+def bpe(codes: Path) -> Step:
+    """subword-nmt apply-bpe with the merges in a file.
+
+    Raises:
+        UserError: if it is not such a file.
+    """
+    try:
+        with codes.open(encoding="utf-8", newline="\n") as file:
+            merges = BPE(file)
+    except OSError as error:
+        raise UserError(f"cannot read the BPE codes {codes}: {error.strerror}") from error
+    except (SystemExit, ValueError) as error:
+        raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
+
+    def segment(line: str) -> str:
+        if len(merges.cache) > CACHE:  # else it grows with the corpus
+            merges.cache.clear()
+        return merges.process_line(line)
+
+    return segment
+
+
+class Pipeline:
+    """Steps in their order, as one function from a line to a line.
+
+    Args:
+        steps: names out of `NAMES`.
+        language: a two-letter code.
+        codes: the BPE merges, for the step "bpe".
+
+    Raises:
+        UserError: for an unknown step, missing or bad codes.
+    """
+
+    def __init__(self, steps: Sequence[str], language: str, codes: Path | None = None) -> None:
+        self.arguments = tuple(steps), language, codes
+        self.steps: list[Step] = []
+        for name in steps:
+            if name in STEPS:
+                self.steps.append(STEPS[name](language))
+            elif name != "bpe":
+                near = sorted(NAMES, key=lambda known: -similarity(known, name))
+                raise UserError(f"there is no step '{name}': choose from {', '.join(near)}")
+            elif codes is None:
+                raise UserError("the step bpe needs a file of merges: name it with --codes")
+            else:
+                self.steps.append(bpe(codes))
+
+    def __call__(self, line: str) -> str:
+        """The line after all steps; it holds no line end."""
+        for step in self.steps:
+            line = step(line)
+        return line
+
+    def __reduce__(self) -> tuple:
+        # Where processes do not fork, a worker makes its own.
+        return Pipeline, self.arguments
+
+
+def similarity(one: str, other: str) -> float:
+    """How alike two words are, from 0 to 1."""
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+# --- on all cores --------------------------------------------------------------------------------
+
+
+def available_cores() -> int:
+    """As many cores as this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def process_lines(lines: Iterable[str], pipeline: Pipeline, workers: int = 1) -> Iterator[str]:
+    """Each line after the pipeline, in order, by that many processes; 1 is this process.
+
+    Never reads further ahead than 2 * workers chunks of `CHUNK` lines, whatever the corpus' size.
+
+    Raises:
+        UserError: if a worker is killed.
+    """
+    if workers == 1:
+        yield from map(pipeline, lines)
+        return
+    rest = iter(lines)
+    chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
+    running: deque[Future[list[str]]] = deque()
+    try:
+        with ProcessPoolExecutor(workers, initializer=_start, initargs=(pipeline,)) as pool:
+            for chunk in chunks:
+                running.append(pool.submit(_process, chunk))
+                if len(running) == 2 * workers:
+                    yield from running.popleft().result()
+            while running:
+                yield from running.popleft().result()
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a worker process was killed, most often for want of memory: try again with a smaller "
+            "--workers"
+        ) from error
+
+
+_pipeline: Pipeline  # of a worker
+
+
+def _start(pipeline: Pipeline) -> None:
+    global _pipeline
+    _pipeline = pipeline
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+
+
+def _process(chunk: list[str]) -> list[str]:
+    return [_pipeline(line) for line in chunk]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""The lines of a UTF-8 file, or of standard input for "-", without their ends.
+
+    Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+
+    Raises:
+        UserError: if the file cannot be read or is not UTF-8.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    with ExitStack() as stack:
+        try:
+            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
+        except OSError as error:
+            raise UserError(f"cannot read {name}: {error.strerror}") from error
+        for number, line in enumerate(file, 1):
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
+                    f"position {error.start + 1}): convert it, for example with iconv"
+                ) from error
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines to a UTF-8 file once all are there, or to standard output for "-" as they come.
+
+    Raises:
+        UserError: if it cannot be written; a file that had the name is left as it was.
+    """
+    if str(path) == "-":
+        for line in lines:
+            sys.stdout.buffer.write(line.encode() + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()

@@ -1,0 +1,363 @@
+"""The steps of text against Moses' own scripts, many processes, and `macaron-fairseq tokenize`."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import archives
+import pytest
+from sacremoses import MosesTokenizer
+
+from macaron_fairseq import cli, text
+from macaron_fairseq.errors import UserError
+
+# --- steps ---------------------------------------------------------------------------------------
+
+# The right-hand sides were printed by Moses' own scripts as the Python package mosestokenizer 1.2.1
+# has them: here tokenizer-v1.1.perl -q -l LANGUAGE.
+TOKENIZED = {
+    "en": {
+        "Mr. Smith didn't pay $3,000.50 (in cash) on Jan. 5.": (
+            "Mr. Smith didn &apos;t pay $ 3,000.50 ( in cash ) on Jan. 5 ."
+        ),
+        "\"It's 5 o'clock,\" she said... and left!": (
+            "&quot; It &apos;s 5 o &apos;clock , &quot; she said ... and left !"
+        ),
+        "The 1990's hits: rock & roll, A|B, [x] <y>.": (
+            "The 1990 &apos;s hits : rock &amp; roll , A &#124; B , &#91; x &#93; &lt; y &gt; ."
+        ),
+        "Well-known e-mail: first.last@example.com, No. 5, No. Yes.": (
+            "Well-known e-mail : first.last @ example.com , No. 5 , No . Yes ."
+        ),
+    },
+    "de": {
+        "Das kostet z.B. 3.000,50 € bzw. mehr, sagt Dr. Meier.": (
+            "Das kostet z.B. 3.000,50 € bzw. mehr , sagt Dr. Meier ."
+        ),
+        "Am 5. Mai ging's los: „Wie geht's?“ \u2013 gut…": (
+            "Am 5. Mai ging &apos; s los : „ Wie geht &apos; s ? “ \u2013 gut …"
+        ),
+        "Die S-Bahn (Linie 7) fährt um 8.30 Uhr. Nr. 5 nicht.": (
+            "Die S-Bahn ( Linie 7 ) fährt um 8.30 Uhr . Nr. 5 nicht ."
+        ),
+    },
+    "fr": {
+        "L'homme n'a pas dit « aujourd'hui ».": (
+            "L&apos; homme n&apos; a pas dit « aujourd&apos; hui » ."
+        )
+    },
+}
+
+# The same with the option -a, where that makes a difference.
+SPLIT_AT_HYPHENS = {
+    "Well-known e-mail : first.last @ example.com , No. 5 , No . Yes .": (
+        "Well @-@ known e @-@ mail : first.last @ example.com , No. 5 , No . Yes ."
+    ),
+    "Die S-Bahn ( Linie 7 ) fährt um 8.30 Uhr . Nr. 5 nicht .": (
+        "Die S @-@ Bahn ( Linie 7 ) fährt um 8.30 Uhr . Nr. 5 nicht ."
+    ),
+}
+
+# By normalize-punctuation.perl -l LANGUAGE.
+NORMALIZED = {
+    "en": {
+        "“Well,” he said \u2013 it\u2019s 5 % ( or so ) …": (
+            '"Well," he said - it\'s 5% (or so) ...'
+        ),
+        "He said \"yes\", then ''no''. `So` :": 'He said "yes," then " no " . \'So\':',
+    },
+    "de": {
+        "Er sagte: „Ja.“ und ging —schnell; 1\u00a0000 Leute « kamen » .": (
+            'Er sagte: "Ja". und ging - schnell; 1,000 Leute " kamen " .'
+        ),
+        'Das heißt "so",  und (so) !': 'Das heißt "so", und (so)!',
+        "Er sagte: „Ja.“": 'Er sagte: "Ja".',
+    },
+    "fr": {
+        "«\u00a0Bonjour\u00a0», dit-il\u00a0; c\u2019est à 20\u00a0%.": (
+            '"Bonjour", dit-il; c\'est à 20%.'
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr"])
+def test_steps_do_what_moses_does(language):
+    plain, split = (text.Pipeline([s], language) for s in ("tokenize", "tokenize-hyphens"))
+    for raw, tokens in TOKENIZED[language].items():
+        assert plain(raw) == tokens
+        assert split(raw) == SPLIT_AT_HYPHENS.get(tokens, tokens)
+    normalize = text.Pipeline(["normalize"], language)
+    for raw, normalized in NORMALIZED[language].items():
+        assert normalize(raw) == normalized
+
+
+def moses(script, *flags):
+    """One of Moses' scripts, under any of the names that it has in packages."""
+    folder = Path(os.environ["MOSES_SCRIPTS"])
+    path = next(
+        p for p in (folder / f"{script}.perl", folder / f"{script}-v1.1.perl") if p.exists()
+    )
+
+    def lines(raw):
+        done = subprocess.run(
+            ["perl", path, *flags],
+            input=archives.text(raw),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+        return [line.strip() for line in done.stdout.decode().removesuffix("\n").split("\n")]
+
+    return lines
+
+
+@pytest.mark.skipif(
+    "MOSES_SCRIPTS" not in os.environ, reason="MOSES_SCRIPTS names no folder with tokenizer.perl"
+)
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_steps_agree_with_the_scripts_of_moses_at_hand(language):
+    side = ("en", "de").index(language)
+    raw = [pair[side] for pair in archives.sentences(500, 9) + archives.ODD]
+    raw += [*TOKENIZED[language], *NORMALIZED[language]]
+    for step, script in {
+        "normalize": moses("normalize-punctuation", "-l", language),
+        "tokenize": moses("tokenizer", "-q", "-l", language),
+        "tokenize-hyphens": moses("tokenizer", "-q", "-a", "-l", language),
+    }.items():
+        assert [*map(text.Pipeline([step], language), raw)] == script(raw), step
+
+
+def test_tokens_are_those_of_sacremoses_where_letters_are_looked_up():
+    raw = [
+        "Die U.S.A. Nord",
+        "In den U.S.A. z.B. am 3.4. um 5.30.",
+        "Nr. 5. nicht. Ja. ja",
+        "é.É. ß.",
+        "3.a 3.4.",
+        "",
+    ]
+    for language in ("en", "de", "fr"):
+        ours, theirs = text.Pipeline(["tokenize"], language), MosesTokenizer(language)
+        assert [*map(ours, raw)] == [theirs.tokenize(line, return_str=True) for line in raw]
+
+
+def test_printable_puts_a_space_for_each_character_of_class_c():
+    # Tab, bell, soft hyphen, zero-width space, private use and unassigned are; NBSP is none.
+    printable = text.Pipeline(["printable"], "en")
+    assert printable("a\tb\x07c\u00add\u200be\ue000f\U000e0080g\u00a0h") == "a b c d e f g\u00a0h"
+
+
+def test_steps_are_done_in_their_order():
+    raw = "Das heißt „SO“"
+    assert text.Pipeline(["normalize", "lowercase", "tokenize"], "de")(raw) == (
+        "das heißt &quot; so &quot;"
+    )
+    assert text.Pipeline(["tokenize", "lowercase"], "de")(raw) == "das heißt „ so “"
+    assert text.Pipeline([], "de")(raw) == raw
+
+
+@pytest.mark.parametrize("steps", [[step] for step in text.STEPS] + [[*text.STEPS]])
+def test_a_line_stays_one_line(steps):
+    odd = ["", " ", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh", '."', "…", "…\u2028", "\u2028"]
+    pipeline = text.Pipeline(steps, "de")
+    for line in odd + [side for pair in archives.ODD for side in pair]:
+        assert "\n" not in pipeline(line)
+    assert pipeline("") == ""
+
+
+CODES = "#version: 0.2\nl o\nlo w</w>\n"
+
+
+@pytest.fixture
+def codes(tmp_path):
+    path = tmp_path / "codes of BPE"
+    path.write_text(CODES)
+    return path
+
+
+def test_bpe_applies_the_merges(codes):
+    segment = text.Pipeline(["lowercase", "bpe"], "en", codes)
+    assert segment("Low lower slow") == "low lo@@ w@@ e@@ r s@@ low"
+
+
+def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
+    made = []
+
+    class Spy(text.BPE):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(text, "BPE", Spy)
+    monkeypatch.setattr(text, "CACHE", 10)
+    segment = text.Pipeline(["bpe"], "en", codes)
+    for number in range(1000, 2000):
+        assert segment(f"{number}") == "@@ ".join(str(number))
+        assert len(made[0].cache) <= 11
+
+
+def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="no step 'tokenise': choose from tokenize, tokenize-hy"):
+        text.Pipeline(["normalize", "tokenise"], "de")
+    with pytest.raises(UserError, match="needs a file of merges: name it with --codes"):
+        text.Pipeline(["bpe"], "de")
+    with pytest.raises(UserError, match=r"cannot read the BPE codes .*nowhere: No such file"):
+        text.Pipeline(["bpe"], "de", tmp_path / "nowhere")
+    for content in (b"", b"no merges at all\n", b"caf\xe9 s\n"):
+        (tmp_path / "codes").write_bytes(content)
+        with pytest.raises(UserError, match="codes is not a file of BPE codes"):
+            text.Pipeline(["bpe"], "de", tmp_path / "codes")
+
+
+def test_an_unknown_language_is_told_once(capsys):
+    text.tokenizer.cache_clear()
+    text.Pipeline(["tokenize"], "de")
+    assert not capsys.readouterr().err
+    text.Pipeline(["normalize", "tokenize"], "xx")
+    text.Pipeline(["tokenize-hyphens"], "xx")
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "no abbreviations for the language 'xx'" in told
+
+
+# --- on all cores --------------------------------------------------------------------------------
+
+
+def test_workers_change_nothing(monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 7)
+    lines = [side for pair in archives.sentences(100, 3) for side in pair]
+    pipeline = text.Pipeline(["normalize", "lowercase", "tokenize"], "en")
+    alone = [*text.process_lines(lines, pipeline)]
+    assert alone == [pipeline(line) for line in lines] and len(set(alone)) > 100
+    assert [*text.process_lines(lines, pipeline, workers=2)] == alone
+    assert [*text.process_lines(lines[:14], pipeline, workers=3)] == alone[:14]
+    assert not [*text.process_lines([], pipeline, workers=2)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_memory_does_not_grow_with_the_corpus(workers, monkeypatch):
+    monkeypatch.setattr(text, "CHUNK", 5)
+    taken = 0
+
+    def numbers():
+        nonlocal taken
+        for taken in range(1, 1000):
+            yield str(taken)
+
+    results = text.process_lines(numbers(), text.Pipeline(["lowercase"], "en"), workers)
+    for got in range(1, 200):
+        assert next(results) == str(got)
+        ahead = taken - got
+        assert ahead < 2 * workers * 5
+    assert workers == 1 or ahead >= 5  # else nothing is done at the same time
+    results.close()
+
+
+def test_a_pipeline_goes_to_processes_that_do_not_fork(codes):
+    pipeline = text.Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
+    copy = pickle.loads(pickle.dumps(pipeline))
+    assert copy("Slow, low!") == pipeline("Slow, low!") == "s@@ low , low !"
+
+
+def test_a_killed_worker_gets_a_sentence(monkeypatch):
+    kill = lambda language: lambda line: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+    monkeypatch.setitem(text.STEPS, "kill", kill)
+    with pytest.raises(UserError, match=r"a worker process was killed.*smaller --workers"):
+        [*text.process_lines(["a"], text.Pipeline(["kill"], "en"), workers=2)]
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
+    assert [*text.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
+    path.write_bytes(b"")
+    assert [*text.read_lines(path)] == []
+
+
+def test_what_cannot_be_read_gets_a_sentence(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"fine\nna\xefve\n")
+    lines = text.read_lines(path)
+    assert next(lines) == "fine"
+    with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
+        next(lines)
+    with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
+        next(text.read_lines(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
+        next(text.read_lines(tmp_path))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new folder" / "out"
+    text.write_lines(path, ["ä\u2028", ""])
+    assert path.read_bytes() == "ä\u2028\n\n".encode()
+
+    def broken():
+        yield "half"
+        raise UserError("bad input")
+
+    with pytest.raises(UserError, match="bad input"):
+        text.write_lines(path, broken())
+    assert path.read_bytes() == "ä\u2028\n\n".encode()
+    assert [p.name for p in path.parent.iterdir()] == ["out"]
+    with pytest.raises(UserError, match=r"cannot write .*below: "):
+        text.write_lines(path / "below", [])
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def command(*args):
+    cli.main(["tokenize", *map(str, args)])
+
+
+def test_the_command_does_many_files_at_once(tmp_path, codes):
+    folder = tmp_path / "raw text"
+    folder.mkdir()
+    (folder / "a.en").write_bytes(b"Don't!\r\n\r\nSlow")
+    (folder / "a.de").write_text("Fährt's?\n", encoding="utf-8")
+    out = tmp_path / "tok"
+    files = [
+        *("--file", "en", folder / "a.en", out / "a.en"),
+        *("--file", "de", folder / "a.de", out / "a.de"),
+    ]
+    command("--steps", "lowercase,tokenize", *files, "--workers", 2)
+    assert (out / "a.en").read_bytes() == b"don &apos;t !\n\nslow\n"
+    assert (out / "a.de").read_bytes() == "fährt &apos; s ?\n".encode()
+    command("--steps", "bpe", "--codes", codes, "--file", "en", out / "a.en", out / "bpe.en")
+    assert (out / "bpe.en").read_text().split("\n")[2] == "s@@ low"
+
+
+def test_the_command_refuses_before_it_works(tmp_path, capsys):
+    (tmp_path / "a").write_text("text\n")
+    out = tmp_path / "out"
+    fine = ["--file", "en", tmp_path / "a", out]
+    with pytest.raises(UserError, match="nowhere: no such file"):
+        command("--steps", "lowercase", *fine, "--file", "en", tmp_path / "nowhere", tmp_path / "b")
+    with pytest.raises(UserError, match="out is named as the output of several files"):
+        command("--steps", "lowercase", *fine, *fine)
+    with pytest.raises(UserError, match="no step 'lower': choose from lowercase"):
+        command("--steps", "lower", *fine)
+    with pytest.raises(SystemExit):
+        command("--steps", "lowercase")
+    assert "--language --file is required" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_command_is_a_filter_in_any_locale():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("macaron-fairseq"), "tokenize", "--language", "de"]
+        + ["--steps", "normalize,printable,tokenize-hyphens", "--workers", "2"],
+        input="Wohl-bekannt„\u200b“\r\n\n\u2028\na\u2028b\rc".encode(),
+        capture_output=True,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"Wohl @-@ bekannt &quot; &quot;\n\n\na bc\n"

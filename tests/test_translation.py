@@ -1,0 +1,504 @@
+"""Raw text through the stored model, which reverses strings of ten symbols.
+
+The symbols get other names here: words, parts of words and Moses tokens.
+"""
+
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import fairseq_cli.generate
+import pytest
+import torch
+from conftest import FIXTURES
+from fairseq import options
+from fairseq.dataclass.configs import GenerationConfig
+
+from macaron_fairseq import UserError, cli, translation
+
+CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
+CPU = torch.device("cpu")
+
+# The names of the digits; raw text that becomes that token; merges that make the tokens.
+NAMES = ["low@@", "er", ",", "&quot;", "est", "the", "new", "öl", "is", "a"]
+WORDS = ["er", "est", "the", "new", "öl", "is", "a"]
+MERGES = ["l o", "lo w", "e r</w>", "e s", "es t</w>", "t h", "th e</w>", "n e", "ne w</w>"]
+MERGES += ["i s</w>", "ö l</w>", "& q", "&q u", "&qu o", "&quo t", "&quot ;</w>"]
+PREPROCESSING = {
+    "source": "en",
+    "target": "de",
+    "source_steps": ["normalize", "lowercase", "tokenize"],
+    "target_steps": ["normalize", "lowercase", "tokenize"],
+    "tests": [],
+    "fingerprint": "0",
+}
+
+
+def write_data(folder):
+    """A data folder for the stored model."""
+    (folder / "data-bin").mkdir(parents=True)
+    lines = (CHECKPOINT.parent / "dict.src.txt").read_text().splitlines()
+    renamed = [
+        f"{NAMES[int(name)]} {count}" if name.isdigit() else f"{name} {count}"
+        for name, count in (line.split() for line in lines)
+    ]
+    for language in ("en", "de"):
+        text = "".join(line + "\n" for line in renamed)
+        (folder / "data-bin" / f"dict.{language}.txt").write_text(text, encoding="utf-8")
+    codes = "".join(merge + "\n" for merge in ["#version: 0.2", *MERGES])
+    (folder / "code").write_text(codes, encoding="utf-8")
+    (folder / "preprocessing.json").write_text(json.dumps(PREPROCESSING))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("a data folder") / "data")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many are slower for a model of this size."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **generation):
+    dictionaries = [translation.load_dictionary(data, language) for language in ("en", "de")]
+    return translation.FairseqEngine(
+        str(checkpoint), *dictionaries, GenerationConfig(**generation), CPU, dtype
+    )
+
+
+@pytest.fixture(scope="module")
+def reversal(data):
+    """A function from lines to blocks of translations."""
+    reverser = engine(data=data)
+    preprocessing = translation.read_preprocessing(data)
+    encode, decode = translation.encoder(data, preprocessing), translation.decoder(preprocessing)
+
+    def translate(lines, **options):
+        return translation.translate(lines, reverser, encode, decode, **options)
+
+    return translate
+
+
+def flat(blocks):
+    return [line for block in blocks for line in block]
+
+
+def command(data, *args, path=CHECKPOINT):
+    """The command, in this process."""
+    args = ["translate", "--path", path, "--data", data, "--cpu", *args]
+    cli.main([str(arg) for arg in args])
+
+
+def random_words(n, seed=1, longest=9):
+    rng = random.Random(seed)
+    return [[rng.choice(WORDS) for _ in range(rng.randint(3, longest))] for _ in range(n)]
+
+
+def altered(path, folder, **model_arguments):
+    """A copy of a checkpoint whose model has other arguments."""
+    state = torch.load(path, weights_only=True)
+    vars(state["cfg"]["model"]).update(model_arguments)
+    torch.save(state, folder / "altered.pt")
+    return folder / "altered.pt"
+
+
+# --- what it computes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        # the , er low@@ er
+        ("er lower, the", "the, er lower"),
+        ("Er LOWER, the", "the, er lower"),
+        # the &quot; er &quot; er low@@, whose last part finds nothing to join
+        ('lower "er" the', 'the "er" er low'),
+        # a is , est low@@ est , öl
+        ("öl, est lowest, is a", "a is, est lowest, öl"),
+    ],
+)
+def test_text_is_preprocessed_translated_and_joined(reversal, raw, expected):
+    assert flat(reversal([raw])) == [expected]
+
+
+def test_untokenised_languages_are_not_detokenised(data):
+    steps = {"source_steps": ["lowercase"], "target_steps": ["lowercase"]}
+    preprocessing = translation.Preprocessing(source="en", target="de", **steps)
+    assert translation.encoder(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
+    assert translation.decoder(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
+
+
+def noisy(path, folder):
+    """A checkpoint that has not learnt as much."""
+    state = torch.load(path, weights_only=True)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in state["model"].values():
+        if parameter.dim() == 2:
+            parameter += 0.4 * parameter.std() * torch.randn(parameter.shape, generator=generator)
+    torch.save(state, folder / "noisy.pt")
+    return folder / "noisy.pt"
+
+
+def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
+    """One model and two, on lines longer than those they learnt, where they err."""
+    tokens = {"lower": "low@@ er", "lowest": "low@@ est", '"': "&quot;", ",": ","}
+    tokens |= {word: word for word in WORDS}
+    rng = random.Random(1)
+    raw = [[rng.choice([*tokens]) for _ in range(rng.randint(1, 16))] for _ in range(40)]
+    (tmp_path / "raw").write_text("".join(" ".join(x) + "\n" for x in raw), encoding="utf-8")
+    shutil.copytree(data / "data-bin", tmp_path / "bin")
+    text = "".join(" ".join(tokens[word] for word in line) + "\n" for line in raw)
+    (tmp_path / "bin" / "test.en-de.en").write_text(text, encoding="utf-8")
+
+    outputs = {}
+    both = f"{CHECKPOINT}:{noisy(CHECKPOINT, tmp_path)}"
+    for paths in (str(CHECKPOINT), both):
+        flags = ["--beam", "4", "--lenpen", "0.6", "--max-len-a", "1.5", "--max-len-b", "3"]
+        expected = generate(tmp_path / "bin", "--path", paths, *flags, capsys=capsys)
+        command(data, *flags, "--batch-size", 7, tmp_path / "raw", path=paths)
+        outputs[paths] = capsys.readouterr().out.splitlines()
+        assert outputs[paths] == [expected[i] for i in range(len(raw))]
+    assert outputs[both] != outputs[str(CHECKPOINT)]
+
+
+def generate(folder, *flags, capsys):
+    """What fairseq-generate prints after D-, detokenised, by the number that follows."""
+    always = ["--dataset-impl", "raw", "-s", "en", "-t", "de", "--cpu", "--batch-size", "16"]
+    always += ["--required-batch-size-multiple", "1"]
+    always += ["--post-process", "subword_nmt", "--tokenizer", "moses"]
+    parser = options.get_generation_parser()
+    args = options.parse_args_and_arch(parser, [str(folder), *always, *flags])
+    fairseq_cli.generate.main(args)
+    lines = capsys.readouterr().out.splitlines()
+    found = [line.split("\t") for line in lines if line.startswith("D-")]
+    return {int(name[2:]): text for name, _, text in found}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_precise_enough(data, dtype):
+    lines = random_words(20)
+    translated = engine(dtype=dtype, data=data).translate(lines)
+    assert translated == [line[::-1] for line in lines]
+
+
+# --- lines ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"block_lines": 3},
+        {"block_lines": 1},
+        {"max_tokens": 1},
+        {"max_tokens": 25, "block_lines": 10},
+        {"batch_size": 4},
+    ],
+)
+def test_order_and_number_of_lines_are_kept(reversal, options):
+    lines = random_words(20)
+    blocks = [*reversal([" ".join(line) for line in lines], **options)]
+    assert flat(blocks) == [" ".join(line[::-1]) for line in lines]
+    assert all(len(block) <= options.get("block_lines", 2000) for block in blocks)
+
+
+def test_nothing_is_read_ahead(reversal):
+    """The first block is answered before the second is asked for."""
+    read = []
+
+    def lines():
+        for number in range(1, 8):
+            read.append(number)
+            yield "the new er"
+
+    blocks = reversal(lines(), block_lines=3)
+    assert read == []
+    assert next(blocks) == ["er new the"] * 3 and read == [1, 2, 3]
+    assert next(blocks) == ["er new the"] * 3 and read == [1, 2, 3, 4, 5, 6]
+    assert flat(blocks) == ["er new the"] and read == [*range(1, 8)]
+
+
+def test_batches_keep_their_limits():
+    """With an engine that only counts; sentences have an end, and a long one goes alone."""
+    seen = []
+
+    def translate(batch):
+        seen.append([len(sentence) for sentence in batch])
+        return [[word.upper() for word in sentence] for sentence in batch]
+
+    counting = SimpleNamespace(max_length=1000, translate=translate)
+    rng = random.Random(1)
+    lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
+    done = []
+    blocks = translation.translate(
+        lines,
+        counting,
+        str.split,
+        lambda sentences: [" ".join(words) for words in sentences],
+        max_tokens=40,
+        batch_size=8,
+        progress=done.append,
+    )
+    assert flat(blocks) == [line.upper() for line in lines]
+    assert seen[0] == [50]
+    assert all(len(batch) * (max(batch) + 1) <= 40 and len(batch) <= 8 for batch in seen[1:])
+    # None could have taken the first of the next.
+    for batch, following in itertools.pairwise(seen[1:]):
+        assert len(batch) == 8 or (len(batch) + 1) * (max(batch[0], following[0]) + 1) > 40
+    assert sum(done) == len(lines)
+
+
+def test_lines_end_with_a_newline_alone(data, tmp_path):
+    """Of Unix or Windows, a byte order mark, other separators inside, no newline at the end."""
+    text = "\ufeffthe new er\r\n\r\n \t\na new\u2028is\x85öl\x0cer\n\x01\n\nis a est"
+    (tmp_path / "in").write_bytes(text.encode())
+    command(data, tmp_path / "in", "-o", tmp_path / "new" / "out")
+    expected = "er new the\n\n\ner öl is new a\n\n\nest a is\n"
+    assert (tmp_path / "new" / "out").read_bytes() == expected.encode()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
+
+
+def test_no_lines(data, tmp_path, capsys):
+    (tmp_path / "in").touch()
+    command(data, tmp_path / "in")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_that_is_too_long_is_cut_with_a_warning(data, tmp_path, capsys):
+    path = altered(CHECKPOINT, tmp_path, max_source_positions=6)
+    (tmp_path / "in").write_text("a new er\nthe new er est is a\nthe is a er is\n")
+    command(data, tmp_path / "in", "--batch-lines", "1", path=path)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["er new a", "is est er new the", "is er a is the"]
+    assert err.splitlines() == [
+        "warning: line 2 has 6 tokens, of which the model takes the first 5: the rest is not "
+        "translated"
+    ]
+
+
+def test_what_precedes_a_bad_line_is_written(data, tmp_path, capsys):
+    path, out = tmp_path / "in", tmp_path / "out"
+    path.write_bytes(b"the new er\na is\nis \xff\nthe a\n")
+    message = rf"{path}, line 3 is not UTF-8 \(byte 0xff at position 4\): convert it, for .*"
+    out.write_text("of another day")
+    with pytest.raises(UserError, match=message):
+        command(data, path, "-o", out)
+    assert out.read_text() == "of another day"
+    assert (tmp_path / "out.part").read_text().splitlines()[0] == "er new the"
+    with pytest.raises(UserError, match=message):
+        command(data, path)
+    assert capsys.readouterr().out == (tmp_path / "out.part").read_text()
+
+
+def test_a_pipe_or_link_stays_one(data, tmp_path):
+    (tmp_path / "in").write_text("the new er\n")
+    os.mkfifo(tmp_path / "pipe")
+    received = []
+    reader = threading.Thread(target=lambda: received.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    command(data, tmp_path / "in", "-o", tmp_path / "pipe")
+    reader.join()
+    assert received == ["er new the\n"] and (tmp_path / "pipe").is_fifo()
+
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    command(data, tmp_path / "in", "-o", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "er new the\n"
+
+
+# --- as a process --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process(data):
+    """The command, serving a pipe line by line where the locale knows ASCII alone."""
+    with subprocess.Popen(
+        [Path(sys.executable).with_name("macaron-fairseq"), "translate", "--data", data]
+        + ["--path", CHECKPOINT, "--cpu", "--batch-lines", "2"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def say(process, text):
+    process.stdin.write(text.encode())
+    process.stdin.flush()
+
+
+def test_a_pipe_is_served_until_ctrl_c(process):
+    say(process, "the new er\nöl is a\n")
+    assert process.stdout.readline() == b"er new the\n"
+    assert process.stdout.readline() == "a is öl\n".encode()
+    say(process, "a new er\n\n")
+    assert process.stdout.readline() == b"er new a\n"
+    assert process.stdout.readline() == b"\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(process):
+    say(process, "the new er\nis a\n")
+    process.stdout.readline()
+    process.stdout.close()
+    say(process, "the new er\nis a\n")
+    err = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 0
+    assert "Traceback" not in err and "Broken" not in err
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+def without(name):
+    def spoil(data):
+        (data / name).unlink()
+
+    return spoil
+
+
+def with_content(name, content):
+    def spoil(data):
+        (data / name).write_bytes(content)
+
+    return spoil
+
+
+def with_preprocessing(**changes):
+    return with_content("preprocessing.json", json.dumps({**PREPROCESSING, **changes}).encode())
+
+
+EXAMPLE = r'\{"source": "en", "target": "de", "source_steps": \["normalize", "tokenize"\]\}'
+MISTAKES = {
+    "no preprocessing": (
+        without("preprocessing.json"),
+        "DATA/preprocessing.json is missing: give the folder that the prepare stage of a recipe "
+        f"made, or write the file, like {EXAMPLE}, beside data-bin/ and the BPE merges in code",
+    ),
+    "no JSON": (
+        with_content("preprocessing.json", b"{"),
+        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+    ),
+    "not UTF-8": (
+        with_content("preprocessing.json", b'{"source": "\xff"}'),
+        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+    ),
+    "no object": (
+        with_content("preprocessing.json", b"[1]"),
+        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+    ),
+    "no steps": (
+        with_content("preprocessing.json", b'{"source": "en", "target": "de"}'),
+        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+    ),
+    "steps in one text": (
+        with_preprocessing(source_steps="tokenize"),
+        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+    ),
+    "unknown step": (
+        with_preprocessing(source_steps=["tokenise"]),
+        "there is no step 'tokenise': choose from tokenize, .*",
+    ),
+    "no codes": (without("code"), "cannot read the BPE codes DATA/code: No such file .*"),
+    "bad codes": (
+        with_content("code", b"#version: 0.2\na b c\n"),
+        "DATA/code is not a file of BPE codes .*",
+    ),
+    "no dictionary": (
+        without("data-bin/dict.de.txt"),
+        "DATA/data-bin/dict.de.txt is missing: it is written by fairseq-preprocess and belongs to "
+        "the model",
+    ),
+    "bad dictionary": (
+        with_content("data-bin/dict.en.txt", b"er\n"),
+        "cannot read the dictionary DATA/data-bin/dict.en.txt: Incorrect dictionary format.*",
+    ),
+    "another dictionary": (
+        with_content("data-bin/dict.de.txt", b"er 1\nest 1\n"),
+        f"{CHECKPOINT} embeds 16 target types, but the target dictionary has 6: use the data "
+        "folder that the model was trained with",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_bad_data_folder_is_refused_in_a_sentence(tmp_path, spoil, message):
+    data = write_data(tmp_path / "DATA")
+    (tmp_path / "in").write_text("the new er\n")
+    spoil(data)
+    with pytest.raises(UserError) as error:
+        command(data, tmp_path / "in", "-o", tmp_path / "out")
+    assert re.fullmatch(message.replace("DATA", str(data)), str(error.value))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["DATA", "in"]
+
+
+def test_the_folder_that_fairseq_takes_is_told_from_ours(data):
+    folder = data / "data-bin"
+    message = f"{folder}/preprocessing.json is missing: give {data}, the folder above"
+    with pytest.raises(UserError, match=message):
+        command(folder)
+
+
+def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
+    good, bad = str(CHECKPOINT), tmp_path / "bad.pt"
+    with pytest.raises(UserError, match=f"^{bad}: no such checkpoint$"):
+        command(data, path=f"{good}:{bad}")
+    bad.write_bytes(CHECKPOINT.read_bytes()[:1000])
+    with pytest.raises(UserError, match=f"^{bad} is truncated or no checkpoint"):
+        command(data, path=f"{good}:{bad}")
+    state = torch.load(good, weights_only=True)
+    del state["model"]["encoder.layers.0.fc1.weight"]
+    torch.save(state, bad)
+    with pytest.raises(UserError, match=f"^fairseq cannot load {bad}: .*Missing key"):
+        command(data, path=bad)
+    torch.save({"model": state["model"]}, bad)
+    with pytest.raises(UserError, match=f"^{bad} does not say which model it holds"):
+        command(data, path=bad)
+
+
+@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
+def test_half_precision_without_a_gpu_is_refused(data, flag):
+    with pytest.raises(UserError, match=f"^{flag} needs a GPU, and --cpu rules it out: leave it"):
+        command(data, flag)
+
+
+def test_files_that_cannot_be_read_or_written(data, tmp_path):
+    with pytest.raises(UserError, match=f"^{tmp_path}/none: no such file$"):
+        command(data, tmp_path / "none")
+    with pytest.raises(UserError, match=f"^cannot read {tmp_path}: Is a directory$"):
+        command(data, tmp_path)
+    (tmp_path / "in").write_text("the new er\n")
+    with pytest.raises(UserError, match=f"^cannot write {tmp_path}: Is a directory$"):
+        command(data, tmp_path / "in", "-o", tmp_path)
+    with pytest.raises(UserError, match=f"^cannot write {tmp_path}/in/out: "):
+        command(data, tmp_path / "in", "-o", tmp_path / "in" / "out")
+    if Path("/dev/full").exists():
+        with pytest.raises(UserError, match=r"^cannot write /dev/full: No space left on device$"):
+            command(data, tmp_path / "in", "-o", "/dev/full")
+
+
+@pytest.mark.parametrize("flag", ["--beam", "--max-tokens", "--batch-size", "--batch-lines"])
+def test_sizes_are_above_0(data, capsys, flag):
+    with pytest.raises(SystemExit, match=r"^2$"):
+        command(data, flag, "0")
+    assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
