@@ -7,6 +7,7 @@ itself on one core and on all, and prints a table; --json keeps the figures.
 
 pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
 processes of a step, sampled every 0.2 s; it is taken at a tenth of the lines too, to see growth.
+The time for WMT14 is that of all cores, scaled by the number of English words.
 """
 
 import argparse
@@ -26,14 +27,14 @@ import psutil
 from tqdm import tqdm
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
-WMT14_PAIRS = 4_500_000
+WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
 STEPS = ("tokenise", "clean", "learn BPE", "apply BPE", "binarise")
 PARALLEL = ("tokenise", "apply BPE", "binarise")
 Command = list[str | Path]
 
 
-def write_corpus(pairs: Path, lines: int, folder: Path) -> None:
-    """Write raw.en and raw.de by repeating the pairs."""
+def write_corpus(pairs: Path, lines: int, folder: Path) -> int:
+    """Write raw.en and raw.de by repeating the pairs; returns the number of English words."""
     content = [
         line.split("\t")[:2] for line in pairs.read_text("utf-8").split("\n") if "\t" in line
     ]
@@ -41,6 +42,7 @@ def write_corpus(pairs: Path, lines: int, folder: Path) -> None:
         with (folder / f"raw.{language}").open("w", encoding="utf-8") as file:
             repeated = itertools.islice(itertools.cycle(content), lines)
             file.writelines(pair[i] + "\n" for pair in repeated)
+    return len((folder / "raw.en").read_text("utf-8").split())
 
 
 def command(folder: Path, step: str, workers: int, merges: int) -> Command:
@@ -69,7 +71,7 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
         return [*tokenize, "--steps", "bpe", "--codes", folder / "code", *files("clean", "bpe")]
     return [
         *("fairseq-preprocess", "-s", "en", "-t", "de", "--joined-dictionary"),
-        *("--trainpref", folder / "bpe", "--destdir", folder / "data-bin"),
+        *("--trainpref", folder / "bpe", "--destdir", folder / f"data-{workers}"),
         *("--workers", str(workers)),
     ]
 
@@ -114,7 +116,7 @@ def main() -> None:
     small, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
     try:
         write_corpus(args.pairs, args.lines // 10, small)
-        write_corpus(args.pairs, args.lines, whole)
+        words = write_corpus(args.pairs, args.lines, whole)
         for step in tqdm(STEPS, disable=None):
             _, small_peak = measure(command(small, step, cores, args.merges))
             one, peak = measure(command(whole, step, 1, args.merges))
@@ -129,7 +131,7 @@ def main() -> None:
                     "speed_up": one / every if step in PARALLEL else None,
                     "peak_mib": peak,
                     "peak_mib_tenth": small_peak,
-                    "wmt14_minutes": every * WMT14_PAIRS / args.lines / 60,
+                    "wmt14_minutes": every * WMT14_WORDS / words / 60,
                 }
             )
     finally:
@@ -139,9 +141,14 @@ def main() -> None:
         f"{date.today()}, {platform.machine()}, {cores} cores, Python {platform.python_version()}"
     )
     if args.json:
-        result = {"about": about, "lines": args.lines, "merges": args.merges, "steps": rows}
+        corpus = {"lines": args.lines, "words": words, "merges": args.merges}
+        result = {"about": about, **corpus, "steps": rows}
         args.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(table(rows, cores, args.lines), f"\n{about}; {args.lines:,} pairs", sep="")
+    print(
+        table(rows, cores, args.lines),
+        f"\n{about}; {args.lines:,} pairs, {words:,} English words",
+        sep="",
+    )
 
 
 def table(rows: list[dict], cores: int, lines: int) -> str:

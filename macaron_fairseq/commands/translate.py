@@ -80,7 +80,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="A",
-        help="a translation ends at A * (tokens of the source) + B tokens (default: 0)",
+        help="a translation ends at A * (tokens of its batch's longest source) + B (default: 0)",
     )
     add("--max-len-b", type=positive, default=200, metavar="B", help="see there (default: 200)")
     add(
