@@ -204,3 +204,13 @@ def test_a_kill_while_saving_leaves_the_previous_checkpoints(data_bin, tmp_path)
     assert len(saved) >= 5
     for path in saved:
         checkpoints.load(path)
+
+
+def test_a_pytorch_that_loads_unsafely_is_refused(monkeypatch):
+    for version, is_safe in [("2.5.1", False), ("2.6.0", True), ("2.13.0+cpu", True)]:
+        monkeypatch.setattr(torch, "__version__", version)
+        if is_safe:
+            checkpoints.allow_safe_globals()
+        else:
+            with pytest.raises(UserError, match=r"PyTorch 2\.5\.1 is too old: install 2\.6"):
+                checkpoints.allow_safe_globals()

@@ -341,10 +341,12 @@ def test_a_pipe_or_link_stays_one(data, tmp_path):
 @pytest.fixture
 def process(data):
     """The command, serving a pipe line by line where the locale knows ASCII alone."""
+    # With which Python would write each line at once, whatever the command does.
+    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
         [Path(sys.executable).with_name("macaron-fairseq"), "translate", "--data", data]
         + ["--path", CHECKPOINT, "--cpu", "--batch-lines", "2"],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        env=environment | {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

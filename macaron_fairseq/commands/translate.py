@@ -118,16 +118,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translate INPUT to OUTPUT; Ctrl-C ends it with status 130."""
+    """Translate INPUT to OUTPUT."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
-    try:
-        translate(args)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def translate(args: argparse.Namespace) -> None:
-    """What `run` does."""
     flags = ["--cpu"] * args.cpu + [f"--{args.precision}"] * bool(args.precision)
     preflight.check(["fairseq-interactive", *flags])
     if str(args.input) != "-" and not args.input.exists():
