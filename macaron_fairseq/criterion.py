@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from fairseq.criterions import register_criterion
+from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
@@ -12,15 +12,14 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from torch import Tensor, nn
 
+NAME = "chunked_label_smoothed_cross_entropy"
+
 # Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
 # about this size on; an accelerator wants fewer and larger ones.
 CHUNK_ELEMENTS_CPU = 2**21
 CHUNK_ELEMENTS = 2**25
 
 
-@register_criterion(
-    "chunked_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig
-)
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     """fairseq's `label_smoothed_cross_entropy` without the matrix of all tokens' logits.
 
@@ -73,6 +72,13 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         features = net_output[0][:, self.ignore_prefix_size :]
         counted = target.ne(self.padding_idx)
         return features[counted], target[counted]
+
+
+def register() -> None:
+    """Make the criterion known to fairseq, once: a second import keeps the first class."""
+    if NAME not in CRITERION_REGISTRY:
+        config = LabelSmoothedCrossEntropyCriterionConfig
+        register_criterion(NAME, dataclass=config)(ChunkedLabelSmoothedCrossEntropyCriterion)
 
 
 def label_smoothed_nll_loss(

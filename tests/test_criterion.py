@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from conftest import SMALL, batch, build, dictionary, logged, task, train
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
 from torch import nn
@@ -11,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 
 from macaron_fairseq import criterion
 from macaron_fairseq.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
-from tests.conftest import SMALL, batch, build, dictionary, logged, task, train
 
 PAD = 1
 EPSILON = 0.1

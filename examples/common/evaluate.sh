@@ -6,8 +6,8 @@ stage_evaluate() {
   [[ -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
   if [[ $cpu ]] || ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     device=(--cpu)
-  elif [[ $precision != fp32 ]]; then
-    device=("--$precision")
+  elif [[ $precision == fp16 ]]; then
+    device=(--fp16) # fairseq-generate knows no bf16, and then computes in fp32
   fi
   for arch in "${archs[@]}"; do
     for seed in "${seeds[@]}"; do evaluate_one "$work/$arch/seed$seed"; done

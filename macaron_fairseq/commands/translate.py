@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
     flags = ["--cpu"] * args.cpu + [f"--{args.precision}"] * bool(args.precision)
-    preflight.check(["fairseq-interactive", *flags])
+    preflight.check(["fairseq-interactive", *flags])  # what that would be refused
     if str(args.input) != "-" and not args.input.exists():
         raise UserError(f"{args.input}: no such file")
     preprocessing = translation.read_preprocessing(args.data)
