@@ -1,9 +1,7 @@
 """Averaging the parameters of checkpoints of one training (`macaron-fairseq average`)."""
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from macaron_fairseq import checkpoints
+from macaron_fairseq import checkpoints, files
 from macaron_fairseq.errors import UserError
 
 State = dict[str, Any]
@@ -161,15 +159,8 @@ def save(state: State, path: Path) -> None:
     Raises:
         UserError: if it cannot be written; a file that had the name is left as it was.
     """
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with files.written(path) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, RuntimeError) as error:
-        with suppress(OSError):
-            temporary.unlink()
+    except RuntimeError as error:  # PyTorch's word for a full disk
         raise UserError(f"cannot write {path}: {error}") from error

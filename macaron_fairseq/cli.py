@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.run(args)
     except KeyboardInterrupt:
         sys.exit(130)  # as a shell says it
+    except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
+        pass
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import regex
@@ -216,57 +215,3 @@ def _start(pipeline: Pipeline) -> None:
 
 def _process(chunk: list[str]) -> list[str]:
     return [_pipeline(line) for line in chunk]
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    r"""The lines of a UTF-8 file, or of standard input for "-", without their ends.
-
-    Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
-
-    Raises:
-        UserError: if the file cannot be read or is not UTF-8.
-    """
-    name = "standard input" if str(path) == "-" else str(path)
-    with ExitStack() as stack:
-        try:
-            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
-        except OSError as error:
-            raise UserError(f"cannot read {name}: {error.strerror}") from error
-        for number, line in enumerate(file, 1):
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
-                    f"position {error.start + 1}): convert it, for example with iconv"
-                ) from error
-
-
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a UTF-8 file once all are there, or to standard output for "-" as they come.
-
-    Raises:
-        UserError: if it cannot be written; a file that had the name is left as it was.
-    """
-    if str(path) == "-":
-        for line in lines:
-            sys.stdout.buffer.write(line.encode() + b"\n")
-        sys.stdout.buffer.flush()
-        return
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(line + "\n" for line in lines)
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()

@@ -11,7 +11,7 @@ import archives
 import pytest
 from sacremoses import MosesTokenizer
 
-from macaron_fairseq import cli, text
+from macaron_fairseq import cli, files, text
 from macaron_fairseq.errors import UserError
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -275,27 +275,27 @@ def test_a_killed_worker_gets_a_sentence(monkeypatch):
 def test_only_a_newline_ends_a_line(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
-    assert [*text.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
+    assert [*files.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
     path.write_bytes(b"")
-    assert [*text.read_lines(path)] == []
+    assert [*files.read_lines(path)] == []
 
 
 def test_what_cannot_be_read_gets_a_sentence(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"fine\nna\xefve\n")
-    lines = text.read_lines(path)
+    lines = files.read_lines(path)
     assert next(lines) == "fine"
     with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
         next(lines)
     with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
-        next(text.read_lines(tmp_path / "nowhere"))
+        next(files.read_lines(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
-        next(text.read_lines(tmp_path))
+        next(files.read_lines(tmp_path))
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "new folder" / "out"
-    text.write_lines(path, ["ä\u2028", ""])
+    files.write_lines(path, ["ä\u2028", ""])
     assert path.read_bytes() == "ä\u2028\n\n".encode()
 
     def broken():
@@ -303,11 +303,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         raise UserError("bad input")
 
     with pytest.raises(UserError, match="bad input"):
-        text.write_lines(path, broken())
+        files.write_lines(path, broken())
     assert path.read_bytes() == "ä\u2028\n\n".encode()
     assert [p.name for p in path.parent.iterdir()] == ["out"]
     with pytest.raises(UserError, match=r"cannot write .*below: "):
-        text.write_lines(path / "below", [])
+        files.write_lines(path / "below", [])
 
 
 # --- the command ---------------------------------------------------------------------------------

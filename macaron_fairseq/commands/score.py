@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.files import read_lines, write_lines
 from macaron_fairseq.scoring import metrics
 from macaron_fairseq.scoring.hypotheses import best, detokenize, in_order, remove_bpe
-from macaron_fairseq.text import read_lines, write_lines
 
 STDIO = Path("-")
 METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu")

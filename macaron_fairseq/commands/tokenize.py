@@ -1,8 +1,6 @@
 """`macaron-fairseq tokenize`: raw text to tokens, on all cores."""
 
 import argparse
-import os
-import sys
 from pathlib import Path
 
 from tqdm import tqdm
@@ -10,6 +8,7 @@ from tqdm import tqdm
 from macaron_fairseq import text
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.files import read_lines, write_lines
 
 EXAMPLES = """\
 steps:
@@ -70,18 +69,15 @@ def run(args: argparse.Namespace) -> None:
     steps = args.steps.split(",")
     pipelines = {language: text.Pipeline(steps, language, args.codes) for language, _, _ in files}
     workers = args.workers or text.available_cores()
-    try:
-        for language, source, output in files:
-            lines = tqdm(
-                text.read_lines(source),
-                desc=f"tokenising {source}",
-                total=count_lines(source),
-                unit=" lines",
-                disable=None,
-            )
-            text.write_lines(output, text.process_lines(lines, pipelines[language], workers))
-    except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for language, source, output in files:
+        lines = tqdm(
+            read_lines(source),
+            desc=f"tokenising {source}",
+            total=count_lines(source),
+            unit=" lines",
+            disable=None,
+        )
+        write_lines(output, text.process_lines(lines, pipelines[language], workers))
 
 
 def refuse_mistakes(files: list[tuple[str, Path, Path]]) -> None:

@@ -2,18 +2,15 @@
 
 import argparse
 import logging
-import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 from fairseq.dataclass.configs import GenerationConfig
 from tqdm import tqdm
 
+from macaron_fairseq import files, preflight, translation
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-from macaron_fairseq import preflight, text, translation
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 
@@ -143,7 +140,7 @@ def run(args: argparse.Namespace) -> None:
     on_terminal = str(args.output) == "-" and sys.stdout.isatty()
     with tqdm(unit=" lines", disable=on_terminal or None) as bar:
         blocks = translation.translate(
-            text.read_lines(args.input),
+            files.read_lines(args.input),
             engine,
             encode,
             translation.decoder(preprocessing),
@@ -152,41 +149,7 @@ def run(args: argparse.Namespace) -> None:
             batch_size=args.batch_size,
             progress=bar.update,
         )
-        write(blocks, args.output)
-
-
-def write(blocks: Iterable[list[str]], path: Path) -> None:
-    """Write lines as they come: to standard output for "-", or to PATH.part until all are there.
-
-    A reader that goes away ends it quietly.
-
-    Raises:
-        UserError: if they cannot be written.
-    """
-    to_stdout = str(path) == "-"
-    try:
-        if to_stdout:
-            copy(blocks, sys.stdout.buffer)
-        elif path.exists() and not path.is_file():  # a pipe or a device, which must stay one
-            with path.open("wb") as file:
-                copy(blocks, file)
-        else:
-            path = path.resolve()  # what a link points to, not the link
-            partial = path.with_name(path.name + ".part")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
-                copy(blocks, file)
-            partial.replace(path)
-    except OSError as error:
-        if to_stdout:  # what is still in its buffer has nowhere to go
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            name = "to standard output" if to_stdout else path
-            raise UserError(f"cannot write {name}: {error.strerror}") from error
-
-
-def copy(blocks: Iterable[list[str]], file: BinaryIO) -> None:
-    """Write each block as soon as it is there."""
-    for block in blocks:
-        file.writelines(line.encode() + b"\n" for line in block)
-        file.flush()
+        with files.written(args.output, keep_partial=True) as file:
+            for block in blocks:
+                file.writelines(line.encode() + b"\n" for line in block)
+                file.flush()

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import environment, files, flags
+from macaron_fairseq.reports import environment, flags
 
 NAME = "manifest.json"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}

@@ -6,10 +6,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import files, flags, manifest, training_log
+from macaron_fairseq.files import read_lines
+from macaron_fairseq.reports import flags, manifest, training_log
 from macaron_fairseq.reports.training_log import Training
-from macaron_fairseq.text import read_lines
 
 SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
 

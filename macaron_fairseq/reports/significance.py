@@ -9,8 +9,8 @@ from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.files import read_lines
 from macaron_fairseq.reports.runs import Run
-from macaron_fairseq.text import read_lines
 
 METRIC = "BLEU"
 SAMPLES = 1000

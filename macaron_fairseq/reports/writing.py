@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import curves, files, runs, significance, summary, tables
+from macaron_fairseq.reports import curves, runs, significance, summary, tables
 
 
 def write(
