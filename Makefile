@@ -21,4 +21,4 @@ test: setup ## set up, then lint, check the types and run the tests with coverag
 	ruff check macaron_fairseq examples benchmarks tests setup.py; \
 	ruff format --check macaron_fairseq examples benchmarks tests setup.py; \
 	mypy; \
-	pytest --cov=macaron_fairseq --cov-report=term-missing
+	pytest -n auto --dist loadfile --cov=macaron_fairseq --cov-report=term-missing

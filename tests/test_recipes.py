@@ -195,6 +195,27 @@ def test_unusual_archives_are_noticed(iwslt14, tmp_path):
     assert not (tmp_path / "work" / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "counts, status, sentence",
+    [
+        ("160239 7283 6750", 0, ""),
+        ("160242 7283 6750", 0, "notice: usually there are 160239 pairs and not 160242"),
+        ("160239 7276 6750", 0, "notice: usually there are 7283 pairs and not 7276"),
+        ("160400 7283 6750", 1, "these should be"),
+        ("160239 7283 6749", 1, "these should be"),
+    ],
+)
+def test_sizes_may_be_off_by_what_tokenisers_differ(counts, status, sentence):
+    script = 'source "$0"; name=x sizes=(160239 7283 6750); check_sizes $1'
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script, EXAMPLES / "common" / "recipe.sh", counts],
+        capture_output=True,
+        text=True,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == status and (sentence in output if sentence else not output)
+
+
 # --- WMT14 and Multi30k --------------------------------------------------------------------------
 
 

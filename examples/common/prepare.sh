@@ -52,8 +52,20 @@ cleaned() { # FLAGS EVERY OUT
   fi
   for text in train valid "${tests[@]}"; do counts+=("$(wc -l < "$3/$text.$source")"); done
   say "sentence pairs: train, valid, ${tests[*]}: ${counts[*]}"
-  [[ -z ${sizes[*]} || "${counts[*]}" == "${sizes[*]}" ]] \
-    || die "these should be ${sizes[*]}: the archives are not the usual ones; if that is meant, give --sizes any"
+  check_sizes "${counts[@]}"
+}
+
+# sacremoses splits a few lines in ten thousand otherwise than Moses' scripts, so that some pairs at
+# the limits of cleaning are kept or dropped: one in a thousand is let pass, but none of a test set.
+check_sizes() { # COUNT...
+  local i usual off
+  for i in "${!sizes[@]}"; do
+    usual=${sizes[i]} off=$((${@:i+1:1} - sizes[i]))
+    if ((off == 0)); then continue; fi
+    ((i < 2 && ${off#-} * 1000 <= usual)) || die "these should be ${sizes[*]}: the archives are not" \
+      "the usual ones; if that is meant, give --sizes any"
+    say "notice: usually there are $usual pairs and not ${*:i+1:1}, which is within what tokenisers differ"
+  done
 }
 
 learned() { # MERGES OUT
