@@ -79,14 +79,15 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
 def measure(words: Command) -> tuple[float, float]:
     """Seconds and peak MiB of a command; ends the program if it fails."""
     start, peak = time.perf_counter(), 0
-    process = psutil.Popen(
-        [str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    while process.poll() is None:
-        peak = max(peak, tree_memory(process))
-        time.sleep(0.2)
-    if process.returncode:
-        sys.exit(f"{words[0]} failed: {process.stderr.read().decode()[-2000:]}")
+    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would fill up
+        command = [str(word) for word in words]
+        process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        while process.poll() is None:
+            peak = max(peak, tree_memory(process))
+            time.sleep(0.2)
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")
     return time.perf_counter() - start, peak / 2**20
 
 

@@ -23,6 +23,8 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     Raises:
         UserError: naming the flag that is missing.
     """
+    if args.distributed_world_size == 1:  # each alone is meant
+        return
     by_torchrun = all(name in environ for name in TORCHRUN)
     launcher = "torchrun" if by_torchrun else "srun"
     started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
@@ -35,10 +37,10 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
             f"--distributed-no-spawn --distributed-world-size {started} --distributed-rank N "
             "--distributed-backend gloo"
         )
-    if (args.distributed_world_size or gpus) == 1:
+    if not args.distributed_world_size and gpus == 1:
         raise UserError(
             f"{launcher} started {started} processes, each of which would train a model of its "
-            f"own: pass --distributed-world-size {started}"
+            f"own: pass --distributed-world-size {started}, or 1 if that is meant"
         )
     if not by_torchrun and args.distributed_port <= 0:
         raise UserError(

@@ -161,6 +161,16 @@ def test_a_file_put_there_by_hand_is_checked_and_recorded(originals, here):
         assert not server.requests
 
 
+def test_another_file_in_the_folder_is_not_passed_over(originals, here, tmp_path):
+    others = write_archives(tmp_path / "others", seed=2)
+    succeeds(here / "f.txt", "--from", originals, "http://nowhere.invalid/f.txt")
+    said = fails(here / "f.txt", "--from", others, "http://nowhere.invalid/f.txt")
+    assert (
+        f"{others}/f.txt is another file: to take that one, remove the first, and its line" in said
+    )
+    assert sha256(here / "f.txt") == sha256(originals / "f.txt")
+
+
 def test_a_changed_file_is_reported(originals, here):
     with serve(originals) as server:
         address = f"{server.url}/f.txt"
@@ -169,7 +179,7 @@ def test_a_changed_file_is_reported(originals, here):
         said = fails(here / "f.txt", address)
         assert said.count("\n") == 1
         assert f"{here}/f.txt has the SHA-256 {sha256(here / 'f.txt')}, but" in said
-        assert f"says {sha256(originals / 'f.txt')}: remove it to fetch it again" in said
+        assert f"says {sha256(originals / 'f.txt')} (remove its line" in said
         assert (here / "f.txt").read_bytes() == b"Another text.\n" * 1000
 
         (here / "f.txt").unlink()

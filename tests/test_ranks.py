@@ -26,7 +26,6 @@ def check(environ, gpus, world_size=None, port=-1, init_method=None):
     [
         # As fairseq decides: world size 1 on a single visible GPU, whatever was started.
         (dict(environ=TORCHRUN, gpus=1), "pass --distributed-world-size 2"),
-        (dict(environ=TORCHRUN, gpus=8, world_size=1), "pass --distributed-world-size 2"),
         (dict(environ=TORCHRUN, gpus=0), "--distributed-init-method"),
         (dict(environ=TORCHRUN, gpus=0, world_size=2), "--distributed-init-method"),
         (dict(environ=SRUN, gpus=1), "pass --distributed-world-size 4"),
@@ -45,6 +44,7 @@ def test_refused(flags, sentence):
         dict(environ={**TORCHRUN, "WORLD_SIZE": "1"}, gpus=1),
         dict(environ=TORCHRUN, gpus=8),
         dict(environ=TORCHRUN, gpus=1, world_size=2),
+        dict(environ=SRUN, gpus=1, world_size=1),  # a sweep, one training a task
         dict(environ=SRUN, gpus=8, port=9218),
         dict(environ=SRUN, gpus=1, port=9218, world_size=4),
         # salloc and sbatch set this for the shell, where one process is started by hand.

@@ -191,6 +191,15 @@ def test_compounds_split_as_in_perl():
     assert metrics.split_compounds(text) == done.stdout.decode().removesuffix("\n")
 
 
+def test_compound_split_bleu_takes_no_notice_of_kinds_of_quotation_marks():
+    raw = ["Er sagt: \u201eDas ist der E-Mail-Dienst\u201c \u2013 und geht."]
+    ours = [
+        'Er sagt: "Das ist der E-Mail-Dienst" - und geht.'
+    ]  # as models that see them normalised
+    result = metrics.compound_split_bleu(ours, raw, "de", lowercase=False)
+    assert result.score == pytest.approx(100)
+
+
 def test_compound_split_bleu():
     # Die lange Nord - Ost - Route . against Süd: 7 of 8 words, 5 of 7 pairs, 3 of 6 triples,
     # 1 of 5 fours.
@@ -210,7 +219,7 @@ def test_signatures_tell_the_tokens():
     assert model.signature == f"tokens:model|nrefs:1|case:lc|eff:no|tok:none|{end}"
     split = metrics.compound_split_bleu(lines, lines, "de", lowercase=False)
     assert split.signature == (
-        f"tokens:moses-compound-split|nrefs:1|case:mixed|eff:no|tok:none|{end}"
+        f"tokens:moses-normalized-compound-split|nrefs:1|case:mixed|eff:no|tok:none|{end}"
     )
 
 

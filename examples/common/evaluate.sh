@@ -15,10 +15,14 @@ stage_evaluate() {
 }
 
 evaluate_one() { # RUN
-  local run=$1 checkpoint=$1/checkpoint_best.pt checksum i
+  local run=$1 checkpoint=$1/checkpoint_best.pt checksum epochs i
+  check_data "$run"
   [[ -f $checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
   [[ -f $run/trained ]] || say "$run has not been trained to its end: scoring what there is"
   if ((average)); then
+    epochs=$(find "$run" -maxdepth 1 -name 'checkpoint[0-9]*.pt' | wc -l)
+    ((epochs >= average)) || die "$run holds $epochs checkpoints of epochs, and the recipe averages" \
+      "$average: give --average $((epochs ? epochs : 1)), or train longer"
     step "$run/averaged" "$average $(stat -c '%n %s %Y' "$run"/checkpoint*.pt)" averaged "$run"
     checkpoint=$run/averaged/checkpoint.pt
   fi
@@ -31,6 +35,15 @@ evaluate_one() { # RUN
   done
 }
 
+# What was trained on other data must not be scored with this.
+check_data() { # RUN
+  local fingerprint
+  [[ -f $1/manifest.json ]] || die "$1 was not trained: run the stage train first"
+  fingerprint=$(sed -n 's/^ *"fingerprint": "\(.*\)".*/\1/p' "$data/preprocessing.json")
+  grep -qF "\"$fingerprint\"" "$1/manifest.json" \
+    || die "$1 was trained on other data than $data holds now: train again in another --work, or remove it"
+}
+
 averaged() { # RUN OUT
   macaron-fairseq average "$1" --last "$average" -o "$2/checkpoint.pt"
 }
@@ -39,10 +52,9 @@ decoded() { # CHECKPOINT CHECKSUM TEST SUBSET OUT
   local out=$5 reference=$3.$target
   say "translating $3"
   # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told otherwise.
-  fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
+  logged "$out/generate.log" fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
     --gen-subset "$4" --required-batch-size-multiple 1 --post-process subword_nmt \
-    "${decode[@]}" "${device[@]}" > "$out/generated.txt" 2> "$out/generate.log" \
-    || { tail -n 20 "$out/generate.log" >&2 && die "fairseq-generate failed; see $out/generate.log"; }
+    "${decode[@]}" "${device[@]}" > "$out/generated.txt"
   echo "$2" > "$out/checkpoint.sha256"
   macaron-fairseq score "$out/generated.txt" --target-lang "$target" --test "$3" "${metrics[@]}" \
     --reference "$data/reference/$reference" --tokenized-reference "$data/tokenized/$reference" \

@@ -17,6 +17,7 @@ FETCH_STALL_SPEED (10000) bytes a second.
 
 import argparse
 import fcntl
+import filecmp
 import gzip
 import hashlib
 import os
@@ -111,7 +112,8 @@ def verify(path: Path, name: str, expected: str | None, contents: bool = True) -
             raise FetchError(f"is no whole {Path(name).suffix} file ({error})") from None
     if expected not in (None, digest.hexdigest()):
         raise FetchError(
-            f"has the SHA-256 {digest.hexdigest()}, but --sha256 or SHA256SUMS says {expected}"
+            f"has the SHA-256 {digest.hexdigest()}, but --sha256 or SHA256SUMS says {expected} "
+            "(remove its line there if this file is the right one)"
         )
     return digest.hexdigest()
 
@@ -227,10 +229,16 @@ def copy(args: argparse.Namespace, part: Path, name: str, expected: str | None) 
         sys.exit(f"{source} {error}: fetch it again from {' or '.join(args.addresses)}")
 
 
-def is_here(destination: Path, sha256: str | None) -> bool:
+def is_here(destination: Path, sha256: str | None, folder: Path | None) -> bool:
     """Whether the file is there; ends the program where it is not what it should be."""
     if not destination.exists():
         return False
+    source = folder / destination.name if folder else destination
+    if source.is_file() and not filecmp.cmp(source, destination, shallow=False):
+        sys.exit(
+            f"{destination} is here already, but {source} is another file: to take that one, "
+            f"remove the first, and its line in {destination.with_name('SHA256SUMS')}"
+        )
     known = recorded(destination)
     try:
         digest = verify(destination, destination.name, sha256 or known, contents=not known)
@@ -263,11 +271,13 @@ def main() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
 
     destination = args.destination.absolute()
-    if is_here(destination, args.sha256):  # without a lock: the folder may be read-only
+    if is_here(
+        destination, args.sha256, args.folder
+    ):  # without a lock: the folder may be read-only
         return
     destination.parent.mkdir(parents=True, exist_ok=True)
     with locked(destination.with_name(destination.name + ".lock")) as lock:
-        if is_here(destination, args.sha256):
+        if is_here(destination, args.sha256, args.folder):
             return
         part = destination.with_name(destination.name + ".part")
         expected = args.sha256 or recorded(destination)

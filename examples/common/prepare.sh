@@ -1,18 +1,24 @@
 # The stage prepare: from the archives to what fairseq trains on.
 #   downloads   the archives and their checksums
-#   prepare     a folder for each step, which may be removed once the data is there
+#   prepare     a folder for each step
 #   data        data-bin, BPE code, references, preprocessing.json
 # shellcheck shell=bash disable=SC2154
 
 stage_prepare() {
-  local done=$work/prepare checksums
+  local done=$work/prepare checksums sacremoses bpe
+  hold "$work/prepare.lock"
+  [[ $from ]] || need curl
+  # Assigned one by one: a failure inside an argument would go unnoticed.
   checksums=$(inputs)
+  sacremoses=$(version sacremoses)
+  bpe=$(version subword-nmt)
   step "$done/raw" "$source $target $checksums" raw
-  step "$done/tokenized" "$(made raw) $(version sacremoses)" tokenized "$source" "$target" "$steps"
-  step "$done/clean" "$(made tokenized) ${sizes[*]}" cleaned "${clean:-}" "${valid_every:-}"
-  step "$done/code" "$(made clean) $(version subword-nmt)" learned "$merges"
+  step "$done/tokenized" "$(made raw) $sacremoses" tokenized "$source" "$target" "$steps"
+  step "$done/clean" "$(made tokenized) ${sizes[*]}" cleaned "$clean" "${valid_every:-}"
+  step "$done/code" "$(made clean) $bpe" learned "$merges"
   step "$done/bpe" "$(made code)" segmented
   step "$data" "$(made bpe)" binarised
+  release
   say "$data is ready: $(wc -l < "$data/data-bin/dict.$source.txt") types"
 }
 
@@ -55,24 +61,25 @@ cleaned() { # FLAGS EVERY OUT
   check_sizes "${counts[@]}"
 }
 
-# sacremoses splits a few lines in ten thousand otherwise than Moses' scripts, so that some pairs at
-# the limits of cleaning are kept or dropped: one in a thousand is let pass, but none of a test set.
+# sacremoses splits some lines otherwise than Moses' script does, so that pairs at the limits of
+# cleaning are kept or dropped: one in a thousand is let pass there, but none of a test set.
 check_sizes() { # COUNT...
   local i usual off
   for i in "${!sizes[@]}"; do
+    [[ ${sizes[i]} ]] || continue
     usual=${sizes[i]} off=$((${@:i+1:1} - sizes[i]))
     if ((off == 0)); then continue; fi
-    ((i < 2 && ${off#-} * 1000 <= usual)) || die "these should be ${sizes[*]}: the archives are not" \
+    [[ $clean ]] && ((i < 2 && ${off#-} * 1000 <= usual)) && say "notice: usually there are $usual pairs" \
+      "and not ${*:i+1:1}, which is within what tokenisers differ" && continue
+    die "these should be ${sizes[*]}: the archives are not" \
       "the usual ones; if that is meant, give --sizes any"
-    say "notice: usually there are $usual pairs and not ${*:i+1:1}, which is within what tokenisers differ"
   done
 }
 
 learned() { # MERGES OUT
   say "learning $1 BPE merges from both languages"
   cat "$done/clean/train.$source" "$done/clean/train.$target" \
-    | subword-nmt learn-bpe -s "$1" > "$2/code" 2> "$2/learn-bpe.log" \
-    || { tail -n 20 "$2/learn-bpe.log" >&2 && die "subword-nmt learn-bpe failed"; }
+    | logged "$2/learn-bpe.log" subword-nmt learn-bpe -s "$1" > "$2/code"
 }
 
 segmented() { # OUT
@@ -88,10 +95,9 @@ binarised() { # OUT
   local prefixes language text
   prefixes=$(printf ",$done/bpe/%s" "${tests[@]}")
   say "binarising"
-  fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$workers" \
+  logged "$1/preprocess.log" fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$workers" \
     --trainpref "$done/bpe/train" --validpref "$done/bpe/valid" --testpref "${prefixes:1}" \
-    --destdir "$1/data-bin" > "$1/preprocess.log" 2>&1 \
-    || { tail -n 20 "$1/preprocess.log" >&2 && die "fairseq-preprocess failed"; }
+    --destdir "$1/data-bin" > /dev/null
   mkdir "$1/reference" "$1/tokenized"
   for text in "${tests[@]}"; do
     for language in "$source" "$target"; do

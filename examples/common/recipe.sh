@@ -19,10 +19,11 @@
 #                 raw FOLDER        writes train, valid and the test sets as NAME.LANGUAGE
 # and may define  setting_NAME      for --setting NAME: sets some of the above otherwise
 #                 for_pair          sets what depends on the languages
+# A setting that others' scores do not belong to sets published="".
 # shellcheck shell=bash disable=SC2034,SC2154
 
 shopt -s inherit_errexit
-pairs=() sizes=()
+pairs=() sizes=() clean=""
 common=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 plugin=$(cd "$common/../../macaron_fairseq" && pwd)
 # shellcheck source=prepare.sh
@@ -42,8 +43,33 @@ die() {
 need() { # COMMAND...
   local command
   for command; do
-    command -v "$command" > /dev/null || die "$command is not on the PATH: activate the environment (make setup)"
+    command -v "$command" > /dev/null \
+      || die "$command is not on the PATH: install it, or activate the environment that has it"
   done
+}
+
+# Keep others from working on the same, until `release` or the end of this process and its children.
+hold() { # LOCK
+  command -v flock > /dev/null || return 0
+  exec 9> "$1"
+  flock -n 9 || die "another run is at work there: it holds $1"
+}
+
+release() { exec 9>&-; }
+
+# Run a command and keep what it says on standard error, which is shown on a terminal.
+logged() { # LOG COMMAND...
+  local log=$1 status=0
+  shift
+  if [[ -t 2 ]]; then
+    "$@" 2> >(tee "$log" >&2) || status=$?
+  else
+    "$@" 2> "$log" || status=$?
+  fi
+  if ((status)); then
+    [[ -t 2 ]] || tail -n 20 "$log" >&2
+    die "$1 failed; see $log"
+  fi
 }
 
 hash_of() { # TEXT...
@@ -67,7 +93,7 @@ step() {
 }
 
 usage() {
-  sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0"
+  sed -n '2,/^[^#]/ { /shellcheck/d; s/^# \{0,1\}//p; }' "$0"
   cat << 'END'
 
 usage: STAGE... [OPTION...] [-- FLAG...]
@@ -88,7 +114,7 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --gpus N           as if N GPUs were here (for --dry-run)
   --sizes any        accept archives of other sizes than the usual ones
   --workers N        processes for text work (default: all cores)
-  --dry-run          print the training commands and stop
+  --dry-run          print the training commands and do nothing
   -- FLAG...         further flags of fairseq-train, for all architectures
 
 Run it again after an interruption: finished work is kept, training resumes.
@@ -133,6 +159,7 @@ apply_options() {
   max_update=${options[max-update]:-$max_update}
   max_tokens=${options[max-tokens]:-$tokens}
   gpus=${options[gpus]:-}
+  [[ ! $gpus || $dry_run ]] || die "--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES"
   workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
   average=${options[average]:-$average}
   for number in "$max_update" "$max_tokens" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
@@ -151,15 +178,18 @@ apply_options() {
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
   data=$work/data
+  if [[ $dry_run ]]; then stages=(train); fi
   ((${#stages[@]})) || stages=(prepare train evaluate report)
+  [[ $pair == "${pairs[0]:-$pair}" ]] || published=""
 }
 
 recipe() { # ARGUMENT...
   local stages=() mirrors=() extra=() precision=fp16 cpu="" dry_run="" stage
   local -A options=()
   name=$(basename "$(dirname "$0")")
+  published=$(dirname "$0")/published.json
   parse "$@"
-  need python3 curl macaron-fairseq fairseq-preprocess fairseq-train fairseq-generate subword-nmt
+  need python3 macaron-fairseq fairseq-preprocess fairseq-train fairseq-generate subword-nmt
   apply_options
   # Text is UTF-8 whatever the machine's language.
   export PYTHONUTF8=1
@@ -167,11 +197,14 @@ recipe() { # ARGUMENT...
 }
 
 stage_report() {
-  local runs=() arch seed published=()
-  if [[ -f $(dirname "$0")/published.json ]]; then published=(--published "$(dirname "$0")/published.json"); fi
+  local runs=() arch seed beside=()
+  if [[ -f $published ]]; then beside=(--published "$published"); fi
   for arch in "${archs[@]}"; do
-    for seed in "${seeds[@]}"; do runs+=("$work/$arch/seed$seed"); done
+    for seed in "${seeds[@]}"; do
+      check_data "$work/$arch/seed$seed"
+      runs+=("$work/$arch/seed$seed")
+    done
   done
   macaron-fairseq report "${runs[@]}" --baseline "${archs[0]}" --title "$name $source-$target" \
-    "${published[@]}" -o "$work/report"
+    "${beside[@]}" -o "$work/report"
 }

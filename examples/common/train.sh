@@ -30,6 +30,7 @@ plan_devices() {
   say "$devices x $max_tokens tokens x update-freq $update_freq = $total tokens an update at most"
   if ((nodes > 1)); then
     local variable
+    need torchrun
     for variable in NODE_RANK MASTER_ADDR MASTER_PORT; do
       [[ ${!variable:-} ]] || die "NNODES is $nodes but $variable is not set"
     done
@@ -41,7 +42,7 @@ plan_devices() {
 }
 
 train_one() { # ARCH SEED
-  local run=$work/$1/seed$2 log=train.log asked command
+  local run=$work/$1/seed$2 asked command
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
     --seed "$2" "${flags[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
@@ -52,32 +53,21 @@ train_one() { # ARCH SEED
     printf '%q ' "${launch[@]}" "${command[@]}" && echo
     return
   fi
-  asked=$(hash_of "${command[@]}")
+  asked=$(hash_of "$(< "$data/made-from")" "${command[@]}")
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
-  if ((${NODE_RANK:-0})); then
-    log=train-$NODE_RANK.log
-  else
-    macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
-    mend_last_checkpoint "$run"
-  fi
   # Huge pages for large tensors: far fewer page faults on a CPU.
-  GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1} "${launch[@]}" "${command[@]}" 2>&1 \
-    | python3 "$common/progress.py" "$1, seed $2" "$run/$log"
-  ((${NODE_RANK:-0})) || echo "$asked" > "$run/trained"
-}
-
-# fairseq writes checkpoint_last.pt by copying: a kill in that moment leaves half of it.
-mend_last_checkpoint() { # RUN
-  local last=$1/checkpoint_last.pt best=$1/checkpoint_best.pt
-  [[ -f $last ]] || return 0
-  loads "$last" && return
-  say "$last was cut short: going on from the best checkpoint, or from the start"
-  rm "$last"
-  if loads "$best"; then cp "$best" "$last.part" && mv "$last.part" "$last"; fi
-}
-
-loads() { # CHECKPOINT
-  python3 -c 'import sys; from pathlib import Path; from macaron_fairseq import checkpoints
-checkpoints.load(Path(sys.argv[1]))' "$1" 2> /dev/null
+  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+  if ((${NODE_RANK:-0})); then # the first node keeps the log; fairseq is silent on others
+    "${launch[@]}" "${command[@]}" >> "$run/train-$NODE_RANK.log" 2>&1 \
+      || die "training failed on this node; see $run/train-$NODE_RANK.log"
+    return
+  fi
+  hold "$run.lock"
+  macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
+  python3 "$common/mend.py" "$run"
+  "${launch[@]}" "${command[@]}" 2>&1 \
+    | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
+  echo "$asked" > "$run/trained"
+  release
 }

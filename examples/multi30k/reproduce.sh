@@ -29,6 +29,7 @@ sizes=(29000 1014 1000 1000 461)
 setting_cased() {
   steps=normalize,tokenize
   metrics=(--metric tokenised-bleu bleu chrf)
+  published=""
 }
 
 for_pair() { # SOURCE TARGET
@@ -41,7 +42,8 @@ inputs() {
   for part in train val "${tests[@]}"; do
     for language in "$source" "$target"; do
       fetch "$part.$language.gz" \
-        "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/$part.$language.gz"
+        "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/$part.$language.gz" \
+        "https://github.com/multi30k/dataset/raw/master/data/task1/raw/$part.$language.gz"
     done
   done
 }

@@ -2,7 +2,7 @@
 # Your own parallel text: Macaron Net beside a Transformer of equal size, from raw text to the table.
 #
 #   needs   FOLDER/train.en and FOLDER/train.de (any two languages, one sentence a line); valid.* and
-#           test.* are drawn from train where they are missing
+#           test.* are drawn from train where they are missing; a GPU, or patience; some GB of disk
 #   prints  BLEU and chrF of sacreBLEU
 #   ends    after 20,000 updates, or 10 epochs without a better validation loss
 #
@@ -31,7 +31,7 @@ inputs() {
 }
 
 raw() { # FOLDER
-  python3 "$(dirname "$0")/hold_out.py" "$from" "$source" "$target" "$1"
+  python3 "$common/hold_out.py" "$from" "$source" "$target" "$1"
 }
 
 # Training

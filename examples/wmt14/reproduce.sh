@@ -24,23 +24,34 @@ commentary=nc-v12
 steps=normalize,printable,tokenize-hyphens
 clean="--min 1 --max 80"
 merges=32764
+sizes=("" 3000 3003)
 
 setting_v9-37k() {
   commentary=nc-v9
   merges=37000
+  published=""
 }
 
 inputs() {
   fetch training-parallel-europarl-v7.tgz \
-    https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz
+    https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz \
+    https://statmt.org/wmt13/training-parallel-europarl-v7.tgz
   fetch training-parallel-commoncrawl.tgz \
-    https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
+    https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz \
+    https://statmt.org/wmt13/training-parallel-commoncrawl.tgz
   case $commentary in
     nc-v12) fetch training-parallel-nc-v12.tgz \
-      https://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz ;;
+      https://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz \
+      http://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz ;;
     nc-v9) fetch training-parallel-nc-v9.tgz \
-      https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz ;;
+      https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz \
+      https://statmt.org/wmt14/training-parallel-nc-v9.tgz ;;
   esac
+  # The test sets: sacreBLEU checks its own; these are a folder's.
+  local archive
+  for archive in ${from:+dev.tgz test.tgz test-full.tgz}; do
+    if [[ -f $from/$archive ]]; then sha256sum < "$from/$archive"; fi
+  done
 }
 
 raw() { # FOLDER

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 # Where things lie changes nothing in what is trained; the data itself is compared by its hashes.
 # "" stands for what precedes the first flag: the folder with the data.
 PLACES = ("", "--user-dir", "--save-dir", "--tensorboard-logdir")
+# How the batch of an update is divided among devices: the recipes hold the batch itself.
+DEVICES = ("--max-tokens", "--update-freq", "--distributed-world-size")
 # Where a training ends may be moved; up to there it is the same.
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
+CHANGEABLE = (*PLACES, *DEVICES, *LIMITS)
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

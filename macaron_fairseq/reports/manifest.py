@@ -19,7 +19,8 @@ HASHED = ("dict.*", "*.bin", "*.idx")
 def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     """Record in RUN/manifest.json that a training starts or resumes, and return its path.
 
-    On resuming, only where things lie and where the training is to end may differ.
+    On resuming, only where things lie, where the training is to end, and how a batch is divided
+    among devices may differ; each start's flags are kept.
 
     Args:
         run: the folder of the training.
@@ -45,6 +46,7 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     manifest["starts"].append(
         {
             "date": now.isoformat(timespec="seconds"),
+            "flags": list(command_line),
             "code": environment.code(),
             "versions": environment.versions(),
             "hardware": environment.hardware(),
@@ -87,7 +89,7 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
     fix = "choose another folder or remove it"
     was, given = flags.parse(earlier["flags"]), flags.parse(now["flags"])
     for name in [*was, *given]:
-        if name not in (*flags.PLACES, *flags.LIMITS) and was.get(name) != given.get(name):
+        if name not in flags.CHANGEABLE and was.get(name) != given.get(name):
             raise UserError(
                 f"{run} was trained with other flags, {flags.show(name, was)} where there is now "
                 f"{flags.show(name, given)}: {fix}"

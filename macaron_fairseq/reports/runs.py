@@ -127,7 +127,9 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            if name not in (*flags.PLACES, "--seed") and was.get(name) != now.get(name):
+            if name not in (*flags.PLACES, *flags.DEVICES, "--seed") and was.get(name) != now.get(
+                name
+            ):
                 raise UserError(
                     f"{one.folder} and {other.folder} are both {one.arch} but not one setting with "
                     f"two seeds, {flags.show(name, was)} and {flags.show(name, now)}: make a "

@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.text import tokenize
+from macaron_fairseq.text import Pipeline
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def compound_split_bleu(
 ) -> Score:
     """BLEU as in papers on WMT'14: multi-bleu.perl of Moses tokens with hyphened words split.
 
-    The splitting is that of tensor2tensor's utils/get_ende_bleu.sh.
+    The splitting is that of tensor2tensor's utils/get_ende_bleu.sh. Punctuation is normalised on
+    both sides, as it is in what the models are trained on: quotation marks in the raw reference
+    would else never match.
 
     Args:
         hypotheses: detokenised.
@@ -68,12 +70,16 @@ def compound_split_bleu(
         language: whose tokenizer is used.
         lowercase: compare lower case.
     """
-    tokens = tokenize(language)
+    tokens = Pipeline(["normalize", "tokenize"], language)
     split_hypotheses, split_references = (
         [split_compounds(tokens(line)) for line in text] for text in (hypotheses, references)
     )
     return multi_bleu(
-        "compound-split BLEU", "moses-compound-split", split_hypotheses, split_references, lowercase
+        "compound-split BLEU",
+        "moses-normalized-compound-split",
+        split_hypotheses,
+        split_references,
+        lowercase,
     )
 
 
