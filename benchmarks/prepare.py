@@ -6,7 +6,7 @@ itself on one core and on all, and prints a table; --json keeps the figures.
   python benchmarks/prepare.py pairs.tsv --lines 1000000 --json prepare.json
 
 pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
-processes of a step, sampled every 0.2 s; it is taken at a tenth of the lines too, to see growth.
+processes of a step, sampled every second; it is taken at a tenth of the lines too, to see growth.
 The time for WMT14 is that of all cores, scaled by the number of English words.
 """
 
@@ -84,7 +84,7 @@ def measure(words: Command) -> tuple[float, float]:
         process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         while process.poll() is None:
             peak = max(peak, tree_memory(process))
-            time.sleep(0.2)
+            time.sleep(1)
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")

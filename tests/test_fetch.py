@@ -163,12 +163,12 @@ def test_a_file_put_there_by_hand_is_checked_and_recorded(originals, here):
 
 def test_another_file_in_the_folder_is_not_passed_over(originals, here, tmp_path):
     others = write_archives(tmp_path / "others", seed=2)
-    succeeds(here / "f.txt", "--from", originals, "http://nowhere.invalid/f.txt")
-    said = fails(here / "f.txt", "--from", others, "http://nowhere.invalid/f.txt")
+    succeeds(here / "c.gz", "--from", originals, "http://nowhere.invalid/c.gz")
+    said = fails(here / "c.gz", "--from", others, "http://nowhere.invalid/c.gz")
     assert (
-        f"{others}/f.txt is another file: to take that one, remove the first, and its line" in said
+        f"{others}/c.gz is another file: to take that one, remove the first, and its line" in said
     )
-    assert sha256(here / "f.txt") == sha256(originals / "f.txt")
+    assert sha256(here / "c.gz") == sha256(originals / "c.gz")
 
 
 def test_a_changed_file_is_reported(originals, here):
