@@ -191,6 +191,12 @@ def test_compounds_split_as_in_perl():
     assert metrics.split_compounds(text) == done.stdout.decode().removesuffix("\n")
 
 
+def test_czech_words_that_sacremoses_stumbles_over_end_no_long_job():
+    lines = hypotheses.detokenize(["To je e' - mail .", "To je pes ."], "cs")
+    assert lines[1] == "To je pes."
+    assert lines[0].startswith("To je e") and lines[0].endswith("mail.")
+
+
 def test_compound_split_bleu_takes_no_notice_of_kinds_of_quotation_marks():
     raw = ["Er sagt: \u201eDas ist der E-Mail-Dienst\u201c \u2013 und geht."]
     ours = [

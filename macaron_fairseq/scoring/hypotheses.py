@@ -77,5 +77,13 @@ def remove_bpe(lines: Sequence[str]) -> list[str]:
 
 def detokenize(lines: Sequence[str], language: str) -> list[str]:
     """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped."""
-    detokenizer = MosesDetokenizer(language)
-    return [detokenizer.detokenize(line.split()) for line in lines]
+    detokenizer, english = MosesDetokenizer(language), MosesDetokenizer("en")
+
+    def text(line: str) -> str:
+        tokens = line.split()
+        try:
+            return detokenizer.detokenize(tokens)
+        except TypeError:  # sacremoses, of Czech words with an apostrophe and a dash: "e' - mail"
+            return english.detokenize(tokens)
+
+    return [text(line) for line in lines]
