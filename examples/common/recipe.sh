@@ -52,7 +52,8 @@ need() { # COMMAND...
 hold() { # LOCK
   command -v flock > /dev/null || return 0
   exec 9> "$1"
-  flock -n 9 || die "another run is at work there: it holds $1"
+  # A killed run lets go once its last process is gone.
+  flock -w 20 9 || die "another run is at work there: it holds $1"
 }
 
 release() { exec 9>&-; }
