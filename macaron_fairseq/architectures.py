@@ -13,7 +13,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from macaron_fairseq import schemes
+from macaron_fairseq import kernels, schemes
 from macaron_fairseq.errors import UserError
 
 
@@ -53,6 +53,7 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
     """Fill in what the user left open with a Macaron Transformer of that size."""
     set_default(args, "macaron_scheme", schemes.DEFAULT)
     set_default(args, "macaron_post_norm", False)
+    complete(args)
     set_default(args, "encoder_first_ffn_embed_dim", None)
     set_default(args, "decoder_first_ffn_embed_dim", None)
     scheme = schemes.get(args.macaron_scheme)
@@ -71,6 +72,12 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
                 f"{side} layer has one FFN: set --{side}-ffn-embed-dim"
             )
     configure_transformer(args, size, pre_norm)
+
+
+def complete(args: Namespace) -> None:
+    """Fill in what changes no result, and what checkpoints of earlier versions do not say."""
+    set_default(args, "macaron_kernels", kernels.FUSED)
+    set_default(args, "macaron_matmul", "fp32")
 
 
 def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) -> None:

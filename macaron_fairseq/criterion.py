@@ -12,12 +12,18 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
 from torch import Tensor, nn
 
+from macaron_fairseq.decoder import MacaronTransformerDecoder
+from macaron_fairseq.model import MacaronTransformerModel
+
 NAME = "chunked_label_smoothed_cross_entropy"
 
 # Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
 # about this size on; an accelerator wants fewer and larger ones.
 CHUNK_ELEMENTS_CPU = 2**21
 CHUNK_ELEMENTS = 2**25
+
+# Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
+SCALE = 4
 
 
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
@@ -47,7 +53,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
             return super().compute_loss(model, net_output, sample, reduce)
         features, target = self.select(model, net_output, sample)
         weight = unwrap(model).decoder.output_projection.weight
-        return label_smoothed_nll_loss(features, weight, target, self.eps)
+        return label_smoothed_nll_loss(features, weight, target, self.eps, products_dtype(model))
 
     def compute_accuracy(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
@@ -82,16 +88,22 @@ def register() -> None:
 
 
 def label_smoothed_nll_loss(
-    features: Tensor, weight: Tensor, target: Tensor, epsilon: float
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    epsilon: float,
+    products: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
 
     features: (tokens, dim); weight: (types, dim), of the same dtype; target: (tokens,). As in
     fairseq, `epsilon / (types - 1)` goes to each other type (Szegedy et al. 2016 give the target
-    a share too), logits are of the parameters' dtype and the softmax is fp32. Sums and gradients
-    are fp32 as well, or fp64 where the features are. The NLL has no gradient.
+    a share too). Matrix products are of the dtype `products`, by default the parameters'; softmax
+    and sums are fp32, or fp64 where the features are. The NLL has no gradient.
     """
-    return ChunkedLoss.apply(features, weight, target, epsilon, torch.is_grad_enabled())
+    return ChunkedLoss.apply(
+        features, weight, target, epsilon, products or weight.dtype, torch.is_grad_enabled()
+    )
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -104,52 +116,72 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float, training: bool
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        epsilon: float,
+        products: torch.dtype,
+        training: bool,
     ) -> tuple[Tensor, Tensor]:
         """Compute loss and NLL, and keep the gradients of the loss if training."""
-        types = len(weight)
+        types, dtype_of_parameters = len(weight), weight.dtype
         share = epsilon / (types - 1)
         peak = 1.0 - epsilon - share
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        # In fp16 small probabilities would vanish: only backward knows the loss scale.
         features_exact, weight_exact = features.to(dtype), weight.to(dtype)
+        features, weight = features.to(products), weight.to(products)
         target = target.unsqueeze(1)
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
         features_grad = weight_grad = None
         if training and ctx.needs_input_grad[0]:
-            features_grad = torch.empty_like(features_exact)
+            features_grad = features.new_zeros(features.shape, dtype=dtype)
         if training and ctx.needs_input_grad[1]:
-            weight_grad = (-share * features_exact.sum(0)).repeat(types, 1)
+            weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
 
+        # All logits of a token, summed, are its features by the sum of all types' weights.
+        totals = torch.mv(features_exact, weight_exact.sum(0)).unsqueeze(1)
         pieces = chunks(len(target), weight)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
-            if weight.dtype == dtype:
+            if products == dtype:
                 torch.mm(features[rows], weight.t(), out=scores)
             else:
                 scores.copy_(torch.mm(features[rows], weight.t()))
-            scores -= scores.amax(1, keepdim=True)
             target_score = scores.gather(1, target[rows])
-            total_score = scores.sum(1, keepdim=True)
-            normalizer = scores.exp_().sum(1, keepdim=True)
-            log_normalizer = normalizer.log()
+            highest = scores.amax(1, keepdim=True)
+            normalizer = scores.sub_(highest).exp_().sum(1, keepdim=True)
+            log_normalizer = normalizer.log() + highest
             nlls[rows] = log_normalizer - target_score
-            losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - total_score)
+            losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - totals[rows])
             if features_grad is None and weight_grad is None:
                 continue
-            scores /= normalizer
-            scores.scatter_add_(1, target[rows], torch.full_like(target_score, -peak))
-            if features_grad is not None:
-                torch.mm(scores, weight_exact, out=features_grad[rows])
-            if weight_grad is not None:
-                weight_grad.addmm_(scores.t(), features_exact[rows])
+            scores.scatter_add_(1, target[rows], -peak * normalizer)
+            if products == dtype:  # divide the smaller side of the products
+                if features_grad is not None:
+                    torch.mm(scores, weight, out=features_grad[rows]).div_(normalizer)
+                if weight_grad is not None:
+                    weight_grad.addmm_(scores.t(), features[rows] / normalizer)
+            else:
+                lower = scores.div_(normalizer).sub_(share).mul_(SCALE).to(products)
+                if features_grad is not None:
+                    features_grad[rows] = torch.mm(lower, weight)
+                if weight_grad is not None:
+                    weight_grad += torch.mm(lower.t(), features[rows])
 
-        if features_grad is not None:
-            features_grad -= share * weight_exact.sum(0)
+        if products == dtype:  # what all logits' gradients have in common
+            if features_grad is not None:
+                features_grad -= share * weight.sum(0)
+            if weight_grad is not None:
+                weight_grad -= share * features.sum(0)
+        else:
+            for grad in (features_grad, weight_grad):
+                if grad is not None:
+                    grad.div_(SCALE)
         ctx.save_for_backward(features_grad, weight_grad)
-        ctx.dtype = weight.dtype
+        ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()
         ctx.mark_non_differentiable(nll)
         return loss, nll
@@ -161,7 +193,7 @@ class ChunkedLoss(torch.autograd.Function):
         grads = [
             None if grad is None else (grad * loss_grad).to(ctx.dtype) for grad in ctx.saved_tensors
         ]
-        return (*grads, None, None, None)
+        return (*grads, None, None, None, None)
 
 
 def chunks(tokens: int, weight: Tensor) -> list[slice]:
@@ -178,6 +210,13 @@ def unwrap(model: Any) -> BaseFairseqModel:
     return model
 
 
+def products_dtype(model: Any) -> torch.dtype | None:
+    """Return in which precision a model wants its matrix products, None for its parameters'."""
+    model = unwrap(model)
+    is_bf16 = isinstance(model, MacaronTransformerModel) and model.has_bf16_products()
+    return torch.bfloat16 if is_bf16 else None
+
+
 def has_plain_projection(model: BaseFairseqModel) -> bool:
     """Return whether the output is softmax(features weight^T), and the weight can be used here."""
     if getattr(model, "find_unused_parameters", False):
@@ -185,10 +224,9 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     model = unwrap(model)
     decoder: Any = getattr(model, "decoder", None)
     projection: Any = getattr(decoder, "output_projection", None)
-    softmax = ("forward", "get_normalized_probs", "get_normalized_probs_scriptable")
     return (
-        inherits(model, TransformerModelBase, *softmax)
-        and inherits(decoder, TransformerDecoderBase, *softmax, "output_layer")
+        inherits(model, TransformerModelBase, MacaronTransformerModel)
+        and inherits(decoder, TransformerDecoderBase, MacaronTransformerDecoder)
         and decoder.adaptive_softmax is None
         and type(projection) is nn.Linear  # not quantised or parametrised
         and projection.bias is None
@@ -199,8 +237,13 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     )
 
 
-def inherits(module: Any, base: type, *methods: str) -> bool:
-    """Return whether the module is of that class and has its methods unchanged."""
-    return isinstance(module, base) and all(
-        getattr(type(module), name) is getattr(base, name) for name in methods
-    )
+def inherits(module: Any, *bases: type) -> bool:
+    """Return whether what the module does with features is what one of these classes does."""
+    methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable", "output_layer"
+
+    def implementations(kind: type) -> list[Any]:
+        return [getattr(kind, name, None) for name in methods]
+
+    return isinstance(module, bases) and implementations(type(module)) in [
+        implementations(base) for base in bases
+    ]

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import LayerNorm
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
     TransformerEncoderLayerBase,
@@ -283,3 +285,11 @@ def prepend_source(
             encoder_padding_mask = padding_mask.new_zeros(batch, source_len)
         padding_mask = torch.cat((encoder_padding_mask, padding_mask), dim=1)
     return torch.cat((encoder_out, y), dim=0), attn_mask, padding_mask
+
+
+def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
+    """Apply activation checkpointing and full sharding, where asked for."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0)  # a checkpointed layer is a unit of its own
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

@@ -5,51 +5,20 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
-from fairseq.distributed import fsdp_wrap
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import register_model
-from fairseq.models.transformer import (
-    TransformerConfig,
-    TransformerDecoderBase,
-    TransformerEncoderBase,
-    TransformerModel,
-)
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq import checkpoints, released, schemes
+from macaron_fairseq import architectures, checkpoints, kernels, released, schemes
 from macaron_fairseq.checkpoints import PassUserDir
+from macaron_fairseq.decoder import MacaronTransformerDecoder
+from macaron_fairseq.encoder import MacaronTransformerEncoder
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.layers import MacaronDecoderLayer, MacaronEncoderLayer
-
-
-class MacaronTransformerEncoder(TransformerEncoderBase):
-    """fairseq's encoder with Macaron layers."""
-
-    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(MacaronEncoderLayer(cfg, return_fc=self.return_fc), cfg)
-
-
-class MacaronTransformerDecoder(TransformerDecoderBase):
-    """fairseq's decoder with Macaron layers."""
-
-    def build_decoder_layer(
-        self, cfg: TransformerConfig, no_encoder_attn: bool = False
-    ) -> nn.Module:
-        """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(MacaronDecoderLayer(cfg, no_encoder_attn), cfg)
-
-
-def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
-    """Apply activation checkpointing and full sharding, where asked for."""
-    if cfg.checkpoint_activations:
-        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0)  # a checkpointed layer is a unit of its own
-    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
 
 
 @register_model("macaron_transformer")
@@ -103,6 +72,20 @@ class MacaronTransformerModel(TransformerModel):
             default=SUPPRESS,
             help="LayerNorm after each residual connection instead of before each operator",
         )
+        add(
+            "--macaron-kernels",
+            choices=kernels.NAMES,
+            default=SUPPRESS,
+            help="who computes attention and dropout: this package, or fairseq for comparison; "
+            f"the results are the same (default: {kernels.NAMES[0]})",
+        )
+        add(
+            "--macaron-matmul",
+            choices=["fp32", "bf16"],
+            default=SUPPRESS,
+            help="precision of matrix products in training on a CPU: bf16 is faster, less exact; "
+            "parameters and sums stay fp32 (default: fp32; on GPUs use --bf16)",
+        )
         for side in ("encoder", "decoder"):
             add(
                 f"--{side}-first-ffn-embed-dim",
@@ -120,10 +103,14 @@ class MacaronTransformerModel(TransformerModel):
             values: Any = OmegaConf.to_object(args)
             args = Namespace(**values)
         released.upgrade_args(args)
+        architectures.complete(args)
         complete_layers_to_keep(args)
         refuse_unworkable(args, task)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        if args.macaron_kernels == kernels.FUSED:
+            kernels.fuse(model)
+        return model
 
     @classmethod
     def build_encoder(
@@ -140,6 +127,15 @@ class MacaronTransformerModel(TransformerModel):
         return MacaronTransformerDecoder(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the decoder's output for source and previous target tokens, as fairseq does."""
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bf16_products()):
+            return super().forward(*args, **kwargs)
+
+    def has_bf16_products(self) -> bool:
+        """Whether matrix products are to be of bf16: in training, where asked for."""
+        return self.training and self.args.macaron_matmul == "bf16"
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename what the authors' released code named otherwise, then what old fairseq did."""

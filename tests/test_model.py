@@ -52,7 +52,8 @@ def test_lie_trotter_is_fairseqs_transformer(flags):
     common = [*SMALL, *WIDE, *dropout, *flags]
     post = [] if "--encoder-normalize-before" in flags else ["--macaron-post-norm"]
     stock = build("transformer", *common)
-    macaron = build("macaron_transformer", "--macaron-scheme", "lie-trotter", *common, *post)
+    same = ["--macaron-scheme", "lie-trotter", "--macaron-kernels", "fairseq"]
+    macaron = build("macaron_transformer", *same, *common, *post)
     assert isinstance(macaron.decoder.layers[0], SplittingLayer)
 
     def equal():

@@ -1,0 +1,213 @@
+"""Multi-head attention with fewer and fused operations: fairseq's parameters and results.
+
+The projections of one input are one matrix product, PyTorch's fused kernel computes what it can,
+and decoding uses the caches of `macaron_fairseq.decoding`.
+"""
+
+import torch
+from fairseq.modules import MultiheadAttention
+from torch import Tensor, nn
+from torch.nn import functional
+
+from macaron_fairseq import decoding
+
+
+class Attention(MultiheadAttention):
+    """fairseq's multi-head attention; what this one does not know is left to it.
+
+    Those are quantised or pruned projections, extra keys, xformers, and keys of another origin
+    than queries (`--cross-self-attention`).
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: decoding.IncrementalState | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+        evaluation: int = 0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend; arguments and result are those of fairseq's attention.
+
+        Args:
+            query: (time, batch, channel); in decoding, of one time.
+            key: (source time, batch, source channel), which is also the value.
+            value: the same as `key`.
+            key_padding_mask: True at padding, (batch, source time).
+            incremental_state: where decoding keeps keys and values.
+            need_weights: also return the weights, (batch, time, source time), mean over heads.
+            static_kv: the keys are the same at each step of decoding.
+            attn_mask: added to the scores, (time, source time).
+            before_softmax: see fairseq.
+            need_head_weights: return the weights of each head, (heads, batch, time, source time).
+            evaluation: which of several evaluations in a layer this is: each has its own cache.
+        """
+        if key is None or before_softmax or not self.is_plain():
+            if evaluation and incremental_state is not None:
+                incremental_state = incremental_state.setdefault(f"evaluation {evaluation}", {})
+            return super().forward(
+                query,
+                key,
+                value,
+                key_padding_mask,
+                incremental_state,
+                need_weights,
+                static_kv,
+                attn_mask,
+                before_softmax,
+                need_head_weights,
+            )
+        need_weights = need_weights or need_head_weights
+        if incremental_state is not None:
+            batch = decoding.batch(incremental_state)
+            y, weights = self.attend_cached(
+                query, key, key_padding_mask, batch, need_weights, evaluation
+            )
+        else:
+            y, weights = self.attend(query, key, key_padding_mask, attn_mask, need_weights)
+        if weights is not None:
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
+        return self.out_proj(y), weights
+
+    def is_plain(self) -> bool:
+        """Whether this is the attention of the paper with plain linear projections."""
+        projections = self.q_proj, self.k_proj, self.v_proj, self.out_proj
+        return (
+            (self.self_attention or self.encoder_decoder_attention)
+            and self.bias_k is None
+            and not self.add_zero_attn
+            and not self.use_xformers
+            and not self.onnx_trace
+            and not self.skip_embed_dim_check
+            and all(type(x) is nn.Linear and not x._forward_pre_hooks for x in projections)
+        )
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from whole sentences.
+
+        Returns:
+            The values' means, (time, batch, channel), and weights, (batch, heads, time, source).
+        """
+        time, batch, channels = query.shape
+        if self.self_attention:
+            q, k, v = self.project(query, self.q_proj, self.k_proj, self.v_proj)
+        else:
+            (q,) = self.project(query, self.q_proj)
+            k, v = self.project(key, self.k_proj, self.v_proj)
+        dropout = self.dropout_module
+        share = dropout.p if self.training or dropout.apply_during_inference else 0.0
+        hides_future = getattr(attn_mask, "hides_future", False)
+        weights = None
+        # On a CPU the kernel knows no dropout.
+        if not need_weights and (share == 0 or query.device.type == "cuda"):
+            mask = None
+            if key_padding_mask is not None:
+                mask = ~key_padding_mask.bool()[:, None, None]
+            if attn_mask is not None and not (hides_future and mask is None):
+                additive = attn_mask.to(q.dtype)
+                mask = additive if mask is None else additive.masked_fill(~mask, -torch.inf)
+            q, k, v = (x.unflatten(0, (batch, -1)) for x in (q, k, v))
+            y = functional.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=mask,
+                dropout_p=share,
+                is_causal=hides_future and mask is None,
+            ).permute(2, 0, 1, 3)
+        else:
+            if attn_mask is None:
+                scores = torch.bmm(q * self.scaling, k.transpose(1, 2))
+            else:
+                scores = torch.baddbmm(
+                    attn_mask.to(q.dtype), q, k.transpose(1, 2), alpha=self.scaling
+                )
+            if key_padding_mask is not None:
+                scores = scores.view(batch, -1, *scores.shape[1:])
+                scores = scores.masked_fill(key_padding_mask.bool()[:, None, None], -torch.inf)
+                scores = scores.flatten(0, 1)
+            probabilities = scores.softmax(-1)
+            y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
+            if need_weights:
+                weights = probabilities.view(batch, -1, *probabilities.shape[1:])
+        return y.reshape(time, batch, channels), weights
+
+    def attend_cached(
+        self,
+        query: Tensor,
+        key: Tensor,
+        key_padding_mask: Tensor | None,
+        batch: decoding.Batch,
+        need_weights: bool,
+        evaluation: int,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from the last token of each hypothesis to all that is known before it.
+
+        Returns:
+            The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
+        """
+        time, rows, channels = query.shape
+        cache = batch.cache(self, evaluation)
+        if self.self_attention:
+            if cache.projection is None:
+                cache.projection = self.fuse(self.q_proj, self.k_proj, self.v_proj)
+            projected = functional.linear(query, *cache.projection)
+            q, k, v = self.split(projected, 3, rows // batch.beam)
+            mask = batch.append(cache, k, v, key_padding_mask)
+        else:
+            if cache.keys is None:
+                source = key[:, :: batch.beam]
+                kv = functional.linear(source, *self.fuse(self.k_proj, self.v_proj))
+                kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
+                keys, values = kv.permute(3, 1, 2, 0, 4).contiguous()
+                batch.fill(cache, keys, values, key_padding_mask)
+            q = self.split(self.q_proj(query), 1, rows // batch.beam)[0]
+            mask = cache.mask
+        keys, values = batch.read(cache)
+        # For so few queries two products are faster than the fused kernel.
+        scores = torch.matmul(q * self.scaling, keys.transpose(2, 3))
+        probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
+        y = torch.matmul(self.dropout_module(probabilities), values)
+        weights = None
+        if need_weights and not self.self_attention:
+            weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
+        return y.transpose(1, 2).reshape(time, rows, channels), weights
+
+    def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
+        """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
+        if len(projections) == 1:
+            y = projections[0](x)
+        else:
+            y = functional.linear(x, *self.fuse(*projections))
+        y = y.view(len(x), -1, len(projections), self.head_dim)
+        return [part.transpose(0, 1) for part in y.unbind(2)]
+
+    def split(self, y: Tensor, parts: int, sentences: int) -> list[Tensor]:
+        """Split projections of one time to (sentence, head, beam, head channel) for each part."""
+        y = y.view(sentences, -1, self.num_heads, parts, self.head_dim)
+        return list(y.permute(3, 0, 2, 1, 4).unbind(0))
+
+    def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
+        """Make one linear map of several: all that a head needs in turn, head by head."""
+
+        def interleave(parameters: list[Tensor]) -> Tensor:
+            heads = [x.unflatten(0, (self.num_heads, self.head_dim)) for x in parameters]
+            return torch.stack(heads, 1).flatten(0, 2)
+
+        weight = interleave([x.weight for x in projections])
+        if projections[0].bias is None:
+            return weight, None
+        return weight, interleave([x.bias for x in projections])

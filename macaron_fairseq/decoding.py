@@ -1,0 +1,205 @@
+"""What beam search keeps of a batch between two steps.
+
+fairseq copies all keys and values at each step: appending the last token's, then in the order of
+the hypotheses that go on, and the encoder's once for each beam. Here a sentence has `beam` slots
+for each position, written once. Which slot belongs to which hypothesis is a table, which reordering
+changes instead, and attention is masked with it. The encoder's keys are kept once per sentence.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+IncrementalState = dict[str, Any]
+
+KEY = "macaron_fairseq"
+POSITIONS = 32  # for which caches have room at first
+
+
+@dataclass
+class Cache:
+    """Keys and values, (sentence, head, position, slot, head channel), of one attention."""
+
+    keys: Tensor | None = None
+    values: Tensor | None = None
+    mask: Tensor | None = None  # of the encoder's padding, added to scores
+    is_static: bool = False
+    length: int = 0  # positions that are written
+    projection: tuple[Tensor, Tensor | None] | None = None
+
+
+class Buffers:
+    """Matrices that are allocated once, since fresh memory costs more than what is written in it.
+
+    There are at most as many rows as at first: sentences only finish.
+    """
+
+    def __init__(self) -> None:
+        self.matrices: dict[str, Tensor] = {}
+
+    def get(self, name: str, like: Tensor, rows: int, columns: int) -> Tensor:
+        """A matrix of that name with any content, of the type and device of `like`."""
+        matrix = self.matrices.get(name)
+        if matrix is None or len(matrix) < rows:
+            self.matrices[name] = matrix = like.new_empty(rows, columns)
+        return matrix[:rows]
+
+
+@dataclass
+class Batch:
+    """The caches of a batch, whose rows are `beam` hypotheses for each sentence in turn."""
+
+    beam: int = 1
+    length: int = 0  # tokens of a hypothesis, the one that is being decoded included
+    slots: Tensor | None = None  # of each hypothesis' tokens, (sentence, beam, position)
+    padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
+    mask: Tensor | None = None  # of slots of other hypotheses, added to scores
+    caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
+    buffers: Buffers = field(default_factory=Buffers)
+
+    def cache(self, attention: nn.Module, evaluation: int) -> Cache:
+        """The cache of one evaluation of an attention network."""
+        return self.caches.setdefault((attention, evaluation), Cache())
+
+    def append(self, cache: Cache, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor | None:
+        """Write the last token's keys and values, (sentence, head, slot, channel).
+
+        Returns:
+            What is to be added to scores, (sentence, 1, beam, position * slot), or None.
+        """
+        if cache.length == self.length:  # the first attention that sees this token
+            self.begin_token(len(k), k.device)
+            self.hide(padding, k.dtype)
+        position, cache.length = cache.length, self.length
+        if cache.keys is None or cache.values is None:
+            shape = (*k.shape[:2], POSITIONS, *k.shape[2:])
+            cache.keys, cache.values = k.new_empty(shape), v.new_empty(shape)
+        elif position == cache.keys.shape[2]:
+            cache.keys, cache.values = (
+                torch.cat((x, torch.empty_like(x)), 2) for x in (cache.keys, cache.values)
+            )
+        cache.keys[:, :, position], cache.values[:, :, position] = k, v
+        return self.mask
+
+    def begin_token(self, sentences: int, device: torch.device) -> None:
+        """Give the token that is to be decoded a slot of its own in each hypothesis."""
+        own = torch.arange(self.beam, device=device).expand(sentences, -1)[..., None]
+        self.slots = own if self.slots is None else torch.cat((self.slots, own), 2)
+        self.length += 1
+
+    def hide(self, padding: Tensor | None, dtype: torch.dtype) -> None:
+        """Mask slots that are another hypothesis' or padding, but never the last own one."""
+        self.mask = None
+        if self.slots is None or (self.beam == 1 and padding is None and self.padding is None):
+            return
+        sentences, beam, length = self.slots.shape
+        own = torch.arange(beam, device=self.slots.device)
+        seen = self.slots[..., None] == own  # (sentence, beam, position, slot)
+        if padding is not None or self.padding is not None:
+            before, last = self.padding, padding
+            if before is None:
+                before = seen.new_zeros(sentences, length - 1, beam)
+            last = seen.new_zeros(sentences, 1, beam) if last is None else last.bool()
+            self.padding = torch.cat((before, last.view(sentences, 1, beam)), 1)
+            seen[:, :, :-1] &= ~self.padding[:, None, :-1]
+        mask = torch.zeros(seen.shape, dtype=dtype, device=own.device)
+        self.mask = mask.masked_fill_(~seen, -torch.inf).view(sentences, 1, beam, -1)
+
+    def fill(self, cache: Cache, k: Tensor, v: Tensor, padding: Tensor | None) -> None:
+        """Keep the encoder's keys and values, (sentence, head, position, channel)."""
+        cache.keys, cache.values = k.unsqueeze(3), v.unsqueeze(3)
+        cache.is_static, cache.length = True, k.shape[2]
+        if padding is not None and padding.any():
+            mask = torch.zeros(padding.shape, dtype=k.dtype, device=k.device)
+            mask = mask.masked_fill_(padding.bool(), -torch.inf)
+            cache.mask = mask[:: self.beam, None, None]
+
+    def read(self, cache: Cache) -> tuple[Tensor, Tensor]:
+        """Keys and values, (sentence, head, position * slot, channel)."""
+        if cache.keys is None or cache.values is None:
+            raise AssertionError("the cache is written before it is read")
+        keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
+        return keys.flatten(2, 3), values.flatten(2, 3)
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
+        if not self.keeps_sentences(new_order):
+            self.separate(new_order.device)
+        chosen = new_order.view(-1, self.beam)
+        sentences = chosen[:, 0] // self.beam
+        if not torch.equal(sentences, torch.arange(self.sentences(), device=new_order.device)):
+            for cache in self.caches.values():
+                select_sentences(cache, sentences)
+            self.slots = None if self.slots is None else self.slots[sentences]
+            self.padding = None if self.padding is None else self.padding[sentences]
+        if self.beam > 1 and self.slots is not None:
+            parents = (chosen % self.beam)[..., None].expand(-1, -1, self.length)
+            self.slots = self.slots.gather(1, parents)
+
+    def sentences(self) -> int:
+        """How many sentences the caches hold."""
+        return next((len(x.keys) for x in self.caches.values() if x.keys is not None), 0)
+
+    def keeps_sentences(self, new_order: Tensor) -> bool:
+        """Whether hypotheses stay with those of their sentence."""
+        if len(new_order) % self.beam:
+            return False
+        sentences = new_order.view(-1, self.beam) // self.beam
+        return bool((sentences == sentences[:, :1]).all())
+
+    def separate(self, device: torch.device) -> None:
+        """Make a sentence of each hypothesis, after which any reordering is possible."""
+        sentences = torch.arange(self.sentences(), device=device).repeat_interleave(self.beam)
+        slots = None if self.slots is None else self.slots.flatten(0, 1)[:, None, :, None, None]
+        for cache in self.caches.values():
+            select_sentences(cache, sentences)
+            if cache.is_static or slots is None or cache.keys is None or cache.values is None:
+                continue
+            index = slots.expand(-1, cache.keys.shape[1], -1, -1, cache.keys.shape[-1])
+            cache.keys, cache.values = (
+                x[:, :, : cache.length].gather(3, index) for x in (cache.keys, cache.values)
+            )
+        if self.padding is not None and slots is not None:
+            self.padding = self.padding[sentences].gather(2, slots[:, 0, :, 0])
+        self.slots = None if slots is None else torch.zeros_like(slots[:, 0, :, 0]).mT
+        self.beam = 1
+
+
+def select_sentences(cache: Cache, sentences: Tensor) -> None:
+    """Keep the caches of these sentences, in place where there are not more of them."""
+    if cache.keys is None or cache.values is None:
+        return
+    count, length = len(sentences), cache.length
+    if count > len(cache.keys):
+        cache.keys, cache.values = cache.keys[sentences], cache.values[sentences]
+    else:
+        for x in (cache.keys, cache.values):
+            x[:count, :, :length] = x[sentences, :, :length]
+        cache.keys, cache.values = cache.keys[:count], cache.values[:count]
+    cache.mask = None if cache.mask is None else cache.mask[sentences]
+
+
+def batch(incremental_state: IncrementalState) -> Batch:
+    """The batch that an incremental state belongs to."""
+    return incremental_state.setdefault(KEY, Batch())
+
+
+def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
+    """Prepare a new incremental state; `rows` says of which sentence each row is."""
+    if KEY not in incremental_state:
+        incremental_state[KEY] = Batch(beam_of(rows))
+
+
+def reorder(incremental_state: IncrementalState, new_order: Tensor) -> None:
+    """Reorder the rows of all caches."""
+    batch(incremental_state).reorder(new_order)
+
+
+def beam_of(rows: Tensor | None) -> int:
+    """How many rows in turn each sentence has: 1 where they are not as many of each."""
+    if rows is None or not len(rows):
+        return 1
+    _, counts = rows.unique_consecutive(return_counts=True)
+    return int(counts[0]) if bool((counts == counts[0]).all()) else 1

@@ -1,0 +1,324 @@
+"""Attention, dropout and decoding against fairseq's own (`--macaron-kernels fairseq`)."""
+
+import pytest
+import torch
+from conftest import SMALL, batch, build, dictionary
+from fairseq import models
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.search import (
+    BeamSearch,
+    DiverseBeamSearch,
+    LexicallyConstrainedBeamSearch,
+    PrefixConstrainedBeamSearch,
+    Sampling,
+)
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from fairseq.token_generation_constraints import pack_constraints
+from torch import nn
+
+from macaron_fairseq import decoding
+from macaron_fairseq.attention import Attention
+from macaron_fairseq.dropout import Dropout, draws_are_known
+
+STOCK = ["--macaron-kernels", "fairseq"]
+DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
+OPTIONS = [
+    [],
+    ["--attention-dropout", "0"],
+    ["--macaron-scheme", "lie-trotter"],
+    ["--macaron-post-norm"],
+    ["--no-cross-attention", "--cross-self-attention"],
+    ["--encoder-embed-dim", "24", "--decoder-embed-dim", "16"],
+]
+
+
+def both(*flags, arch="macaron_transformer"):
+    """The same model with fairseq's kernels and with this package's."""
+    stock, fused = (build(arch, *SMALL, *DROPOUT, *flags, *kernels) for kernels in (STOCK, []))
+    assert not any(isinstance(m, Attention | Dropout) for m in stock.modules())
+    assert any(isinstance(m, Attention) for m in fused.modules())
+    assert stock.state_dict().keys() == fused.state_dict().keys()
+    return stock, fused
+
+
+# --- dropout -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99])
+def test_dropout_is_pytorchs_number_by_number(p, dtype):
+    x = torch.randn(7, 30011, dtype=dtype)  # more than a block
+    results = []
+    for kind in (FairseqDropout, Dropout):
+        torch.manual_seed(5)
+        leaf = x.clone().requires_grad_()
+        y = kind(p).train()(leaf)
+        y.sum().backward()
+        results.append((y, leaf.grad, torch.rand(3)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+    assert (results[0][0] == 0).float().mean().item() == pytest.approx(p, abs=0.01)
+
+
+def test_the_fast_draws_are_used_where_they_are_pytorchs():
+    state = torch.get_rng_state()
+    torch.manual_seed(11)
+    theirs = torch.empty(999).bernoulli_(0.25)
+    torch.manual_seed(11)
+    ours = torch.empty(999, dtype=torch.int64).random_(-(2**63), None) & (2**53 - 1)
+    draws_are_known.cache_clear()
+    before = torch.get_rng_state()
+    assert draws_are_known() == torch.equal(theirs, (ours.double() < 0.25 * 2**53).float())
+    assert torch.equal(before, torch.get_rng_state())
+    torch.set_rng_state(state)
+
+
+# --- training ------------------------------------------------------------------------------------
+
+
+def losses_and_gradients(model, updates, lr=0.01):
+    """As fairseq trains, with dropout: the losses, and the first update's gradients."""
+    source, lengths, previous = batch()
+    target = previous.roll(-1, 1).masked_fill(previous == 1, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    losses, gradients = [], {}
+    model.train()
+    for update in range(updates):
+        torch.manual_seed(update)
+        lprobs = model(source, lengths, previous)[0].log_softmax(-1)
+        loss, _ = label_smoothed_nll_loss(lprobs.flatten(0, 1), target.flatten(), 0.1, 1)
+        optimizer.zero_grad()
+        loss.backward()
+        gradients = gradients or {n: p.grad.clone() for n, p in model.named_parameters()}
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, gradients
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_training_with_dropout_is_fairseqs(flags):
+    (losses, gradients), (mine, my_gradients) = (losses_and_gradients(m, 3) for m in both(*flags))
+    assert mine == pytest.approx(losses, rel=1e-5)
+    largest = max(g.abs().max() for g in gradients.values())
+    for name, gradient in gradients.items():
+        assert (my_gradients[name] - gradient).abs().max() <= 2e-6 * largest, name
+    assert losses[0] != losses[1]
+
+
+def test_fifty_updates_are_fairseqs_to_four_digits():
+    (losses, _), (mine, _) = (losses_and_gradients(m, 50, lr=0.001) for m in both())
+    assert mine == pytest.approx(losses, rel=1e-4)
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_evaluation_is_fairseqs_with_padding_on_any_side(flags):
+    source, lengths, previous = batch()
+    right = torch.stack([row.roll(int((row == 1).sum())) for row in source.flip(0)])
+    left = torch.stack([row.roll(int((row == 1).sum())) for row in previous])
+    stock, fused = both(*flags)
+    with torch.no_grad():
+        for x, y in ((source, previous), (right, previous), (source, left)):
+            (one, extra), (other, my_extra) = (m(x, lengths, y) for m in (stock, fused))
+            real = y.ne(1)
+            assert (one - other)[real].abs().max() <= 1e-5
+            if extra["attn"][0] is not None:
+                assert (extra["attn"][0] - my_extra["attn"][0])[real].abs().max() <= 1e-6
+
+
+def test_bf16_products_train_close_by_and_evaluate_exactly():
+    source, lengths, previous = batch()
+    plain = build("macaron_transformer", *SMALL, *DROPOUT)
+    coarse = build("macaron_transformer", *SMALL, *DROPOUT, "--macaron-matmul", "bf16")
+    with torch.no_grad():
+        one, other = (m(source, lengths, previous)[0] for m in (plain, coarse))
+    assert torch.equal(one, other)
+    losses, mine = (losses_and_gradients(m, 3)[0] for m in (plain, coarse))
+    assert losses != mine
+    assert mine == pytest.approx(losses, rel=0.02)
+    assert all(p.dtype == torch.float32 for p in coarse.parameters())
+
+
+# --- decoding ------------------------------------------------------------------------------------
+
+
+def generate(ensemble, search=BeamSearch, with_alignment=False, beam=5, constrain=False, **options):
+    """Beam search as fairseq-generate runs it; tokens, scores and alignments of all hypotheses."""
+    words = dictionary()
+    torch.manual_seed(3)
+    kind = SequenceGeneratorWithAlignment if with_alignment else SequenceGenerator
+    options = {"max_len_b": 12, "beam_size": beam, **options}
+    generator = kind(ensemble, words, search_strategy=search(words), **options)
+    source, lengths, previous = batch(sizes=((9, 3), (5, 3), (7, 3), (3, 3), (6, 3)))
+    sample = {
+        "id": torch.arange(len(source)),
+        "net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous},
+        "target": previous,
+    }
+    kwargs = {}
+    if options.pop("prefix", None):
+        kwargs["prefix_tokens"] = previous[:, 1:]
+    if constrain:
+        kwargs["constraints"] = pack_constraints(
+            [[torch.tensor([7, 9])], [torch.tensor([5]), torch.tensor([8])], [], [], []]
+        )
+    return generator.generate(ensemble, sample, **kwargs)
+
+
+def assert_same_hypotheses(ours, theirs):
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert len(one) == len(other) > 0
+        for mine, its in zip(one, other, strict=True):
+            assert mine["tokens"].tolist() == its["tokens"].tolist()
+            assert abs(mine["score"] - its["score"]) <= 1e-4
+            assert (mine["positional_scores"] - its["positional_scores"]).abs().max() <= 1e-4
+            assert torch.allclose(mine["attention"], its["attention"], atol=1e-5)
+            alignments = (torch.as_tensor(x["alignment"]) for x in (mine, its))
+            assert torch.equal(*alignments)
+
+
+def sharpen(model):
+    """Random models have no preferences: give this one some, ends of sentences among them."""
+    with torch.no_grad():
+        model.decoder.output_projection.weight.mul_(3)
+        model.decoder.output_projection.weight[2].mul_(1.5)
+    return model
+
+
+SEARCHES = {
+    "beam": {},
+    "greedy": {"beam": 1},
+    "long": {"min_len": 40, "max_len_b": 45, "beam": 3},  # more than a cache has room for at first
+    "lenpen": {"len_penalty": 0.6, "unk_penalty": 1.0, "temperature": 1.3},
+    "alignment": {"with_alignment": True},
+    "diverse": {"search": lambda d: DiverseBeamSearch(d, 2, 0.5), "beam": 4},
+    "constrained": {"search": lambda d: LexicallyConstrainedBeamSearch(d, "unordered"),
+                    "constrain": True, "max_len_b": 25},
+    "prefix function": {"search": lambda d: PrefixConstrainedBeamSearch(
+        d, lambda sentence, tokens: [2, *range(4 + sentence, 30)])},
+    "sampling": {"search": lambda d: Sampling(d, sampling_topk=5), "beam": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_hypotheses_are_fairseqs(options):
+    stock, fused = (sharpen(model) for model in both())
+    assert_same_hypotheses(generate([fused], **options), generate([stock], **options))
+
+
+@pytest.mark.parametrize("flags", OPTIONS[1:], ids=" ".join)
+def test_hypotheses_of_other_models_are_fairseqs(flags):
+    stock, fused = (sharpen(model) for model in both(*flags))
+    assert_same_hypotheses(generate([fused]), generate([stock]))
+
+
+def test_hypotheses_after_a_prefix_are_fairseqs():
+    stock, fused = (sharpen(model) for model in both())
+    source, lengths, previous = batch(sizes=((9, 4), (5, 3), (7, 4)))
+    sample = {
+        "id": torch.arange(3),
+        "net_input": {"src_tokens": source, "src_lengths": lengths},
+        "target": None,
+    }
+    ours, theirs = (
+        SequenceGenerator([m], dictionary(), beam_size=4, max_len_b=12).generate(
+            [m], sample, prefix_tokens=previous[:, 1:]
+        )
+        for m in (fused, stock)
+    )
+    assert_same_hypotheses(ours, theirs)
+    for i, hypotheses in enumerate(ours):
+        prefix = previous[i, 1:][previous[i, 1:] != 1].tolist()
+        assert all(h["tokens"].tolist()[: len(prefix)] == prefix for h in hypotheses)
+
+
+def test_ensembles_mixed_with_fairseqs_transformer():
+    stock, fused = (sharpen(model) for model in both())
+    other = sharpen(build("transformer", *SMALL, seed=2))
+    third_stock, third = (
+        sharpen(build("macaron_transformer", *SMALL, *kernels, seed=4)) for kernels in (STOCK, [])
+    )
+    ours, theirs = generate([fused, other, third]), generate([stock, other, third_stock])
+    assert_same_hypotheses(ours, theirs)
+
+
+def test_dropout_while_decoding_is_fairseqs():
+    """`--retain-dropout`: the same draws where there is one hypothesis for a sentence."""
+    stock, fused = (sharpen(model) for model in both("--attention-dropout", "0"))
+    for model in (stock, fused):
+        for module in model.modules():
+            if isinstance(module, FairseqDropout):
+                module.apply_during_inference = True
+    assert_same_hypotheses(generate([fused], beam=1), generate([stock], beam=1))
+
+
+# --- caches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_any_reordering_of_a_batch_with_beams(flags):
+    """Hypotheses may also move to another sentence, be left out and be repeated."""
+    model = build("macaron_transformer", *SMALL, *flags).double()
+    source, lengths, _ = batch(sizes=((9, 2), (5, 2), (7, 2)))
+    tokens = torch.full((6, 1), 2)
+    orders = [[1, 0, 2, 2, 5, 4], [0, 1, 4, 4], [1, 0, 2, 3], [3, 0, 1, 1, 2], [0, 4, 2]]
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        encoder_out = model.encoder.reorder_encoder_out(
+            encoder_out, torch.arange(3).repeat_interleave(2)
+        )
+        state = {}
+        model.decoder(tokens, encoder_out, incremental_state=state)
+        assert state[decoding.KEY].beam == 2
+        for order in map(torch.tensor, orders):
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            new = torch.randint(4, 64, (len(order), 1), generator=generator)
+            tokens = torch.cat((tokens[order], new), 1)
+            cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
+            full, _ = model.decoder(tokens, encoder_out)
+            assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
+        assert state[decoding.KEY].beam == 1
+
+
+def test_padding_in_a_prefix_is_not_seen():
+    flags = "--no-token-positional-embeddings"  # fairseq counts padding when it decodes
+    model = build("macaron_transformer", *SMALL, flags).double()
+    source, lengths, previous = batch(sizes=((9, 6), (9, 3)))
+    previous[1] = previous[1].roll(3)  # on the left
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        state = {}
+        for t in range(6):
+            cached, _ = model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
+        full, _ = model.decoder(previous, encoder_out)
+    assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
+
+
+def test_encoder_output_stays_as_it_is_while_hypotheses_change_places():
+    model = build("macaron_transformer", *SMALL)
+    source, lengths, _ = batch(sizes=((9, 2), (5, 2)))
+    with torch.no_grad():
+        once = model.encoder(source, lengths)
+    beams = model.encoder.reorder_encoder_out(once, torch.tensor([0, 0, 1, 1]))
+    assert model.encoder.reorder_encoder_out(beams, torch.tensor([1, 0, 2, 2])) is beams
+    finished = model.encoder.reorder_encoder_out(beams, torch.tensor([3, 2]))
+    assert torch.equal(finished["encoder_out"][0], once["encoder_out"][0][:, [1, 1]])
+    assert torch.equal(finished["encoder_padding_mask"][0], source.eq(1)[[1, 1]])
+
+
+def test_quantised_and_hooked_projections_are_fairseqs_way():
+    flags = [*SMALL, "--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "2"]
+    attention = build("macaron_transformer", *flags).encoder.layers[0].self_attn
+    assert isinstance(attention, Attention)
+    assert not attention.is_plain()
+    plain = build("macaron_transformer", *SMALL).encoder.layers[0].self_attn
+    assert plain.is_plain()
+    plain.q_proj = nn.Sequential(plain.q_proj)
+    assert not plain.is_plain()
+
+
+assert models  # its import registers fairseq's
