@@ -1,0 +1,1 @@
+"""The ideal systems of particles on the sphere, simulated (`macaron-fairseq particles`)."""
