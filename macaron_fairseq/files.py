@@ -1,32 +1,37 @@
 """Files in and out: text is UTF-8 whatever the locale, output is written whole or not at all."""
 
 import hashlib
+import io
+import itertools
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from macaron_fairseq.errors import UserError
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    r"""The lines of a UTF-8 file, or of standard input for "-", without their ends.
+@dataclass(frozen=True)
+class Block:
+    """Lines of a file as they are in it; cheap to hand to another process."""
 
-    Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+    file: str
+    first: int  # number of the first line, from 1
+    content: bytes
 
-    Raises:
-        UserError: if the file cannot be read or is not UTF-8.
-    """
-    name = "standard input" if str(path) == "-" else str(path)
-    with ExitStack() as stack:
-        try:
-            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
-        except OSError as error:
-            raise UserError(f"cannot read {name}: {error.strerror}") from error
-        for number, line in enumerate(file, 1):
+    def lines(self) -> Iterator[str]:
+        r"""The lines without their ends.
+
+        Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+
+        Raises:
+            UserError: if they are not UTF-8.
+        """
+        for number, line in enumerate(io.BytesIO(self.content), self.first):
             line = line.removesuffix(b"\n").removesuffix(b"\r")
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -34,9 +39,38 @@ def read_lines(path: Path) -> Iterator[str]:
                 yield line.decode()
             except UnicodeDecodeError as error:
                 raise UserError(
-                    f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
+                    f"{self.file}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
                     f"position {error.start + 1}): convert it, for example with iconv"
                 ) from error
+
+
+def read_blocks(path: Path, lines: int) -> Iterator[Block]:
+    """A file, or standard input for "-", in blocks of that many lines.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    with ExitStack() as stack:
+        try:
+            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
+        except OSError as error:
+            raise UserError(f"cannot read {name}: {error.strerror}") from error
+        for first in itertools.count(1, lines):
+            content = b"".join(itertools.islice(file, lines))
+            if not content:
+                return
+            yield Block(name, first, content)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, or of standard input for "-", as `Block.lines` gives them.
+
+    Raises:
+        UserError: if the file cannot be read or is not UTF-8.
+    """
+    for block in read_blocks(path, lines=1):
+        yield from block.lines()
 
 
 def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, Any]:
@@ -144,5 +178,10 @@ def write(path: Path, content: str | bytes) -> None:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines of text, each ended by a newline; raises what `written` raises."""
+    write_blocks(path, (line.encode() + b"\n" for line in lines))
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write blocks, one after the other; raises what `written` raises."""
     with written(path) as file:
-        file.writelines(line.encode() + b"\n" for line in lines)
+        file.writelines(blocks)

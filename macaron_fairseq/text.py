@@ -1,12 +1,11 @@
 """Lines of text and what is done to them before training: the steps of Moses, then BPE.
 
 A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["normalize",
-"tokenize"], "de")` is a function from a line to a line. `process_lines` applies it on all cores.
+"tokenize"], "de")` is a function from a line to a line. `process` applies it on all cores.
 """
 
 import difflib
 import functools
-import itertools
 import os
 import signal
 import sys
@@ -22,10 +21,11 @@ from sacremoses.corpus import NonbreakingPrefixes
 from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.files import Block
 
 Step = Callable[[str], str]
 
-CHUNK = 2000  # lines handed to a worker at once
+LINES = 2000  # handed to a worker at once
 CACHE = 100_000  # words whose segmentation is kept, some 50 MB
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -175,28 +175,27 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def process_lines(lines: Iterable[str], pipeline: Pipeline, workers: int = 1) -> Iterator[str]:
-    """Each line after the pipeline, in order, by that many processes; 1 is this process.
+def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> Iterator[bytes]:
+    """Each block after the pipeline, in order, by that many processes; 1 is this process.
 
-    Never reads further ahead than 2 * workers chunks of `CHUNK` lines, whatever the corpus' size.
+    Never reads further ahead than 2 * workers blocks, whatever the corpus' size.
 
     Raises:
-        UserError: if a worker is killed.
+        UserError: if a block is not UTF-8, or a worker is killed.
     """
     if workers == 1:
-        yield from map(pipeline, lines)
+        for block in blocks:
+            yield process_block(block, pipeline)
         return
-    rest = iter(lines)
-    chunks = iter(lambda: list(itertools.islice(rest, CHUNK)), [])
-    running: deque[Future[list[str]]] = deque()
+    running: deque[Future[bytes]] = deque()
     try:
         with ProcessPoolExecutor(workers, initializer=_start, initargs=(pipeline,)) as pool:
-            for chunk in chunks:
-                running.append(pool.submit(_process, chunk))
+            for block in blocks:
+                running.append(pool.submit(_process, block))
                 if len(running) == 2 * workers:
-                    yield from running.popleft().result()
+                    yield running.popleft().result()
             while running:
-                yield from running.popleft().result()
+                yield running.popleft().result()
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process was killed, most often for want of memory: try again with a smaller "
@@ -213,5 +212,10 @@ def _start(pipeline: Pipeline) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
 
 
-def _process(chunk: list[str]) -> list[str]:
-    return [_pipeline(line) for line in chunk]
+def _process(block: Block) -> bytes:
+    return process_block(block, _pipeline)
+
+
+def process_block(block: Block, pipeline: Pipeline) -> bytes:
+    """The block's lines after the pipeline, each ended by a newline."""
+    return "".join([pipeline(line) + "\n" for line in block.lines()]).encode()

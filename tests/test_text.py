@@ -226,34 +226,48 @@ def test_an_unknown_language_is_told_once(capsys):
 # --- on all cores --------------------------------------------------------------------------------
 
 
-def test_workers_change_nothing(monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 7)
+def in_blocks(lines, size):
+    for first in range(0, len(lines), size):
+        content = "".join(line + "\n" for line in lines[first : first + size])
+        yield files.Block("corpus", first + 1, content.encode())
+
+
+def test_workers_change_nothing():
     lines = [side for pair in archives.sentences(100, 3) for side in pair]
     pipeline = text.Pipeline(["normalize", "lowercase", "tokenize"], "en")
-    alone = [*text.process_lines(lines, pipeline)]
-    assert alone == [pipeline(line) for line in lines] and len(set(alone)) > 100
-    assert [*text.process_lines(lines, pipeline, workers=2)] == alone
-    assert [*text.process_lines(lines[:14], pipeline, workers=3)] == alone[:14]
-    assert not [*text.process_lines([], pipeline, workers=2)]
+    expected = [pipeline(line) for line in lines]
+    assert len(set(expected)) > 100
+    for workers in (1, 2, 3):
+        done = b"".join(text.process(in_blocks(lines, 7), pipeline, workers)).decode()
+        assert done.split("\n") == [*expected, ""]
+    assert not [*text.process([], pipeline, workers=2)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_memory_does_not_grow_with_the_corpus(workers, monkeypatch):
-    monkeypatch.setattr(text, "CHUNK", 5)
+def test_memory_does_not_grow_with_the_corpus(workers):
     taken = 0
 
     def numbers():
         nonlocal taken
         for taken in range(1, 1000):
-            yield str(taken)
+            yield files.Block("numbers", taken, b"%d\n" % taken)
 
-    results = text.process_lines(numbers(), text.Pipeline(["lowercase"], "en"), workers)
+    results = text.process(numbers(), text.Pipeline(["lowercase"], "en"), workers)
     for got in range(1, 200):
-        assert next(results) == str(got)
+        assert next(results) == b"%d\n" % got
         ahead = taken - got
-        assert ahead < 2 * workers * 5
-    assert workers == 1 or ahead >= 5  # else nothing is done at the same time
+        assert ahead < 2 * workers
+    assert workers == 1 or ahead >= 1  # else nothing is done at the same time
     results.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
+    path = tmp_path / "corpus"
+    path.write_bytes(b"fine\n" * 9 + b"na\xefve\n" + b"fine\n" * 5)
+    blocks = files.read_blocks(path, 4)
+    with pytest.raises(UserError, match=r"corpus, line 10 is not UTF-8 \(byte 0xef at position 3"):
+        [*text.process(blocks, text.Pipeline(["lowercase"], "en"), workers)]
 
 
 def test_a_pipeline_goes_to_processes_that_do_not_fork(codes):
@@ -266,7 +280,7 @@ def test_a_killed_worker_gets_a_sentence(monkeypatch):
     kill = lambda language: lambda line: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     monkeypatch.setitem(text.STEPS, "kill", kill)
     with pytest.raises(UserError, match=r"a worker process was killed.*smaller --workers"):
-        [*text.process_lines(["a"], text.Pipeline(["kill"], "en"), workers=2)]
+        [*text.process(in_blocks(["a"], 1), text.Pipeline(["kill"], "en"), workers=2)]
 
 
 # --- files ---------------------------------------------------------------------------------------

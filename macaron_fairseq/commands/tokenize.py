@@ -1,6 +1,7 @@
 """`macaron-fairseq tokenize`: raw text to tokens, on all cores."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
@@ -8,7 +9,7 @@ from tqdm import tqdm
 from macaron_fairseq import text
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.files import read_lines, write_lines
+from macaron_fairseq.files import read_blocks, write_blocks
 
 EXAMPLES = """\
 steps:
@@ -70,14 +71,21 @@ def run(args: argparse.Namespace) -> None:
     pipelines = {language: text.Pipeline(steps, language, args.codes) for language, _, _ in files}
     workers = args.workers or text.available_cores()
     for language, source, output in files:
-        lines = tqdm(
-            read_lines(source),
+        with tqdm(
             desc=f"tokenising {source}",
             total=count_lines(source),
             unit=" lines",
             disable=None,
-        )
-        write_lines(output, text.process_lines(lines, pipelines[language], workers))
+        ) as progress:
+            processed = text.process(read_blocks(source, text.LINES), pipelines[language], workers)
+            write_blocks(output, counted(processed, progress))
+
+
+def counted(blocks: Iterator[bytes], progress: tqdm) -> Iterator[bytes]:
+    """The blocks, whose lines the bar counts."""
+    for block in blocks:
+        progress.update(block.count(b"\n"))
+        yield block
 
 
 def refuse_mistakes(files: list[tuple[str, Path, Path]]) -> None:
