@@ -2,6 +2,7 @@
 
 from functools import cache
 from math import ceil
+from typing import Any
 
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -15,14 +16,17 @@ class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator.
 
     PyTorch decides from 64 random bits, one element at a time; here bits are drawn, and compared
-    on all cores, in blocks.
+    on all cores, in blocks. For bf16, where nothing is exact anyway, it is 15 bits.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
         is_on = self.p > 0 and (self.training or self.apply_during_inference)
-        if is_on and not inplace and x.device.type == "cpu" and draws_are_known():
-            return x * noise(x, self.p)
+        if is_on and not inplace and x.device.type == "cpu":
+            if x.dtype == torch.bfloat16:
+                return CoarseDropout.apply(x, self.p)
+            if draws_are_known():
+                return x * noise(x, self.p)
         return super().forward(x, inplace)
 
 
@@ -44,6 +48,32 @@ def draw(drawn: Tensor, probability: float) -> None:
         block = bits[: len(drawn) - start]
         block.random_(-(2**63), None).bitwise_and_(2**53 - 1)
         torch.lt(block, threshold, out=drawn[start : start + BLOCK])
+
+
+class CoarseDropout(torch.autograd.Function):
+    """Dropout of bf16 elements, whose share p is rounded to 1/2^15."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        """Draw a mask of all bits or none, and apply it."""
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        kept = round((1 - p) * 2**15)
+        # Shifts keep the sign: the second leaves -1, all bits, below the threshold, and else 0.
+        ctx.mask = bits.bitwise_right_shift_(1).sub_(kept - 2**14).bitwise_right_shift_(15)
+        ctx.scale = 2**15 / kept if kept else 0.0
+        return CoarseDropout.masked(x, ctx)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Apply the mask to the gradient."""
+        return CoarseDropout.masked(grad, ctx), None
+
+    @staticmethod
+    def masked(x: Tensor, ctx: Any) -> Tensor:
+        """The kept elements, scaled."""
+        return (x.view(torch.int16) & ctx.mask).view(torch.bfloat16).mul_(ctx.scale)
 
 
 @cache
