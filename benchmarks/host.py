@@ -1,0 +1,89 @@
+"""fairseq's own objects in this process: the batches of a training, and models without training."""
+
+import itertools
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import iterators
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.trainer import Trainer
+
+from macaron_fairseq import checkpoints
+from macaron_fairseq import plugin as plugin  # registers the architectures
+from macaron_fairseq.errors import UserError
+
+Lengths = list[tuple[int, int]]
+
+
+def build_trainer(flags: Sequence[str]) -> Trainer:
+    """The trainer that fairseq-train makes of these flags, on the CPU in fp32."""
+    logging.disable(logging.INFO)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of hydra, about itself
+        parser = options.get_training_parser()
+        args = options.parse_args_and_arch(parser, [*flags, "--cpu", "--num-workers", "0"])
+        cfg = convert_namespace_to_omegaconf(args)
+    task = tasks.setup_task(cfg.task)
+    return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+
+
+def lengths_of_updates(trainer: Trainer, skipped: int, updates: int) -> Lengths:
+    """Lengths of the sentences, (source, target), in the updates that follow the skipped ones."""
+    wanted = itertools.islice(batches_of_updates(trainer), skipped, skipped + updates)
+    pad = trainer.task.target_dictionary.pad()
+    warnings.filterwarnings("ignore", ".*pin_memory")  # which fairseq asks for without a GPU
+    return [
+        pair
+        for batches in wanted
+        for batch in batches
+        for pair in zip(
+            batch["net_input"]["src_lengths"].tolist(),
+            batch["target"].ne(pad).sum(1).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def batches_of_updates(trainer: Trainer) -> Iterator[list[dict]]:
+    """The batches of each update, in the order in which fairseq-train draws them."""
+    for epoch in itertools.count(1):
+        batches = trainer.get_train_iterator(epoch).next_epoch_itr(shuffle=True)
+        yield from iterators.GroupedIterator(batches, trainer.cfg.optimization.update_freq[0])
+
+
+def save_endless_model(flags: Sequence[str], path: Path) -> None:
+    """Save a model with random weights that never ends a sentence before it must.
+
+    --max-len-b alone then says how long its translations are, whichever program searches: the last
+    LayerNorm adds 10 to a channel in which the embedding of the end of a sentence has -1.
+    """
+    trainer = build_trainer([*flags, "--no-save-optimizer-state"])
+    decoder = trainer.model.decoder
+    with torch.no_grad():
+        decoder.layer_norm.bias[0] = 10
+        end = decoder.output_projection.weight[trainer.task.target_dictionary.eos()]
+        end.zero_()
+        end[0] = -1
+    trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
+
+
+def count_parameters(checkpoint: Path, data: Path) -> int:
+    """How many parameters a checkpoint's model has, shared ones counted once.
+
+    Raises:
+        UserError: if it is no checkpoint, or of other data.
+    """
+    logging.disable(logging.INFO)
+    checkpoints.load(checkpoint)
+    try:
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": str(data)}
+        )
+    except RuntimeError as error:  # PyTorch's word on sizes that do not match
+        reason = " ".join(str(error).split())
+        raise UserError(f"fairseq cannot load {checkpoint} with this data: {reason}") from error
+    return sum(parameter.numel() for parameter in model.parameters())

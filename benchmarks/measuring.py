@@ -1,0 +1,323 @@
+"""What the benchmarks share: child processes, interleaving, the machine and its ceiling, output."""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+import macaron_fairseq
+from macaron_fairseq import files
+from macaron_fairseq.architectures import SIZES
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.reports import environment
+from macaron_fairseq.text import available_cores
+
+CHILD = Path(__file__).with_name("child.py")
+USER_DIR = ["--user-dir", str(Path(macaron_fairseq.__file__).parent)]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# Beginnings of the names of what allocators, thread pools and PyTorch heed.
+VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "CUDA_", "TORCH")
+# For --quick: 2+2 layers, 16 wide.
+SMALL = [
+    *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "2"),
+    *("--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "2"),
+]
+
+Figures = dict[str, Any]
+
+# --- command line --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where all sides compute."""
+
+    gpu: bool
+    precision: str
+    threads: int
+
+    @property
+    def flags(self) -> list[str]:
+        """It as fairseq's flags."""
+        if not self.gpu:
+            return ["--cpu"]
+        return [] if self.precision == "fp32" else [f"--{self.precision}"]
+
+
+def add_arguments(parser: argparse.ArgumentParser, sides: dict, default: Sequence[str]) -> None:
+    """Add what every benchmark takes."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add(
+        "--sides",
+        nargs="+",
+        default=list(default),
+        metavar="SIDE",
+        help=f"what to compare, the first being what the others are divided by: "
+        f"{', '.join(sides)} (default: {' '.join(default)})",
+    )
+    sizes = [name.removeprefix("_") for name in SIZES if name]
+    add("--size", choices=sizes, default="tiny", help="of the architectures (default: tiny)")
+    add("--repetitions", type=positive, default=3, metavar="N", help="(default: %(default)s)")
+    add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
+    add("--cpu", action="store_true", help="use no GPU")
+    add("--precision", choices=DTYPES, default="fp32", help="fp16 and bf16: on a GPU")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--quick", action="store_true", help="see in less than a minute whether it runs")
+
+
+def chosen(names: Sequence[str], sides: dict[str, Any]) -> dict[str, Any]:
+    """The sides of these names, in this order; a `UserError` lists what there is."""
+    for name in names:
+        if name not in sides:
+            raise UserError(f"there is no side '{name}': choose from {', '.join(sides)}")
+    return {name: sides[name] for name in names}
+
+
+def device(args: argparse.Namespace) -> Device:
+    """Where to compute; sets this process's threads.
+
+    Raises:
+        UserError: if half precision is asked for without a GPU, or --json cannot be a file.
+    """
+    gpu = torch.cuda.is_available() and not args.cpu
+    if args.precision != "fp32" and not gpu:
+        raise UserError(f"--precision {args.precision} needs a GPU: leave it out on a CPU")
+    if args.json and args.json.is_dir():
+        raise UserError(f"--json {args.json} is a folder: name a file")
+    threads = args.threads or available_cores()
+    torch.set_num_threads(threads)
+    return Device(gpu, args.precision, threads)
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a benchmark; interrupted, it ends its processes and removes what it wrote."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+# --- child processes -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command printed, how long it ran, and its memory at most; None without a GPU."""
+
+    output: str
+    seconds: float
+    peak_memory_mib: float
+    peak_gpu_memory_mib: float | None
+
+
+def run(device: Device, name: str, *words: object) -> Run:
+    """Run a command of this environment in a process of its own.
+
+    Raises:
+        UserError: if it fails, with the end of what it printed.
+    """
+    threads = {name: str(device.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    one_gpu = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("w+b") as log:
+        peaks = Path(folder, "peaks.json")
+        process = subprocess.Popen(
+            [sys.executable, CHILD, peaks, name, *map(str, words)],
+            env={**os.environ, **threads, **(one_gpu if device.gpu else {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        begin = time.perf_counter()
+        try:
+            status = process.wait()
+        finally:
+            process.kill()  # what an interruption left
+            process.wait()
+        seconds = time.perf_counter() - begin
+        log.seek(0)
+        output = log.read().decode(errors="replace")
+        if status:
+            reason = "was killed, perhaps for want of memory" if status == -9 else "failed"
+            raise UserError(f"{output[-2000:]}\n{name} {reason}; the end of its output is above")
+        return Run(output, seconds, **json.loads(peaks.read_text("utf-8")))
+
+
+def interleave(
+    sides: Sequence[str], repetitions: int, measure: Callable[[str], Figures], bar: tqdm
+) -> list[Figures]:
+    """Measure A B C A B C ..., so that a machine's moods meet all sides alike.
+
+    Each measurement also gets its side, its number, and the processes that were busy before it.
+    """
+    found = []
+    for repetition in range(1, repetitions + 1):
+        for side in sides:
+            bar.set_postfix_str(side)
+            load = os.getloadavg()[0]
+            figures = measure(side)
+            found.append({"side": side, "repetition": repetition, "load": load, **figures})
+            bar.update()
+    return found
+
+
+# --- statistics ----------------------------------------------------------------------------------
+
+
+def values(repetitions: Sequence[Figures], side: str, figure: str) -> list[float]:
+    """A figure in all repetitions of a side, where it has one."""
+    found = (x.get(figure) for x in repetitions if x["side"] == side)
+    return [value for value in found if value is not None]
+
+
+def median(repetitions: Sequence[Figures], side: str, figure: str) -> float | None:
+    """The median over a side's repetitions."""
+    found = values(repetitions, side, figure)
+    return statistics.median(found) if found else None
+
+
+def ratios(repetitions: Sequence[Figures], side: str, base: str, figure: str) -> list[float]:
+    """A side's figure over the base's, repetition by repetition, in rising order."""
+    pairs = zip(values(repetitions, side, figure), values(repetitions, base, figure), strict=False)
+    return sorted(one / other for one, other in pairs)
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Ceiling:
+    """The fastest matrix products of this machine: large, square, nothing else done."""
+
+    device: Device
+    largest: int | None = None  # rows; None: what fits the device
+    products: list[Figures] = field(default_factory=list)
+
+    def measure(self, best_of: int = 5) -> None:
+        """Measure each precision once more."""
+        for precision in DTYPES if self.device.gpu else ("fp32", "bf16"):
+            size, seconds = fastest_product(self.device.gpu, precision, best_of, self.largest)
+            gflops = 2 * size**3 / seconds / 1e9
+            self.products.append({"precision": precision, "size": size, "gflops": gflops})
+
+    def gflops(self, precision: str) -> float:
+        """The best that was seen."""
+        return max(x["gflops"] for x in self.products if x["precision"] == precision)
+
+
+def fastest_product(
+    gpu: bool, precision: str, best_of: int, largest: int | None
+) -> tuple[int, float]:
+    """Rows of a product that keeps the device busy for a while, and its seconds at best."""
+    largest = largest or (16384 if gpu else 4096)
+    size, enough = 256, 0.02 if gpu else 0.2
+    while size < largest and min(product_times(gpu, precision, size, 1)) < enough:
+        size *= 2
+    return size, min(product_times(gpu, precision, size, best_of))
+
+
+def product_times(gpu: bool, precision: str, size: int, count: int) -> list[float]:
+    """Seconds of each of `count` products of size x size matrices."""
+    where = "cuda" if gpu else "cpu"
+    a, b, product = torch.randn(3, size, size, device=where).to(DTYPES[precision])
+    times = []
+    for _ in range(count + 1):
+        begin = time.perf_counter()
+        torch.mm(a, b, out=product)
+        if gpu:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    if gpu:
+        del a, b, product
+        torch.cuda.empty_cache()  # for the sides
+    return times[1:]  # the first one is slower
+
+
+def machine(device: Device) -> Figures:
+    """The machine, and what of the environment bears on speed."""
+    variables = {
+        # No folders of this machine, only what was preloaded.
+        name: " ".join(Path(word).name for word in value.replace(":", " ").split())
+        for name, value in sorted(os.environ.items())
+        if name.startswith(VARIABLES)
+    }
+    return {
+        **environment.hardware(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": device.threads,
+        "device": "gpu" if device.gpu else "cpu",
+        "precision": device.precision,
+        "variables": variables,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part."""
+    found = environment.versions()
+    with suppress(metadata.PackageNotFoundError):
+        found["ctranslate2"] = metadata.version("ctranslate2")
+    return found
+
+
+# --- output --------------------------------------------------------------------------------------
+
+
+def report(
+    args: argparse.Namespace,
+    device: Device,
+    table: str,
+    notes: Sequence[str],
+    **figures: Any,
+) -> None:
+    """Print the table and write --json, whole or not at all.
+
+    Args:
+        args: the command line; of files and folders only the names are kept.
+        device: where it was measured.
+        table: in Markdown.
+        notes: what a reader of the table must know.
+        figures: what was measured.
+    """
+    about = machine(device)
+    gpu = about["gpus"][0] if device.gpu else f"threads: {device.threads}"
+    lines = [f"{date.today()}, {about['cpu']}, {about['cores']} cores, {gpu}", *notes]
+    print(table, "", *(f"- {line}" for line in lines), sep="\n")
+    if args.json:
+        settings = {
+            name: value.name if isinstance(value, Path) else value
+            for name, value in vars(args).items()
+        }
+        result = {
+            "date": str(date.today()),
+            "machine": about,
+            "versions": versions(),
+            "code": environment.code(),
+            "settings": settings,
+            **figures,
+        }
+        files.write(args.json, json.dumps(result, indent=1) + "\n")
+
+
+def with_range(found: Sequence[float]) -> str:
+    """The median of ratios and, of several, how far they spread."""
+    if not found:
+        return "-"
+    middle = f"{statistics.median(found):.2f}"
+    return middle if len(found) == 1 else f"{middle} ({min(found):.2f}-{max(found):.2f})"

@@ -1,0 +1,167 @@
+"""How the cost of training and of translation grows with sentence length and vocabulary.
+
+  python benchmarks/scaling.py --size iwslt_de_en --json scaling.json
+  python benchmarks/scaling.py --kind generation --lengths 16 64 --types 10000
+  python benchmarks/scaling.py --size wmt_en_de_big --precision bf16 --types 37000
+
+Each case is a synthetic corpus whose sentences all have the same length, on both sides. Training is
+measured as in training.py, of whose sides it takes some, translation as in generation.py: random
+weights, and as many tokens out as in, the end included.
+"""
+
+import argparse
+import itertools
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import corpora
+import generation
+import measuring
+import training
+from measuring import Ceiling, Device, Figures
+from tqdm import tqdm
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.reports.tables import table
+
+CASE = ("length", "types")
+
+
+def main() -> None:
+    """Measure and report."""
+    args = parse()
+    device = measuring.device(args)
+    kind = Training(args, device) if args.kind == "training" else Generation(args, device)
+    sides = list(kind.sides)
+    found: dict[tuple[int, int], list[Figures]] = {}
+    cases = list(itertools.product(args.lengths, args.types))
+    with tqdm(total=len(cases) * args.repetitions * len(sides), disable=None) as bar:
+        for case in cases:
+            with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+                found[case] = kind.measure(Path(folder), *case, bar)
+    rows: list[list[str]] = []
+    for case, figures in found.items():  # only now is the best product of all known
+        header, of_sides = kind.rows(figures)
+        rows += [[*map(str, case), *row] for row in of_sides]
+    measuring.report(
+        args,
+        device,
+        table([*CASE, *header], rows),
+        kind.notes(),
+        **kind.about(),
+        repetitions=[dict(zip(CASE, case, strict=True)) | x for case in cases for x in found[case]],
+    )
+
+
+class Training:
+    """fairseq-train on sentences of one length."""
+
+    def __init__(self, args: argparse.Namespace, device: Device) -> None:
+        self.args = args
+        self.device = device
+        self.sides = training.flags_of_sides(args)
+        self.ceiling = Ceiling(device, largest=256 if args.quick else None)
+
+    def measure(self, folder: Path, length: int, types: int, bar: tqdm) -> list[Figures]:
+        """All sides with one length and vocabulary."""
+        data = training.synthetic(folder / "data", types, self.args, (length, length))
+        return training.compare(data, self.sides, self.args, self.device, self.ceiling, bar)
+
+    def rows(self, figures: list[Figures]) -> tuple[list[str], list[list[str]]]:
+        """The table's header and rows of one case."""
+        return training.rows_of(figures, list(self.sides), self.ceiling)
+
+    def notes(self) -> list[str]:
+        """What a reader of the table must know."""
+        return training.notes(self.args, self.ceiling)
+
+    def about(self) -> dict[str, Any]:
+        """What to keep beside the repetitions."""
+        return {"sides": self.sides, "ceiling": self.ceiling.products}
+
+
+class Generation:
+    """Translation of sentences of one length into as many tokens."""
+
+    def __init__(self, args: argparse.Namespace, device: Device) -> None:
+        self.args = args
+        self.device = device
+        self.sides = measuring.chosen(args.sides, generation.SIDES)
+
+    def measure(self, folder: Path, length: int, types: int, bar: tqdm) -> list[Figures]:
+        """All sides with one length and vocabulary."""
+        args, device = self.args, self.device
+        corpora.write_synthetic(folder / "data", types, (length, length), 1, args.sentences)
+        args.length = length - 1
+        models = generation.prepare_models(folder, self.sides, args, device, bar)
+        search = args.beam, args.batch_size
+        return generation.compare(folder, models, self.sides, *search, args, device, bar)
+
+    def rows(self, figures: list[Figures]) -> tuple[list[str], list[list[str]]]:
+        """The table's header and rows of one case."""
+        return generation.rows_of(figures, list(self.sides))
+
+    def notes(self) -> list[str]:
+        """What a reader of the table must know."""
+        args = self.args
+        return [
+            f"{args.repetitions} repetitions in turn, of {args.sentences} sentences, beam "
+            f"{args.beam}, batch {args.batch_size}; medians (and range); random weights"
+        ]
+
+    def about(self) -> dict[str, Any]:
+        """What to keep beside the repetitions."""
+        return {"sides": {name: asdict(side) for name, side in self.sides.items()}}
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line.
+
+    Raises:
+        UserError: if a case cannot be measured.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
+    training.add_arguments(parser)
+    add = parser.add_argument
+    add("--kind", choices=["training", "generation"], default="training")
+    add(
+        "--lengths",
+        type=positive,
+        nargs="+",
+        default=[16, 32, 64, 128, 256, 512],
+        metavar="N",
+        help="tokens of a sentence, its end included (default: 16 to 512)",
+    )
+    add(
+        "--types",
+        type=positive,
+        nargs="+",
+        default=[10000, 37000],
+        metavar="N",
+        help="vocabularies (default: 10000 37000)",
+    )
+    add("--sentences", type=positive, default=128, metavar="N", help="to translate (default: 128)")
+    add("--beam", type=positive, default=5, metavar="N", help="of translation (default: 5)")
+    add("--batch-size", type=positive, default=64, metavar="N", help="of it (default: 64)")
+    add("--lines", type=positive, default=1000, metavar="N", help="of it, with CTranslate2")
+    parser.set_defaults(stock=None, ours=None)  # models with random weights
+    args = parser.parse_args()
+    if min(args.lengths) < 2:
+        raise UserError("--lengths below 2: a word and the end of its sentence are 2 tokens")
+    if args.quick:
+        args.lengths, args.types = [8], [100]
+        args.sentences, args.batch_size, args.beam, args.lines = 8, 8, 2, 200
+    if args.kind == "training":
+        return training.quickened(args)
+    if args.precision == "bf16":
+        raise UserError("fairseq-generate knows no bf16: choose --precision fp16 or fp32")
+    if args.quick:
+        args.repetitions = 1
+    return args
+
+
+if __name__ == "__main__":
+    measuring.start(main)

@@ -1,0 +1,286 @@
+"""Speed and memory of fairseq-train: sides with the same data, seed and flags, taken in turn.
+
+  python benchmarks/training.py --data DATA --size tiny --json training.json
+  python benchmarks/training.py --synthetic --size wmt_en_de_big --precision bf16
+  python benchmarks/training.py --data DATA --sides lie-trotter ours
+  python benchmarks/training.py --data DATA --sides stock mine \\
+    --side 'mine=--arch transformer{size}_pre_norm --criterion label_smoothed_cross_entropy'
+
+A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
+over seconds of the rest, from its log, reading and logging included. Memory is the most that the
+process had resident. `ceiling` is the share of this machine's fastest matrix product: only the products of
+the model count (macaron_fairseq/flops.py), without padding, and the time is the whole update's.
+Ratios are those of each repetition, their median and range.
+"""
+
+import argparse
+import json
+import shlex
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import corpora
+import host
+import measuring
+from measuring import Ceiling, Device, Figures
+from tqdm import tqdm
+
+from macaron_fairseq import flops
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.reports.tables import number, table
+from macaron_fairseq.reports.training_log import FIGURES, PARAMETERS
+
+# What differs; "{size}" stands for --size with "_" before it.
+STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]
+CRITERION = ["--criterion", "chunked_label_smoothed_cross_entropy"]
+OURS = ["--arch", "macaron_transformer{size}", *CRITERION]
+SIDES = {
+    "stock": STOCK,
+    "ours": OURS,
+    "ours-stock-path": [*OURS[:2], *STOCK[2:], "--macaron-kernels", "fairseq"],
+    "ours-bf16": [*OURS, "--macaron-matmul", "bf16"],
+    "lie-trotter": [*OURS, "--macaron-scheme", "lie-trotter"],
+}
+
+# What does not.
+COMMON = [
+    *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--weight-decay", "0.0001"),
+    *("--lr", "0.0005", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000"),
+    *("--label-smoothing", "0.1", "--max-tokens", "4096", "--seed", "1"),
+]
+ONLY_TRAIN = ["--disable-validation", "--no-save", "--log-format", "json", "--log-interval", "1"]
+QUICK = [*measuring.SMALL, "--max-tokens", "400"]
+SYNTHETIC_LENGTHS = 6, 24  # tokens; 15 on average, as in Multi30k
+
+
+def main() -> None:
+    """Measure and report."""
+    args = parse()
+    device = measuring.device(args)
+    sides = flags_of_sides(args)
+    ceiling = Ceiling(device, largest=256 if args.quick else None)
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        data = args.data or synthetic(Path(folder, "data"), args.types, args, SYNTHETIC_LENGTHS)
+        with tqdm(total=args.repetitions * len(sides), disable=None) as bar:
+            repetitions = compare(data, sides, args, device, ceiling, bar)
+        about = corpora.about(data)
+    header, rows = rows_of(repetitions, list(sides), ceiling)
+    measuring.report(
+        args,
+        device,
+        table(header, rows),
+        notes(args, ceiling),
+        data=about,
+        sides=sides,
+        ceiling=ceiling.products,
+        repetitions=repetitions,
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote"
+    )
+    where.add_argument(
+        "--synthetic",
+        action="store_true",
+        help="random sentences of {} to {} tokens instead".format(*SYNTHETIC_LENGTHS),
+    )
+    parser.add_argument(
+        "--types",
+        type=positive,
+        default=10000,
+        metavar="N",
+        help="vocabulary of --synthetic (default: %(default)s)",
+    )
+    args = parser.parse_args()
+    if not (args.data or args.synthetic or args.quick):
+        raise UserError("what should be trained on? Give --data DATA or --synthetic")
+    return quickened(args)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what does not depend on the data."""
+    measuring.add_arguments(parser, SIDES, ["stock", "ours"])
+    add = parser.add_argument
+    add(
+        "--side",
+        action="append",
+        default=[],
+        metavar="NAME=FLAGS",
+        help="define another side by what it gives to fairseq-train",
+    )
+    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
+    add("--skip", type=positive, default=5, metavar="N", help="updates left out (default: 5)")
+    add("--updates", type=positive, default=20, metavar="N", help="measured (default: 20)")
+
+
+def quickened(args: argparse.Namespace) -> argparse.Namespace:
+    """The same with little work, if --quick."""
+    if args.quick:
+        args.repetitions, args.skip, args.updates = 1, 1, 3
+        args.flags = f"{shlex.join(QUICK)} {args.flags}"
+    return args
+
+
+def flags_of_sides(args: argparse.Namespace) -> dict[str, list[str]]:
+    """The flags of the sides that were asked for.
+
+    Raises:
+        UserError: if --side or --sides is not understood.
+    """
+    sides = dict(SIDES)
+    for side in args.side:
+        name, equals, flags = side.partition("=")
+        if not equals:
+            raise UserError(f"--side {side} has no '=': write --side 'NAME=FLAGS'")
+        sides[name] = shlex.split(flags)
+    return {
+        name: [flag.replace("{size}", f"_{args.size}") for flag in flags]
+        for name, flags in measuring.chosen(args.sides, sides).items()
+    }
+
+
+def synthetic(data: Path, types: int, args: argparse.Namespace, lengths: tuple[int, int]) -> Path:
+    """A synthetic data folder with enough sentences for the updates, and as many again."""
+    tokens = 2 * (args.skip + args.updates) * (400 if args.quick else 4096)
+    corpora.write_synthetic(data, types, lengths, 2 * tokens // sum(lengths) + 8, test=1)
+    return data
+
+
+def compare(
+    data: Path,
+    sides: Mapping[str, Sequence[str]],
+    args: argparse.Namespace,
+    device: Device,
+    ceiling: Ceiling,
+    bar: tqdm,
+) -> list[Figures]:
+    """Measure all sides on a data folder, in turn; the ceiling once in each repetition.
+
+    Raises:
+        UserError: if the folder holds no training data, or a training fails.
+    """
+    folder = corpora.data_bin(data)
+    if not any(folder.glob("train.*-*.*.idx")):
+        raise UserError(f"{folder} holds no set 'train': prepare it with fairseq-preprocess")
+    shared = "--share-all-embeddings"
+    if not corpora.shares_dictionary(folder):
+        shared = "--share-decoder-input-output-embed"
+    common = [str(folder), shared, *COMMON, *shlex.split(args.flags)]
+    work: dict[str, flops.Work] = {}
+    for name, flags in sides.items():
+        bar.set_postfix_str("counting operations")
+        trainer = host.build_trainer([*common, *flags])
+        work[name] = flops.of_model(trainer.model)
+    lengths = host.lengths_of_updates(trainer, args.skip, args.updates)
+
+    def measure(name: str) -> Figures:
+        if name == next(iter(sides)):
+            ceiling.measure()
+        figures = measure_training([*common, *sides[name]], args.skip, args.updates, device)
+        if figures["tokens"] != sum(target for _, target in lengths):
+            raise RuntimeError(f"{name} was trained on other sentences than were counted")
+        gflops = work[name].training(lengths) / 1e9 / figures["seconds"]
+        precision = "bf16" if "bf16" in sides[name] else device.precision
+        return {**figures, "precision": precision, "gflops": gflops}
+
+    return measuring.interleave(list(sides), args.repetitions, measure, bar)
+
+
+def measure_training(flags: Sequence[str], skip: int, updates: int, device: Device) -> Figures:
+    """Run fairseq-train for skip + updates updates; figures of the latter."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = measuring.run(
+            device,
+            "fairseq-train",
+            *(*flags, *measuring.USER_DIR, *ONLY_TRAIN, *device.flags),
+            *("--save-dir", folder, "--max-update", skip + updates),
+        )
+    return {
+        **read_log(run.output, skip, updates),
+        "peak_memory_mib": run.peak_memory_mib,
+        "peak_gpu_memory_mib": run.peak_gpu_memory_mib,
+        "process_seconds": run.seconds,
+    }
+
+
+def read_log(log: str, skip: int, updates: int) -> Figures:
+    """Target tokens, seconds, speed, loss and parameters from a log with a line for each update.
+
+    Raises:
+        UserError: if it does not hold that many updates.
+    """
+    lines = []
+    for line in log.split("\n"):
+        if (match := FIGURES.match(line)) and match[1] == "train_inner":
+            found = json.loads(match[2])
+            if int(found["num_updates"]) > skip:
+                lines.append((float(found["wpb"]), float(found["wps"]), float(found["loss"])))
+    parameters = PARAMETERS.search(log)
+    if len(lines) != updates or not parameters:
+        raise UserError(f"fairseq-train logged {len(lines)} of {updates} updates to measure")
+    tokens = round(sum(tokens for tokens, _, _ in lines))
+    seconds = sum(tokens / speed for tokens, speed, _ in lines)
+    return {
+        "parameters": int(parameters[1].replace(",", "")),
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "loss": lines[-1][2],
+    }
+
+
+def rows_of(
+    repetitions: Sequence[Figures], sides: Sequence[str], ceiling: Ceiling
+) -> tuple[list[str], list[list[str]]]:
+    """The header and a row for each side, which is compared with the first one."""
+    base = sides[0]
+    header = ["side", "parameters", "words/s", f"speed / {base}", f"time / {base}", "ceiling"]
+    header += ["peak MiB", f"memory / {base}", "peak GPU MiB", "loss"]
+    rows = []
+    for side in sides:
+        of_side = [x for x in repetitions if x["side"] == side]
+        speed = measuring.ratios(repetitions, side, base, "tokens_per_second")
+        memory = measuring.ratios(repetitions, side, base, "peak_memory_mib")
+        share = statistics.median(x["gflops"] for x in of_side) / ceiling.gflops(
+            of_side[0]["precision"]
+        )
+        gpu = measuring.median(repetitions, side, "peak_gpu_memory_mib")
+        rows.append(
+            [
+                side,
+                f"{of_side[0]['parameters']:,}",
+                number(measuring.median(repetitions, side, "tokens_per_second"), ",.0f"),
+                measuring.with_range(speed),
+                measuring.with_range([1 / x for x in reversed(speed)]),
+                f"{share:.0%} of {of_side[0]['precision']}",
+                number(measuring.median(repetitions, side, "peak_memory_mib"), ",.0f"),
+                measuring.with_range(memory),
+                number(gpu, ",.0f"),
+                f"{of_side[0]['loss']:.3f}",
+            ]
+        )
+    return header, rows
+
+
+def notes(args: argparse.Namespace, ceiling: Ceiling) -> list[str]:
+    """What a reader of the table must know."""
+    best = {x["precision"]: ceiling.gflops(x["precision"]) for x in ceiling.products}
+    products = ", ".join(f"{name} {gflops:,.0f}" for name, gflops in best.items())
+    return [
+        f"{args.repetitions} repetitions in turn, of {args.updates} updates after {args.skip}; "
+        "medians (and range); words are target tokens; loss of the last update",
+        f"ceiling, GFLOP/s of the fastest matrix product: {products}",
+    ]
+
+
+if __name__ == "__main__":
+    measuring.start(main)

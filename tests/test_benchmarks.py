@@ -1,0 +1,366 @@
+"""benchmarks/: that they run and count what they say. No test asserts a time."""
+
+import importlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import ROOT, build, dictionary, task
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from subword_nmt.apply_bpe import BPE
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from macaron_fairseq import flops
+from macaron_fairseq.errors import UserError
+
+FOLDER = ROOT / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+NAMES = ("corpora", "generation", "measuring", "scaling", "training")
+corpora, generation, measuring, scaling, training = map(importlib.import_module, NAMES)
+sys.path.remove(str(FOLDER))
+
+
+def run(name, *words):
+    """Run a benchmark; stdout, and stderr apart."""
+    command = [sys.executable, FOLDER / f"{name}.py", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def refused(benchmark, monkeypatch, *words):
+    """What a benchmark says of a mistake on its command line."""
+    monkeypatch.setattr(sys, "argv", [benchmark.__file__, *map(str, words)])
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    with pytest.raises(UserError) as error:
+        benchmark.main()
+    return str(error.value)
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+def test_operations_by_hand():
+    work = flops.Work(
+        source_weights=10, target_weights=20, encoder_width=3, decoder_width=4, cross_width=5
+    )
+    # 2 (2*10 + 3*20) + 4 (2*2*3 + 3*3*4 + 2*3*5)
+    assert work.forward([(2, 3)]) == 160 + 312
+    assert work.forward([(2, 3), (2, 3)]) == 2 * 472
+    assert work.training([(2, 3)]) == 3 * 472
+
+
+def test_weights_and_widths_by_hand():
+    # d 16, 2+2 layers, FFN 24 (Macaron: 12 + 12), 64 types.
+    sizes = ["--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "4"]
+    sizes += ["--decoder-embed-dim", "16", "--decoder-layers", "2"]
+    sizes += ["--decoder-attention-heads", "4", "--share-all-embeddings"]
+    attention, keys_and_values, ffn = 4 * 16 * 16, 2 * 16 * 16, 2 * 16 * 24
+    expected = flops.Work(
+        source_weights=2 * (attention + ffn + keys_and_values),
+        target_weights=2 * (attention + attention - keys_and_values + ffn) + 64 * 16,
+        encoder_width=2 * 16,
+        decoder_width=2 * 16,
+        cross_width=2 * 16,
+    )
+    for arch, width in (("transformer_tiny_pre_norm", "24"), ("macaron_transformer_tiny", "12")):
+        assert flops.of_model(build(arch, *sizes, "--encoder-ffn-embed-dim", width)) == expected
+
+
+@pytest.mark.parametrize("arch", ["transformer_tiny_pre_norm", "macaron_transformer_tiny"])
+def test_operations_as_pytorch_counts_them(arch):
+    model = build(arch, for_task=task(dictionary(60), dictionary(90))).train()
+    source, target = torch.randint(4, 64, (3, 7)), torch.randint(4, 94, (3, 5))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        output, _ = model(source, torch.full((3,), 7), target)
+        output.sum().backward()
+    assert flops.of_model(model).training([(7, 5)] * 3) == counter.get_total_flops()
+
+
+# --- reading what fairseq prints -----------------------------------------------------------------
+
+LOG = """\
+2026-01-01 00:00:00 | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 9)
+... | INFO | train_inner | {"num_updates": "1", "wpb": "70", "wps": "0", "loss": "9"}
+... | INFO | train_inner | {"num_updates": "2", "wpb": "100", "wps": "50", "loss": "8"}
+... | INFO | train_inner | {"num_updates": "3", "wpb": "200", "wps": "200", "loss": "7.5"}
+... | INFO | train | {"train_num_updates": "3", "train_wpb": "1", "train_wps": "1"}
+"""
+
+
+def test_training_log():
+    # 100 tokens in 2 s and 200 in 1 s; the first update does not count.
+    assert training.read_log(LOG, skip=1, updates=2) == {
+        "parameters": 1234,
+        "tokens": 300,
+        "seconds": 3.0,
+        "tokens_per_second": 100.0,
+        "loss": 7.5,
+    }
+    with pytest.raises(UserError, match="logged 2 of 5 updates"):
+        training.read_log(LOG, skip=1, updates=5)
+
+
+def test_generation_summary():
+    output = (
+        "... | INFO | fairseq_cli.generate | Translated 1,000 sentences (13,500 tokens) in 7.6s "
+        "(131.12 sentences/s, 1770.11 tokens/s)\n"
+    )
+    assert generation.read_summary(output) == {
+        "sentences": 1000,
+        "tokens_per_sentence": 13.5,
+        "sentences_per_second": 131.12,
+    }
+    with pytest.raises(UserError, match="did not say how fast"):
+        generation.read_summary("killed")
+
+
+# --- statistics and tables -----------------------------------------------------------------------
+
+
+def repetitions(**speeds):
+    return [
+        {"side": side, "repetition": i, "sentences_per_second": speed, "peak_memory_mib": 100}
+        for side, of_side in speeds.items()
+        for i, speed in enumerate(of_side, 1)
+    ]
+
+
+def test_ratios_are_those_of_each_repetition():
+    found = repetitions(stock=[10, 20, 40], ours=[30, 40, 60])
+    assert measuring.median(found, "ours", "sentences_per_second") == 40
+    assert measuring.ratios(found, "ours", "stock", "sentences_per_second") == [1.5, 2.0, 3.0]
+    assert measuring.with_range([1.5, 2.0, 3.0]) == "2.00 (1.50-3.00)"
+    assert measuring.median(found, "ours", "peak_gpu_memory_mib") is None
+    assert measuring.ratios(found, "ours", "stock", "peak_gpu_memory_mib") == []
+
+
+def test_rows_of_generation():
+    found = repetitions(stock=[10, 20, 40], ours=[30, 40, 60])
+    _, rows = generation.rows_of(found, ["stock", "ours"])
+    assert rows == [
+        ["stock", "20.0", "1.00 (1.00-1.00)", "-", "100", "1.00 (1.00-1.00)", "-"],
+        ["ours", "40.0", "2.00 (1.50-3.00)", "-", "100", "1.00 (1.00-1.00)", "-"],
+    ]
+
+
+def test_rows_of_training():
+    ceiling = measuring.Ceiling(measuring.Device(False, "fp32", 1))
+    ceiling.products = [
+        {"precision": "fp32", "size": 4096, "gflops": gflops} for gflops in (150, 200)
+    ]
+    both = {"repetition": 1, "parameters": 5000, "loss": 7, "precision": "fp32"}
+    found = [
+        {"side": "a", "tokens_per_second": 1000, "gflops": 50, "peak_memory_mib": 800, **both},
+        {"side": "b", "tokens_per_second": 2000, "gflops": 100, "peak_memory_mib": 600, **both},
+    ]
+    _, rows = training.rows_of(found, ["a", "b"], ceiling)
+    assert rows[1] == (
+        ["b", "5,000", "2,000", "2.00", "0.50", "50% of fp32", "600", "0.75", "-", "7.000"]
+    )
+
+
+def test_sides_are_taken_in_turn():
+    order = []
+
+    def measure(side):
+        order.append(side)
+        return {"value": len(order)}
+
+    with measuring.tqdm(disable=True) as bar:
+        found = measuring.interleave(["a", "b"], 2, measure, bar)
+    assert order == ["a", "b", "a", "b"]
+    assert [(x["side"], x["repetition"], x["value"]) for x in found] == [
+        *(("a", 1, 1), ("b", 1, 2), ("a", 2, 3), ("b", 2, 4))
+    ]
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    data = tmp_path_factory.mktemp("synthetic") / "data"
+    corpora.write_synthetic(data, types=100, lengths=(3, 9), train=50, test=20)
+    return data
+
+
+def binary(data, name, language):
+    return MMapIndexedDataset(str(data / "data-bin" / f"{name}.en-de.{language}"))
+
+
+def test_synthetic_data(synthetic):
+    types = Dictionary.load(str(synthetic / "data-bin" / "dict.en.txt"))
+    assert len(types) == 100
+    source, target = (binary(synthetic, "train", language) for language in ("en", "de"))
+    assert len(source) == 50
+    assert list(source.sizes) == list(target.sizes)
+    assert {*source.sizes} == {*range(3, 10)}
+    assert not any(torch.equal(a, b) for a, b in zip(source, target, strict=True))
+    # What subword-nmt makes of the raw text is what the binary file holds.
+    bpe = BPE((synthetic / "code").open(encoding="utf-8"))
+    lines = (synthetic / "reference" / "test.en").read_text("utf-8").split("\n")[:-1]
+    encoded = [types.encode_line(bpe.process_line(line)).tolist() for line in lines]
+    assert encoded == [sentence.tolist() for sentence in binary(synthetic, "test", "en")]
+
+
+def test_sample_of_a_test_set(synthetic, tmp_path):
+    assert corpora.sample(synthetic, "test", 4, tmp_path / "some") == 4
+    for language in ("en", "de"):
+        whole, some = (binary(data, "test", language) for data in (synthetic, tmp_path / "some"))
+        for i, sentence in enumerate(some):
+            assert torch.equal(sentence, whole[5 * i])  # every fifth of twenty
+    lines = (synthetic / "reference" / "test.en").read_text("utf-8").split("\n")[:-1]
+    sampled = tmp_path / "some" / "reference" / "test.en"
+    assert sampled.read_text("utf-8").split("\n")[:-1] == lines[::5]
+    assert corpora.sample(synthetic, "test", None, tmp_path / "all") == 20
+    with pytest.raises(UserError, match="holds no set 'test7': choose another with --subset"):
+        corpora.sample(synthetic, "test7", 4, tmp_path / "other")
+
+
+# --- whole runs ----------------------------------------------------------------------------------
+
+
+def result_of(name, tmp_path, *words):
+    """The JSON of a quick run, which must have printed a row for each of its sides."""
+    path = tmp_path / "figures.json"
+    done = run(name, "--quick", "--cpu", "--threads", 1, "--json", path, *words)
+    assert done.returncode == 0, done.stderr
+    text = path.read_text("utf-8")
+    assert str(ROOT) not in text
+    assert str(tmp_path) not in text
+    result = json.loads(text)
+    assert {"date", "machine", "versions", "code", "settings"} <= result.keys()
+    assert result["machine"]["threads"] == 1
+    for side in result["sides"]:
+        assert f"| {side} |" in done.stdout
+    assert [x["side"] for x in result["repetitions"]] == list(result["sides"])
+    assert all(x["peak_memory_mib"] > 10 for x in result["repetitions"])
+    return result
+
+
+def test_training_runs(tmp_path):
+    result = result_of("training", tmp_path)
+    stock, ours = result["repetitions"]
+    assert stock["tokens"] == ours["tokens"] > 0
+    # 3d more parameters a layer: 2+2 layers, 16 wide.
+    assert ours["parameters"] - stock["parameters"] == 4 * 3 * 16
+    for x in (stock, ours):
+        assert x["gflops"] > 0
+        assert x["tokens_per_second"] == pytest.approx(x["tokens"] / x["seconds"])
+    assert {x["precision"] for x in result["ceiling"]} == {"fp32", "bf16"}
+
+
+def test_generation_runs(tmp_path):
+    pytest.importorskip("ctranslate2")
+    result = result_of("generation", tmp_path, "--sides", "stock", "ours", "ours-float32")
+    stock, ours, exported = result["repetitions"]
+    for x in (stock, ours):  # 4 tokens were forced, and the end
+        assert (x["sentences"], x["tokens_per_sentence"]) == (16, 5)
+    assert exported["sentences"] == 200
+    assert all(x["sentences_per_second"] > 0 for x in result["repetitions"])
+    assert result["parameters"]["ours"] - result["parameters"]["stock"] == 4 * 3 * 16
+
+
+def test_scaling_runs(tmp_path):
+    result = result_of("scaling", tmp_path)
+    # Sentences of 8 tokens on both sides, whole batches of them.
+    assert {(x["length"], x["types"], x["tokens"] % 8) for x in result["repetitions"]} == {
+        (8, 100, 0)
+    }
+
+
+def test_peak_memory_is_the_most_there_was():
+    code = (
+        "import child; before = child.peak_memory(); x = b'1' * 200 * 2**20; del x;"
+        "print(child.peak_memory() - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True)
+    assert 190 < float(done.stdout) < 230, done.stderr
+
+
+def test_terminated_benchmark_ends_its_process(tmp_path):
+    child = tmp_path / "child.py"
+    child.write_text(
+        "import os, pathlib, sys, time\n"
+        "path = pathlib.Path(sys.argv[2])\n"
+        "path.with_suffix('.part').write_text(str(os.getpid()))\n"
+        "path.with_suffix('.part').rename(path)\n"
+        "time.sleep(300)\n"
+    )
+    code = (
+        "import pathlib, sys, measuring\n"
+        "measuring.CHILD = pathlib.Path(sys.argv[1])\n"
+        "device = measuring.Device(False, 'fp32', 1)\n"
+        "measuring.start(lambda: measuring.run(device, sys.argv[2]))\n"
+    )
+    pid = tmp_path / "pid"
+    command = [sys.executable, "-c", code, str(child), str(pid)]
+    benchmark = subprocess.Popen(command, cwd=FOLDER, stderr=subprocess.PIPE, text=True)
+    while not pid.exists():
+        assert benchmark.poll() is None, benchmark.stderr.read()
+        time.sleep(0.05)
+    benchmark.send_signal(signal.SIGTERM)
+    _, errors = benchmark.communicate(timeout=60)
+    assert benchmark.returncode == 143
+    assert "Traceback" not in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "only-test").mkdir()
+    (tmp_path / "only-test" / "dict.en.txt").write_text("a 1\n")
+    (tmp_path / "text.pt").write_text("no checkpoint")
+    for benchmark, words, sentence in (
+        (training, [], "what should be trained on? Give --data DATA or --synthetic"),
+        (generation, [], "what should be translated? Give --data DATA or --synthetic"),
+        (
+            training,
+            ["--quick", "--sides", "stock", "mine"],
+            "there is no side 'mine': choose from stock, ours, ",
+        ),
+        (training, ["--quick", "--side", "mine"], "--side mine has no '='"),
+        (
+            training,
+            ["--synthetic", "--cpu", "--precision", "fp16"],
+            "--precision fp16 needs a GPU: leave it out on a CPU",
+        ),
+        (training, ["--quick", "--json", tmp_path], "is a folder: name a file"),
+        (training, ["--data", tmp_path / "empty"], "holds no dict.*.txt: give the folder"),
+        (training, ["--data", tmp_path / "only-test"], "holds no set 'train': prepare it"),
+        (
+            generation,
+            ["--quick", "--sides", "ours", "--ours", tmp_path / "text.pt"],
+            "text.pt is truncated or no checkpoint",
+        ),
+        (
+            generation,
+            ["--quick", "--sides", "ours", "--ours", tmp_path / "none.pt"],
+            "none.pt: no such file",
+        ),
+        (training, ["--synthetic", "--types", "99999"], "choose 5 to 46660"),
+        (
+            generation,
+            ["--quick", "--ours", tmp_path],
+            "both --stock and --ours, or to neither",
+        ),
+        (scaling, ["--lengths", "1"], "--lengths below 2"),
+    ):
+        assert sentence in refused(benchmark, monkeypatch, *words)
+
+
+def test_a_command_that_fails_is_shown():
+    with pytest.raises(UserError, match=r"(?s)invalid choice.*macaron-fairseq failed"):
+        measuring.run(measuring.Device(False, "fp32", 1), "macaron-fairseq", "nothing")
