@@ -176,7 +176,8 @@ def test_nothing_is_read_ahead(reversal):
     assert flat(blocks) == ["er new the"] and read == [*range(1, 8)]
 
 
-def test_batches_keep_their_limits():
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_batches_keep_their_limits(parallel):
     """With an engine that only counts; sentences have an end, and a long one goes alone."""
     seen = []
 
@@ -184,7 +185,7 @@ def test_batches_keep_their_limits():
         seen.append([len(sentence) for sentence in batch])
         return [[word.upper() for word in sentence] for sentence in batch]
 
-    counting = SimpleNamespace(max_length=1000, translate=translate)
+    counting = SimpleNamespace(max_length=1000, parallel=parallel, translate=translate)
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []

@@ -18,6 +18,8 @@ from macaron_fairseq.translation.lines import Tokens
 class FairseqEngine:
     """fairseq's beam search with one model or an ensemble, as fairseq-generate runs it."""
 
+    parallel = 1  # PyTorch uses all cores for a batch
+
     def __init__(
         self,
         path: str,

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,7 @@ class Engine(Protocol):
     """What turns tokens into tokens; the text work around it does not know which one runs."""
 
     max_length: int  # of a source sentence, in tokens
+    parallel: int  # how many batches it works on at the same time, each called for by a thread
 
     def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """Translate sentences, none of them empty or longer than `max_length`, in their order."""
@@ -85,11 +87,14 @@ def translate(
                 del sentence[engine.max_length :]
         translations: list[Tokens] = [[] for _ in block]
         progress(sum(not sentence for sentence in sentences))
-        for batch in batches([len(sentence) for sentence in sentences], max_tokens, batch_size):
-            translated = engine.translate([sentences[i] for i in batch])
-            for i, translation in zip(batch, translated, strict=True):
-                translations[i] = translation
-            progress(len(batch))
+        todo = list(batches([len(sentence) for sentence in sentences], max_tokens, batch_size))
+        with ThreadPoolExecutor(engine.parallel) as pool:
+            run = pool.map if engine.parallel > 1 else map
+            done = run(engine.translate, ([sentences[i] for i in batch] for batch in todo))
+            for batch, translated in zip(todo, done, strict=True):
+                for i, translation in zip(batch, translated, strict=True):
+                    translations[i] = translation
+                progress(len(batch))
         yield decode(translations)
         before += len(block)
 
