@@ -1,0 +1,163 @@
+"""`macaron-fairseq dynamics`: what trained models do to the tokens of real sentences."""
+
+import argparse
+import logging
+import math
+import shlex
+import sys
+from pathlib import Path
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
+
+DESCRIPTION = """\
+Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
+to the tokens: cosines, clusters, effective rank, energy, relative step size and its angle to the
+state, velocity on the sphere, figures of the Jacobian's spectrum, local error by step halving.
+Two models are shown beside each other. Works for macaron_transformer, fairseq's transformer, and
+its masked language models (roberta, masked_lm), pre-norm and post-norm.
+"""
+
+EXAMPLES = """\
+DATA is the data folder of a recipe, with preprocessing.json, code and data-bin/, or what
+fairseq-preprocess wrote. Without INPUT, the sentences are those of its set --gen-subset. INPUT is
+raw text, preprocessed as preprocessing.json says; where DATA has none, tokens with spaces between.
+The decoder reads the target side of the set, or TARGET, as in training; without either, what the
+model itself translates the sentence to (beam 5).
+
+OUTPUT then holds
+  dynamics.html  all pictures and figures, one file that needs nothing else
+  dynamics.json  the figures: means, standard deviations, histograms of the cosines
+  dynamics.png   a small picture of the most important ones
+and a table of the whole layers is printed, in Markdown.
+
+examples:
+  macaron-fairseq dynamics --path transformer.pt macaron.pt --data DATA -o dynamics
+  macaron-fairseq dynamics --path macaron.pt --data data-bin --gen-subset valid --sentences 500
+  macaron-fairseq dynamics --path macaron.pt --data DATA news.en --target news.de
+  echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
+"""
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Describe the command."""
+    parser.description = DESCRIPTION
+    parser.epilog = EXAMPLES
+    add = parser.add_argument
+    add("input", nargs="?", type=Path, metavar="INPUT", help="raw text; - is standard input")
+    add(
+        "--path",
+        required=True,
+        nargs="+",
+        action="extend",
+        type=Path,
+        metavar="FILE",
+        help="checkpoints, the baseline first",
+    )
+    add("--label", nargs="+", action="extend", metavar="NAME", help="a name for each of them")
+    add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
+    add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
+    add("--gen-subset", default="test", metavar="SET", help="of the data (default: test)")
+    add("--source-lang", metavar="LANG", help="where the data folder does not tell it")
+    add("--target-lang", metavar="LANG", help="the same")
+    add(
+        "--sentences",
+        type=positive,
+        default=200,
+        metavar="N",
+        help="at most the first N (default: 200)",
+    )
+    add(
+        "--jacobian-sentences",
+        type=positive,
+        default=16,
+        metavar="N",
+        help="take Jacobians at one token of each of N of them, evenly spread (default: 16)",
+    )
+    add(
+        "--threshold",
+        type=cosine,
+        default=0.9,
+        metavar="COSINE",
+        help="join tokens above it to clusters (default: 0.9)",
+    )
+    add("--beta", type=above_zero, default=1.0, metavar="X", help="of the energy (default: 1)")
+    add("--seed", type=int, default=1, metavar="N", help="of what is drawn (default: 1)")
+    add("--title", default="Dynamics of trained models", metavar="TEXT", help="of the page")
+    add("--cpu", action="store_true", help="use no GPU")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("dynamics"),
+        metavar="OUTPUT",
+        help="the folder to write to (default: dynamics)",
+    )
+    parser.set_defaults(run=run)
+
+
+def cosine(text: str) -> float:
+    """A number from -1 to 1."""
+    value = float(text)
+    if not -1 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no cosine: give a number from -1 to 1")
+    return value
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
+    return value
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure the models and write OUTPUT."""
+    if args.target and not args.input:
+        raise UserError("--target is the translation of INPUT: name that file too, or drop it")
+    if args.label and len(args.label) != len(args.path):
+        raise UserError(
+            f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
+        )
+    # fairseq reports all that it loads, the others even what is for debugging.
+    for library in ("fairseq", "matplotlib", "PIL"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    try:
+        from macaron_fairseq import measures  # noqa: F401 - needs scipy
+        from macaron_fairseq.dynamics import pictures  # noqa: F401 - needs matplotlib
+    except ImportError as error:
+        raise UserError(
+            f"{error.name} is missing, which this command needs: pip install scipy matplotlib, or "
+            "install this package with its extra [dynamics]"
+        ) from error
+    import torch
+
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+    from macaron_fairseq.dynamics import comparing, loading, sentences, table, writing
+    from macaron_fairseq.dynamics.measuring import Settings
+
+    device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    data = comparing.open_data(args.path, args.data, args.source_lang, args.target_lang)
+    models = loading.load_all(args.path, args.label, data, device)
+    if args.input:
+        found = sentences.from_text(data, args.input, args.target, args.sentences)
+    else:
+        found = sentences.from_data_set(data, args.gen_subset, args.sentences)
+    settings = Settings(
+        args.threshold, args.beta, min(args.jacobian_sentences, len(found)), args.seed
+    )
+    where = args.input or f"{data.folder}, set {args.gen_subset}"
+    content = writing.summary(
+        args.title,
+        shlex.join(["macaron-fairseq", *sys.argv[1:]]),
+        sentences.description(data, found, str(where)),
+        settings,
+        comparing.measure(models, data, found, settings),
+    )
+    written = writing.write(content, args.output)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(table.markdown(content["models"]).encode())  # whatever the locale
+    sys.stdout.buffer.flush()
+    for path in written:
+        print(f"wrote {path}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""A trained model as a system of particles: measures of its states, layer by layer."""

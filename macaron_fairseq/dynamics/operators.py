@@ -1,0 +1,231 @@
+"""What a model's layers do to a state: the one place that knows fairseq's and our layers.
+
+A sub-layer is one step of a layer along an operator, or along the sum of several. It turns the
+state x, (time, 1, channel), into
+
+    x + a(x, h)                   pre-norm
+    LayerNorm(x + a(x, h))        post-norm
+
+where the increment a holds the operator, its LayerNorm in pre-norm, the sub-step that integrates it
+and its step, made h times as long; in the model h is 1.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from fairseq.models.masked_lm import MaskedLMModel
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.modules import TransformerSentenceEncoderLayer
+from fairseq.modules.transformer_layer import (
+    TransformerDecoderLayerBase,
+    TransformerEncoderLayerBase,
+)
+from torch import Tensor, nn
+
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.layers import (
+    MacaronDecoderLayer,
+    MacaronEncoderLayer,
+    SplittingLayer,
+    prepend_source,
+)
+from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Step
+
+ENCODER = "encoder"
+DECODER = "decoder"
+
+# Layers are known by what they compute: a subclass with a `forward` of its own is another layer.
+MACARON = {MacaronEncoderLayer.forward, MacaronDecoderLayer.forward}
+FAIRSEQ = {
+    TransformerEncoderLayerBase.forward,
+    TransformerDecoderLayerBase.forward,
+    TransformerSentenceEncoderLayer.forward,
+}
+
+# The recomputed layer may differ from the model's own by rounding only.
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Sublayer:
+    """One step within a layer."""
+
+    operator: str  # or several with " + " between them
+    step: float  # its size
+    added: Callable[[Tensor, float], Tensor]
+    norm: nn.Module | None  # after the sum, where the model is post-norm
+
+    def increment(self, x: Tensor, h: float = 1.0) -> Tensor:
+        """What is added to the state x if all steps are `h` times as long."""
+        return self.added(x, h)
+
+    def step_alone(self, x: Tensor, h: float = 1.0) -> Tensor:
+        """The state after the sub-layer, in post-norm before the LayerNorm."""
+        return x + self.increment(x, h)
+
+    def advance(self, x: Tensor, h: float = 1.0) -> Tensor:
+        """The state after the sub-layer."""
+        x = self.step_alone(x, h)
+        return x if self.norm is None else self.norm(x)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer as the model ran it on a sentence."""
+
+    side: str  # ENCODER or DECODER
+    number: int  # from 1
+    sublayers: tuple[Sublayer, ...]
+    state: Tensor  # before it, (time, 1, channel)
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether the state is not normalised between the sub-layers."""
+        return all(sublayer.norm is None for sublayer in self.sublayers)
+
+    def advance(self, x: Tensor, h: float = 1.0) -> Tensor:
+        """The state after the layer if all steps are `h` times as long."""
+        for sublayer in self.sublayers:
+            x = sublayer.advance(x, h)
+        return x
+
+    def increment(self, x: Tensor, h: float = 1.0) -> Tensor:
+        """By how much the layer changes the state x, post-norm LayerNorms included."""
+        return self.advance(x, h) - x
+
+
+def is_translation(model: type) -> bool:
+    """Whether that class is of an encoder-decoder that `run` knows."""
+    forward = getattr(model, "forward", None)
+    return forward is TransformerModelBase.forward or issubclass(model, MacaronTransformerModel)
+
+
+def is_masked_lm(model: type) -> bool:
+    """Whether that class is of a masked language model that `run` knows."""
+    return issubclass(model, (RobertaModel, MaskedLMModel))
+
+
+def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]:
+    """Run a model on one sentence, without padding.
+
+    Args:
+        model: in evaluation mode.
+        source: what the encoder reads, (time,).
+        target: what the decoder reads, (time,), the end-of-sentence symbol first; None to run the
+            encoder alone.
+
+    Returns:
+        The layers in order, the encoder's first.
+
+    Raises:
+        UserError: if a layer is none that is known here.
+    """
+    calls: list[Layer] = []
+    encoder = getattr(model.encoder, "sentence_encoder", model.encoder)
+    with torch.no_grad(), recording(ENCODER, encoder.layers, calls):
+        if not hasattr(model, "decoder"):
+            model(source[None])
+            return calls
+        encoded = model.encoder(source[None], src_lengths=torch.tensor([len(source)]))
+    if target is not None:
+        with torch.no_grad(), recording(DECODER, model.decoder.layers, calls):
+            model.decoder(target[None], encoder_out=encoded, features_only=True)
+    return calls
+
+
+@contextmanager
+def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Iterator[None]:
+    """Append a `Layer` to `calls` for each call of one of those modules."""
+
+    def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
+        number = 1 + sum(layer.side == side for layer in calls)
+        layer = Layer(side, number, tuple(sublayers(module, given)), given["x"])
+        after = output[0] if isinstance(output, tuple) else output
+        if not (layer.state.isfinite().all() and after.isfinite().all()):
+            raise UserError(
+                f"the states of layer {number} of the {side} are not finite: the model has "
+                "diverged, use an earlier checkpoint"
+            )
+        if (layer.advance(layer.state) - after).abs().max() > TOLERANCE * after.abs().max():
+            raise UserError(
+                f"layer {number} of the {side} computes more than its operators and LayerNorms, "
+                "which is not supported"
+            )
+        calls.append(layer)
+
+    hooks = [layer.register_forward_hook(record, with_kwargs=True) for layer in set(layers)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
+    """The sub-layers of a layer in order; `given` are the arguments of its call."""
+    forward = type(layer).forward
+    if forward in MACARON:
+        yield from macaron_sublayers(layer, given)
+    elif forward in FAIRSEQ:
+        yield from fairseq_sublayers(layer, given)
+    else:
+        raise UserError(
+            f"the model has layers of the class {type(layer).__name__}, which is not supported"
+        )
+
+
+def macaron_sublayers(layer: SplittingLayer, given: dict[str, Any]) -> Iterator[Sublayer]:
+    """One for each step of the layer's scheme, with its sub-step."""
+    evaluate = partial(apply, layer, given)
+    has_source = given.get("encoder_out") is not None
+    for step in layer.steps:
+        applied = [x for x in step.operators if has_source or x.kind != CROSS_ATTENTION]
+        if not applied:
+            continue
+
+        def added(
+            x: Tensor, h: float, step: Step = step, applied: Sequence[Operator] = applied
+        ) -> Tensor:
+            field = partial(layer.field, applied, evaluate)
+            size = h * step.size
+            return size * layer.substep.slope(field, x, size, layer.gate(step))
+
+        norm = None if layer.normalize_before else layer.weights(applied[0])[1]
+        yield Sublayer(" + ".join(x.kind for x in applied), float(step.size), added, norm)
+
+
+def fairseq_sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
+    """Attentions, then the FFN."""
+    pre_norm = getattr(layer, "normalize_before", False)  # the class without it is post-norm
+    found = [(SELF_ATTENTION, layer.self_attn, layer.self_attn_layer_norm)]
+    if getattr(layer, "encoder_attn", None) is not None and given.get("encoder_out") is not None:
+        found.append((CROSS_ATTENTION, layer.encoder_attn, layer.encoder_attn_layer_norm))
+    for kind, network, layer_norm in [*found, (FFN, layer, layer.final_layer_norm)]:
+
+        def added(
+            x: Tensor, h: float, kind: str = kind, network: Any = network, norm: Any = layer_norm
+        ) -> Tensor:
+            return h * apply(layer, given, kind, network, norm(x) if pre_norm else x)
+
+        yield Sublayer(kind, 1.0, added, None if pre_norm else layer_norm)
+
+
+def apply(layer: Any, given: dict[str, Any], kind: str, network: Any, y: Tensor) -> Tensor:
+    """What an operator of that kind gives for y, without padding and without dropout."""
+    if kind == FFN:
+        return network.fc2(layer.activation_fn(network.fc1(y)))
+    source = given.get("encoder_out")
+    if kind == CROSS_ATTENTION:
+        return network(query=y, key=source, value=source, static_kv=True, need_weights=False)[0]
+    keys, hidden = y, given.get("self_attn_mask", given.get("attn_mask"))
+    if source is not None and getattr(layer, "cross_self_attention", False):
+        keys, hidden, _ = prepend_source(y, source, None, hidden, None)
+    return network(query=y, key=keys, value=keys, attn_mask=hidden, need_weights=False)[0]

@@ -1,0 +1,60 @@
+"""Means, deviations and histograms of values that come a few at a time, in constant memory."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class Running:
+    """Mean and standard deviation of all values added so far; what is not finite is left out."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self.squares = 0.0  # the sum of the squared differences from the mean
+
+    def add(self, values: ArrayLike) -> None:
+        """Add one value or an array of them."""
+        x = np.ravel(np.asarray(values, dtype=np.float64))
+        x = x[np.isfinite(x)]
+        if not x.size:
+            return
+        # Chan, Golub and LeVeque 1979: joining two samples without cancellation.
+        total = self.count + x.size
+        shift = x.mean() - self.mean
+        self.squares += ((x - x.mean()) ** 2).sum() + shift**2 * self.count * x.size / total
+        self.mean += shift * x.size / total
+        self.count = total
+
+    def figures(self) -> dict[str, Any]:
+        """Mean, standard deviation (n - 1; 0 for one value) and number; None without values."""
+        if not self.count:
+            return {"mean": None, "sd": None, "n": 0}
+        sd = np.sqrt(self.squares / max(self.count - 1, 1))
+        return {"mean": rounded(self.mean), "sd": rounded(sd), "n": self.count}
+
+
+class Histogram:
+    """Counts of values from -1 to 1 in bins of equal width."""
+
+    def __init__(self, bins: int) -> None:
+        self.edges = np.linspace(-1, 1, bins + 1)
+        self.counts = np.zeros(bins, dtype=np.int64)
+
+    def add(self, values: ArrayLike) -> None:
+        """Add an array of values; one on an edge belongs to the bin above it."""
+        self.counts += np.histogram(np.asarray(values), self.edges)[0]
+
+    def quantile(self, q: float) -> float | None:
+        """The value below which the share `q` lies, interpolated in its bin."""
+        total = self.counts.sum()
+        if not total:
+            return None
+        below = np.concatenate(([0], np.cumsum(self.counts))) / total
+        return rounded(np.interp(q, below, self.edges))
+
+
+def rounded(x: float) -> float:
+    """To six digits, which is more than the figures are worth."""
+    return float(f"{x:.6g}")

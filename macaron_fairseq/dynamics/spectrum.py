@@ -1,0 +1,113 @@
+"""Figures of the Jacobian J of what a sub-layer adds to the state.
+
+Eigenvalues are those of a token's own block of J, d x d: how what is added to the token answers to
+the token itself. FFNs and cross-attention have no other blocks, and under a causal mask the others
+are on one side of the diagonal: there the blocks' eigenvalues are all of J's. In the encoder's
+self-attention they are not. The largest singular value is that of the whole sentence's J.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.func import jacrev
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+Field = Callable[[Tensor], Tensor]
+
+# Eigenvalues, and imaginary parts, below this share of the largest modulus count as zero: the
+# states are fp32, and a ReLU network's Jacobian has many eigenvalues that are zero but for that.
+NEGLIGIBLE = 1e-4
+
+# Rows of the block computed at once, which bounds memory.
+ROWS = 64
+
+ITERATIONS = 100
+CONVERGED = 1e-4
+
+
+@contextmanager
+def differentiable() -> Iterator[None]:
+    """Attention of PyTorch that can be differentiated twice, unlike its fused kernels."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def own_block(field: Field, x: Tensor, token: int) -> Tensor:
+    """The derivative of field(x)[token] by x[token], (channel, channel), by VJPs.
+
+    Args:
+        field: from a state to what is added to it.
+        x: the state, (time, 1, channel).
+        token: which one.
+    """
+    place = torch.tensor([token], device=x.device)
+
+    def own(vector: Tensor) -> Tensor:
+        return field(x.index_copy(0, place, vector[None, None]))[token, 0]
+
+    with differentiable():
+        return jacrev(own, chunk_size=ROWS)(x[token, 0])
+
+
+def block_figures(block: Tensor) -> dict[str, float]:
+    """What the eigenvalues of a square matrix A say, in fp64.
+
+    Returns:
+        nonzero: the share of its eigenvalues that are not negligible, see `NEGLIGIBLE`.
+        complex: of these, the share that is not real; NaN if there are none.
+        henrici: the departure from normality of Henrici 1962, sqrt(|A|^2 - sum |lambda|^2) / |A|
+            with Frobenius norms: 0 for a normal matrix, 1 for a nilpotent one.
+        asymmetry: |A - A^T| / |A + A^T|: 0 for a symmetric matrix.
+    """
+    a = block.double().cpu()
+    values = torch.linalg.eigvals(a)
+    limit = NEGLIGIBLE * values.abs().max()
+    nonzero = values.abs() > limit
+    departure = (a.norm() ** 2 - (values.abs() ** 2).sum()).clamp(min=0).sqrt()
+    return {
+        "nonzero": nonzero.double().mean().item(),
+        "complex": (values.imag.abs() > limit)[nonzero].double().mean().item(),
+        "henrici": (departure / a.norm()).item(),
+        "asymmetry": ((a - a.T).norm() / (a + a.T).norm()).item(),
+    }
+
+
+def products(field: Field, x: Tensor) -> tuple[Field, Field]:
+    """The functions v -> J v and w -> J^T w at the state x.
+
+    J v is the derivative of u -> J^T u, which is linear: two VJPs, whose graph is built once and
+    runs in C++, many times sooner than PyTorch's forward mode for sentences.
+    """
+    x = x.detach().requires_grad_()
+    with differentiable(), torch.enable_grad():
+        y = field(x)
+        u = torch.zeros_like(y, requires_grad=True)
+        (pulled_back,) = torch.autograd.grad(y, x, u, create_graph=True)
+
+    def forwards(v: Tensor) -> Tensor:
+        return torch.autograd.grad(pulled_back, u, v, retain_graph=True)[0]
+
+    def backwards(w: Tensor) -> Tensor:
+        return torch.autograd.grad(y, x, w, retain_graph=True)[0]
+
+    return forwards, backwards
+
+
+def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) -> float:
+    """That of the whole J at the state x, by power iteration on J^T J with JVPs and VJPs.
+
+    It ends once an iteration changes it by less than `CONVERGED` of itself, or after `ITERATIONS`;
+    what it finds is never above the true value but for rounding.
+    """
+    v = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    value = 0.0
+    forwards, backwards = products(field, x)
+    for _ in range(ITERATIONS):
+        image = forwards(v / v.norm())
+        before, value = value, image.norm().item()
+        if value - before <= CONVERGED * value:
+            break
+        v = backwards(image)
+    return value

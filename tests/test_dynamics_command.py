@@ -1,0 +1,523 @@
+"""`macaron-fairseq dynamics`: what it reads, what it writes, what it refuses."""
+
+import json
+import re
+import shutil
+import sys
+from argparse import Namespace
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, arguments, dictionary, run
+from fairseq import models
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from stored import CHECKPOINT, altered, noisy, write_data
+
+from macaron_fairseq import UserError, cli, files
+from macaron_fairseq.dynamics import page, writing
+from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+
+LINES = ["er lower, the", "the new", "a is the est", "öl, er"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The stored model's data folder, with a binarised test set of LINES, reversed as target."""
+    folder = write_data(tmp_path_factory.mktemp("a data folder") / "data")
+    words = Dictionary.load(str(folder / "data-bin" / "dict.en.txt"))
+    sources = [tokens.split() for tokens in TOKENS]
+    binarise(folder / "data-bin" / "test.en-de.en", words, sources)
+    binarise(folder / "data-bin" / "test.en-de.de", words, [x[::-1] for x in sources])
+    return folder
+
+
+TOKENS = ["er low@@ er , the", "the new", "a is the est", "öl , er"]
+
+
+def binarise(prefix, words, sentences):
+    """Write a data set as fairseq-preprocess does."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for tokens in sentences:
+        builder.add_item(torch.tensor([*map(words.index, tokens), words.eos()]))
+    builder.finalize(f"{prefix}.idx")
+
+
+def save(path, args, model):
+    """A checkpoint of another model, for the rest like the stored one."""
+    state = torch.load(CHECKPOINT, weights_only=True)
+    state["cfg"]["model"] = Namespace(_name=args.arch, **vars(args))
+    torch.save({**state, "model": model.state_dict()}, path)
+    return path
+
+
+def translation_model(path, *flags, types=60):
+    args = arguments("transformer", *SMALL, *flags)
+    words = dictionary(types)
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    return save(path, args, models.build_model(args, task))
+
+
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory):
+    """A data folder of fairseq-preprocess --only-source and a RoBERTa."""
+    folder = tmp_path_factory.mktemp("masked_lm")
+    words = dictionary()
+    words.save(str(folder / "dict.txt"))
+    binarise(folder / "test", words, [["w3", "w4", "w5"], ["w6", "w7"]])
+    args = Namespace(
+        arch="roberta",
+        encoder_layers=2,
+        encoder_embed_dim=16,
+        encoder_ffn_embed_dim=24,
+        encoder_attention_heads=4,
+        tokens_per_sample=12,
+        max_positions=12,
+        task="masked_lm",
+        data=str(folder),
+    )
+    task = MaskedLMTask(MaskedLMConfig(), Dictionary.load(str(folder / "dict.txt")))
+    torch.manual_seed(1)
+    return SimpleNamespace(
+        data=folder, path=save(folder / "roberta.pt", args, task.build_model(args))
+    )
+
+
+def command(data, *args, path=CHECKPOINT, out):
+    """Run the command in this process; what it wrote as JSON."""
+    paths = path if isinstance(path, list) else [path]
+    few = ["--jacobian-sentences", "1"]
+    words = ["dynamics", *args, "--path", *paths, "--data", data, "--cpu", "-o", out, *few]
+    cli.main([str(word) for word in words])
+    return json.loads((out / "dynamics.json").read_text("utf-8"))
+
+
+def refused(data, *args, path=CHECKPOINT, out):
+    """The sentence that the command ends with; it writes nothing."""
+    with pytest.raises(UserError) as error:
+        command(data, *args, path=path, out=out)
+    assert not out.exists()
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def report(data, tmp_path_factory):
+    """Two models on the test set, by the command itself, without a UTF-8 locale."""
+    folder = tmp_path_factory.mktemp("report")
+    other = noisy(CHECKPOINT, folder)
+    done = run(
+        "macaron-fairseq",
+        *("dynamics", "--path", CHECKPOINT, other, "--label", "Ämterer", "<b>&", "--data", data),
+        *("-o", folder / "out", "--cpu", "--title", "Two of a kind"),
+        LC_ALL="C",
+    )
+    return SimpleNamespace(
+        printed=done.stdout,
+        page=(folder / "out" / "dynamics.html").read_bytes().decode(),
+        content=json.loads((folder / "out" / "dynamics.json").read_bytes().decode()),
+        picture=(folder / "out" / "dynamics.png").read_bytes(),
+    )
+
+
+# --- what it writes ------------------------------------------------------------------------------
+
+
+def test_numbers(report):
+    content = report.content
+    assert [line.rsplit("/")[-1] for line in report.printed.split("\n") if "wrote" in line] == [
+        *("dynamics.json", "dynamics.png", "dynamics.html")
+    ]
+    assert content["data"]["sentences"] == 4
+    # Each sentence with </s>.
+    assert content["data"]["tokens"] == {
+        "source": {"tokens": 6 + 3 + 5 + 4, "unknown": 0},
+        "target": {"tokens": 6 + 3 + 5 + 4, "unknown": 0},
+    }
+    assert content["settings"] == {
+        **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 4, "seed": 1}
+    }
+    assert [model["label"] for model in content["models"]] == ["Ämterer", "<b>&"]
+    one, other = (model["sides"] for model in content["models"])
+    assert [side["side"] for side in one] == ["encoder", "decoder"]
+    assert one != other
+    for side in one:
+        for row in side["states"]:
+            assert sum(row["cosine_histogram"]) == row["figures"]["cosine"]["n"] == 15 + 3 + 10 + 6
+
+
+def test_printed_table(report):
+    rows = [line for line in report.printed.split("\n") if line.startswith("| ")]
+    layers = len(report.content["models"][0]["sides"][0]["layers"])
+    assert len(rows) == 1 + 2 * 2 * layers
+    cells = rows[2].strip("| ").split(" | ")
+    assert cells[:2] == ["encoder 1", "`<b>&`"]
+    side = report.content["models"][1]["sides"][0]
+    assert cells[2] == f"{side['states'][3]['figures']['cosine']['mean']:#.3g}"
+    assert cells[4] == f"{side['layers'][0]['figures']['step']['mean']:#.3g}"
+    assert cells[7] == f"{side['layers'][0]['figures']['local_error_1']['mean']:#.3g}"
+    assert cells[8] == f"{side['layers'][0]['local_error_slope']:#.3g}"
+
+
+def test_picture(report):
+    assert report.picture.startswith(b"\x89PNG\r\n\x1a\n")
+
+
+class Page(HTMLParser):
+    """All tags of a page, in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, text):
+        self.words.append(text)
+
+
+def test_page_needs_nothing_else(report):
+    page = Page(report.page)
+    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in page.tags)
+    for _, attributes in page.tags:
+        for name in ("src", "href", "xlink:href"):
+            assert re.match("#|data:image/png;base64,", attributes.get(name, "#")), attributes
+    assert not re.findall(r"url\((?!#)|@import", report.page)
+
+
+def test_names_in_the_page_are_unique_and_known(report):
+    page = Page(report.page)
+    names = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(set(names)) == len(names)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', report.page))
+    assert used
+    assert used <= set(names)
+
+
+def test_pictures_are_described_and_follow_the_theme(report):
+    pictures = [attributes for tag, attributes in Page(report.page).tags if tag == "svg"]
+    # Each side: two histograms; 7 of states; 11 of moves, for each operator and whole layers.
+    assert len(pictures) == 2 * (2 + 7) + 11 * (3 + 4)
+    assert all(p["role"] == "img" and len(p["aria-label"]) > 30 for p in pictures)
+    first = report.content["models"][0]["sides"][0]["states"][0]["figures"]["norm"]["mean"]
+    assert any(
+        p["aria-label"].startswith(f"Length by layer. Ämterer: {first:.3g} at 0") for p in pictures
+    )
+    assert "var(--model-0)" in report.page
+    assert "var(--model-1)" in report.page
+    assert "#010203" not in report.page  # the colour that stands for the text's
+    assert "prefers-color-scheme: dark" in report.page
+
+
+def test_page_shows_the_figures_and_what_made_them(report):
+    words = " ".join(Page(report.page).words)
+    assert "Two of a kind" in words
+    assert "<b>&" in words  # as text
+    assert "macaron-fairseq dynamics --path" in words
+    for side in report.content["models"][1]["sides"]:
+        for row in [*side["states"], *side["layers"]]:
+            for name in ("step", "henrici", "local_error_1", "energy"):
+                if name in row["figures"]:
+                    assert f"{row['figures'][name]['mean']:.3g}" in words
+
+
+@pytest.mark.usefixtures("no_translation")
+def test_page_of_single_tokens(data, tmp_path):
+    (tmp_path / "text").write_text("the new\n")
+    content = command(data, tmp_path / "text", out=tmp_path / "out")
+    encoder, decoder = content["models"][0]["sides"]
+    assert encoder["states"][0]["figures"]["cosine"]["n"] == 3
+    assert "cosine" not in decoder["states"][0]["figures"]
+    titles = re.findall(
+        "<h[24].*?>(.+?)</h", (tmp_path / "out" / "dynamics.html").read_text("utf-8")
+    )
+    assert "Mean cosine" in titles[: titles.index("Decoder")]
+    assert "Mean cosine" not in titles[titles.index("Decoder") :]
+    assert "Length" in titles[titles.index("Decoder") :]
+
+
+@pytest.fixture
+def no_translation(monkeypatch):
+    """A model that ends each translation at once."""
+    monkeypatch.setattr(FairseqEngine, "translate", lambda self, batch: [[] for _ in batch])
+
+
+# --- what it reads -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Drawing takes most of the time with models of this size."""
+    monkeypatch.setattr(page, "render", lambda content: "")
+    monkeypatch.setattr(writing, "overview", lambda models: b"")
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_raw_text_and_data_set_give_the_same(data, report, tmp_path):
+    (tmp_path / "in.en").write_text("\n".join([*LINES[:3], "", LINES[3]]) + "\n", "utf-8")
+    # The target side of the data set, as text: its tokens are those of the merges too.
+    (tmp_path / "in.de").write_text("the, er lower\nnew the\nest the is a\n\ner, öl\n", "utf-8")
+    binarised = command(data, out=tmp_path / "a")
+    raw = command(data, tmp_path / "in.en", out=tmp_path / "b")
+    assert raw["data"]["source"] == str(tmp_path / "in.en")
+    assert raw["data"]["sentences"] == 4
+    assert raw["models"][0]["sides"][0] == binarised["models"][0]["sides"][0]
+    # The stored model reverses: without TARGET its decoder reads what is in the data set.
+    assert raw["data"]["decoder"].startswith("reads the model's own translation")
+    assert raw["models"][0]["sides"][1] == binarised["models"][0]["sides"][1]
+    given = command(data, tmp_path / "in.en", "--target", tmp_path / "in.de", out=tmp_path / "c")
+    assert given["data"]["decoder"] == "reads the reference, as in training"
+    assert given["data"]["tokens"]["target"] == {"tokens": 18, "unknown": 0}
+    assert given["models"][0]["sides"][0] == binarised["models"][0]["sides"][0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_standard_input(data, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("the new\n")
+    with (tmp_path / "in").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        content = command(data, "-", out=tmp_path / "out")
+    assert content["data"]["source"] == "standard input"
+    assert content["data"]["tokens"] == {"source": {"tokens": 3, "unknown": 0}}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_folder_of_fairseq_preprocess_alone(data, tmp_path):
+    folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
+    (tmp_path / "tokens").write_text("er low@@ er , the\nthe nothing\n", "utf-8")
+    expected = command(data, out=tmp_path / "a", path=CHECKPOINT)
+    content = command(folder, out=tmp_path / "b")
+    assert content["models"][0]["sides"] == expected["models"][0]["sides"]
+    raw = command(folder, tmp_path / "tokens", out=tmp_path / "c")
+    assert raw["data"]["tokens"]["source"] == {"tokens": 6 + 3, "unknown": 1}
+    # A set of the other direction's name.
+    for path in [*folder.glob("test.en-de.*")]:
+        path.rename(folder / path.name.replace("en-de", "de-en"))
+    found = command(folder, "--source-lang", "en", "--target-lang", "de", out=tmp_path / "d")
+    assert found["models"][0]["sides"] == expected["models"][0]["sides"]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_number_of_sentences(data, tmp_path):
+    content = command(data, "--sentences", "2", out=tmp_path / "out")
+    assert content["data"]["tokens"]["source"]["tokens"] == 6 + 3
+
+
+def test_baseline_beside_macaron(data, tmp_path):
+    words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
+    args = arguments("transformer", *SMALL)
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    path = save(tmp_path / "transformer.pt", args, models.build_model(args, task))
+    content = command(data, path=[path, CHECKPOINT], out=tmp_path / "out")
+    assert [model["label"] for model in content["models"]] == [
+        *("transformer", "macaron_transformer_tiny")
+    ]
+    assert [side["norm"] for model in content["models"] for side in model["sides"]] == [
+        *("post", "post", "pre", "pre")
+    ]
+    page = (tmp_path / "out" / "dynamics.html").read_text("utf-8")
+    assert "states after the LayerNorm" in page
+    assert "1st in the layer" in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_masked_language_model(masked_lm, tmp_path):
+    content = command(masked_lm.data, path=masked_lm.path, out=tmp_path / "a")
+    assert content["data"]["tokens"] == {"source": {"tokens": 5 + 4, "unknown": 0}}  # <s>, </s>
+    assert content["data"]["decoder"] == "none, the models are encoders"
+    sides = content["models"][0]["sides"]
+    assert [(side["side"], side["norm"]) for side in sides] == [("encoder", "post")]
+    (tmp_path / "text").write_text("w3 w4 w5\nw6 w7\n")
+    raw = command(masked_lm.data, tmp_path / "text", path=masked_lm.path, out=tmp_path / "b")
+    assert raw["models"][0]["sides"] == sides
+
+
+# --- what it refuses -----------------------------------------------------------------------------
+
+
+def test_unsupported_model(data, tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
+    assert refused(data, path=path, out=tmp_path / "out") == (
+        f"{path} holds a model of the architecture lightconv_iwslt_de_en, which is not supported: "
+        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+    )
+
+
+def test_model_without_a_name(data, tmp_path):
+    torch.save({"model": {}}, tmp_path / "model.pt")
+    message = refused(data, path=tmp_path / "model.pt", out=tmp_path / "out")
+    assert message.endswith("does not say which model it holds: use one of fairseq-train")
+
+
+def test_missing_checkpoint(data, tmp_path):
+    assert refused(data, path=tmp_path / "no.pt", out=tmp_path / "out") == (
+        f"{tmp_path / 'no.pt'}: no such checkpoint"
+    )
+
+
+def test_models_of_two_kinds(data, masked_lm, tmp_path):
+    assert "compare models of one kind" in refused(
+        data, path=[CHECKPOINT, masked_lm.path], out=tmp_path / "out"
+    )
+
+
+def test_different_dictionaries(data, tmp_path):
+    path = translation_model(tmp_path / "other.pt")
+    assert refused(data, path=[CHECKPOINT, path], out=tmp_path / "out") == (
+        f"{CHECKPOINT} and {path} were trained with different dictionaries, of 16 and 64 types: "
+        "compare models of the same data"
+    )
+
+
+def test_other_dictionary_than_the_data(data, masked_lm, tmp_path):
+    path = translation_model(tmp_path / "other.pt")
+    assert "embeds 64 source types, but the source dictionary has 16" in refused(
+        data, path=path, out=tmp_path / "out"
+    )
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    dictionary(20).save(str(folder / "dict.txt"))
+    assert "embeds 65 types, but the dictionary in" in refused(
+        folder, path=masked_lm.path, out=tmp_path / "out"
+    )
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_dictionary_of_the_same_size_by_the_manifest(data, tmp_path):
+    run_folder = tmp_path / "seed1" / "averaged"
+    run_folder.mkdir(parents=True)
+    path = shutil.copy(CHECKPOINT, run_folder / "checkpoint.pt")
+    used = data / "data-bin" / "dict.de.txt"
+    manifest = {"data": {"sha256": {"dict.de.txt": files.sha256(used)}}}
+    (tmp_path / "seed1" / "manifest.json").write_text(json.dumps(manifest))
+    command(data, "--sentences", "1", path=path, out=tmp_path / "out")
+    manifest["data"]["sha256"]["dict.de.txt"] = "0"
+    (tmp_path / "seed1" / "manifest.json").write_text(json.dumps(manifest))
+    assert f"was trained with another dictionary than {used}" in refused(
+        data, path=path, out=tmp_path / "other"
+    )
+
+
+def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):
+    short = altered(CHECKPOINT, tmp_path, max_source_positions=5)
+    assert refused(data, path=short, out=tmp_path / "out") == (
+        "sentence 1 has 6 source tokens, its end included, more than the 5 positions of "
+        f"{short}: leave it out"
+    )
+    short = altered(CHECKPOINT, tmp_path, max_target_positions=5)
+    assert "sentence 1 has 6 target tokens" in refused(data, path=short, out=tmp_path / "out")
+    (tmp_path / "text").write_text("w1\n" + "w3 " * 11 + "\n")
+    assert "sentence 2 has 13 source tokens, its end included, more than the 12" in refused(
+        masked_lm.data, tmp_path / "text", path=masked_lm.path, out=tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_empty_file(data, tmp_path, text):
+    (tmp_path / "text").write_text(text)
+    assert refused(data, tmp_path / "text", out=tmp_path / "out") == (
+        f"{tmp_path / 'text'} holds no sentence: give text that is not empty"
+    )
+
+
+def test_empty_data_set(data, tmp_path):
+    folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
+    words = Dictionary.load(str(folder / "dict.en.txt"))
+    for language in ("en", "de"):
+        binarise(folder / f"test.en-de.{language}", words, [[]])
+    assert "the set test of" in refused(folder, out=tmp_path / "out")
+    assert "holds no sentence" in refused(folder, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize("content", [b"", b"TNTIDX\x00\x00", b"something else"])
+def test_damaged_data_set(data, tmp_path, content):
+    folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
+    (folder / "test.en-de.en.idx").write_bytes(content)
+    assert f"cannot read the set test of {folder}: " in refused(folder, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(("name", "size"), [("de.idx", 12), ("en.idx", 40), ("en.bin", 10)])
+def test_truncated_data_set(data, tmp_path, name, size):
+    folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
+    path = folder / f"test.en-de.{name}"
+    path.write_bytes(path.read_bytes()[:size])
+    expected = f"{path} is truncated" if name.endswith("idx") else "cannot read the set test of"
+    assert expected in refused(folder, out=tmp_path / "out")
+
+
+def test_data_set_of_another_dictionary(data, tmp_path):
+    folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
+    words = dictionary()
+    binarise(folder / "test.en-de.en", words, [["w50"]])
+    binarise(folder / "test.en-de.de", words, [["w1"]])
+    assert refused(folder, out=tmp_path / "out") == (
+        f"the set test of {folder} was made with another dictionary than is there"
+    )
+
+
+def test_missing_data(data, tmp_path):
+    assert refused(tmp_path / "no", out=tmp_path / "out") == f"{tmp_path / 'no'}: no such folder"
+    assert "has no file valid.en-de.en.idx: choose a set with --gen-subset" in refused(
+        data, "--gen-subset", "valid", out=tmp_path / "out"
+    )
+    (tmp_path / "empty").mkdir()
+    assert "does not tell its languages: name them with --source-lang" in refused(
+        tmp_path / "empty", out=tmp_path / "out"
+    )
+    languages = ["--source-lang", "en", "--target-lang", "de"]
+    assert f"{tmp_path / 'empty' / 'dict.en.txt'} is missing" in refused(
+        tmp_path / "empty", *languages, out=tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize("shorter", ["source", "target"])
+def test_files_of_different_lengths(data, tmp_path, shorter):
+    source, target = tmp_path / "source", tmp_path / "target"
+    for path in (source, target):
+        path.write_text("the new\n" * (2 if path.name == shorter else 3))
+    long = target if shorter == "source" else source
+    assert refused(data, source, "--target", target, out=tmp_path / "out") == (
+        f"{tmp_path / shorter} has 2 lines, fewer than {long}: line N of one must be the "
+        "translation of line N of the other"
+    )
+
+
+def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
+    (tmp_path / "text").write_text("w1\n")
+    text = tmp_path / "text"
+    assert "--target is for translation models" in refused(
+        masked_lm.data, text, "--target", text, path=masked_lm.path, out=tmp_path / "out"
+    )
+    assert "--target is the translation of INPUT" in refused(
+        data, "--target", tmp_path / "x", out=tmp_path / "out"
+    )
+    assert "there are 1 checkpoints and 2 labels" in refused(
+        data, "--label", "a", "b", out=tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--threshold", "2"], "2 is no cosine"),
+        (["--beta", "0"], "0 is not above 0"),
+        (["--beta", "inf"], "inf is not above 0 and finite"),
+        (["--sentences", "0"], "0 is not above 0"),
+    ],
+)
+def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
+    with pytest.raises(SystemExit):
+        command(data, *flags, out=tmp_path / "out")
+    assert sentence in capsys.readouterr().err
+
+
+def test_missing_library(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "macaron_fairseq.dynamics.pictures", None)
+    monkeypatch.delattr("macaron_fairseq.dynamics.pictures", raising=False)
+    assert "install this package with its extra [dynamics]" in refused(data, out=tmp_path / "out")
