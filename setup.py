@@ -32,7 +32,7 @@ setup(
     ],
     extras_require={
         "plots": ["matplotlib>=3.7"],  # macaron-fairseq report: the learning curves
-        # macaron-fairseq particles and dynamics
+        # macaron-fairseq particles, dynamics and order
         "dynamics": ["scipy>=1.10", "matplotlib>=3.7"],
         "tensorboard": ["tensorboard>=2.14"],  # fairseq-train --tensorboard-logdir
         "ctranslate2": ["ctranslate2>=4.8.5,<5"],  # macaron-fairseq export, translate --engine

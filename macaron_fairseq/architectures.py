@@ -13,7 +13,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from macaron_fairseq import kernels, schemes
+from macaron_fairseq import kernels, schemes, substeps
 from macaron_fairseq.errors import UserError
 
 
@@ -56,9 +56,9 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
     complete(args)
     set_default(args, "encoder_first_ffn_embed_dim", None)
     set_default(args, "decoder_first_ffn_embed_dim", None)
-    scheme = schemes.get(args.macaron_scheme)
     width = size.ffn_embed_dim
-    for side, ffns in (("encoder", scheme.encoder_ffns), ("decoder", scheme.decoder_ffns)):
+    for side in ("encoder", "decoder"):
+        ffns = schemes.count_ffns(schemes.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         width = args.encoder_ffn_embed_dim * ffns  # the decoder's is the encoder's, as in fairseq
         set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
@@ -68,14 +68,18 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
             )
         if ffns < 2 and getattr(args, f"{side}_first_ffn_embed_dim"):
             raise UserError(
-                f"--{side}-first-ffn-embed-dim has no effect with '{args.macaron_scheme}', whose "
-                f"{side} layer has one FFN: set --{side}-ffn-embed-dim"
+                f"--{side}-first-ffn-embed-dim has no effect with "
+                f"'{schemes.name_of_side(args, side)}', whose {side} layer has one FFN: set "
+                f"--{side}-ffn-embed-dim"
             )
     configure_transformer(args, size, pre_norm)
 
 
 def complete(args: Namespace) -> None:
     """Fill in what changes no result, and what checkpoints of earlier versions do not say."""
+    set_default(args, "macaron_encoder_scheme", None)
+    set_default(args, "macaron_decoder_scheme", None)
+    set_default(args, "macaron_substep", substeps.DEFAULT)
     set_default(args, "macaron_kernels", kernels.FUSED)
     set_default(args, "macaron_matmul", "fp32")
 

@@ -49,8 +49,8 @@ class Attention(MultiheadAttention):
             evaluation: which of several evaluations in a layer this is: each has its own cache.
         """
         if key is None or before_softmax or not self.is_plain():
-            if evaluation and incremental_state is not None:
-                incremental_state = incremental_state.setdefault(f"evaluation {evaluation}", {})
+            if incremental_state is not None:
+                incremental_state = decoding.of_evaluation(incremental_state, evaluation)
             return super().forward(
                 query,
                 key,

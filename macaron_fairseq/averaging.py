@@ -21,6 +21,9 @@ SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|\.best_.+)\.pt")
 SAME = (
     "arch",
     "macaron_scheme",
+    "macaron_encoder_scheme",
+    "macaron_decoder_scheme",
+    "macaron_substep",
     "encoder_attention_heads",
     "decoder_attention_heads",
     "encoder_normalize_before",
@@ -32,6 +35,8 @@ SAME = (
     "decoder_learned_pos",
     "cross_self_attention",
 )
+# What checkpoints of earlier versions do not say.
+UNSAID = {"macaron_substep": "euler"}
 
 
 def last(folder: Path, n: int) -> list[Path]:
@@ -138,7 +143,7 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
         )
     arguments, other_arguments = model_arguments(one), model_arguments(other)
     for name in SAME:
-        value, other_value = arguments.get(name), other_arguments.get(name)
+        value, other_value = (x.get(name, UNSAID.get(name)) for x in (arguments, other_arguments))
         if value != other_value:
             raise UserError(
                 f"these are different models, which have no mean: {name} is {value} in {first} "

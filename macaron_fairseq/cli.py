@@ -15,7 +15,12 @@ COMMANDS = {
     "average": "average checkpoints",
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
+    "export": "write a model for CTranslate2",
     "report": "set trained and scored models side by side",
+    "describe": "print a model's layers as formulas, with parameters and operations",
+    "order": "measure the local error order of schemes and sub-steps",
+    "dynamics": "what trained models do to the tokens of real sentences",
+    "particles": "simulate the ideal systems: self-attention as particles on a sphere",
     "user-dir": "print the folder to give to --user-dir",
 }
 

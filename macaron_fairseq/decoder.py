@@ -101,4 +101,5 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
     ) -> None:
         """Reorder the caches, as beam search asks for."""
         decoding.reorder(incremental_state, new_order)
-        super().reorder_incremental_state_scripting(incremental_state, new_order)
+        for state in decoding.of_evaluations(incremental_state):
+            super().reorder_incremental_state_scripting(state, new_order)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 IncrementalState = dict[str, Any]
 
 KEY = "macaron_fairseq"
+EVALUATION = "evaluation "
 POSITIONS = 32  # for which caches have room at first
 
 
@@ -190,6 +191,19 @@ def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
     """Prepare a new incremental state; `rows` says of which sentence each row is."""
     if KEY not in incremental_state:
         incremental_state[KEY] = Batch(beam_of(rows))
+
+
+def of_evaluation(incremental_state: IncrementalState, evaluation: int) -> IncrementalState:
+    """Where fairseq's attention, which knows one evaluation only, keeps the state of each."""
+    if not evaluation:
+        return incremental_state
+    return incremental_state.setdefault(f"{EVALUATION}{evaluation}", {})
+
+
+def of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState]:
+    """The states of all evaluations so far."""
+    others = [x for name, x in incremental_state.items() if name.startswith(EVALUATION)]
+    return [incremental_state, *others]
 
 
 def reorder(incremental_state: IncrementalState, new_order: Tensor) -> None:

@@ -1,12 +1,14 @@
 """One encoder layer and one decoder layer that integrate any splitting scheme.
 
-Both are fairseq's layers with another `forward`. fairseq builds the networks of the *last*
-application of each operator under its own names (`self_attn`, `fc1`, ...), so that `lie-trotter`
-has exactly the parameters of fairseq's `transformer`; those of earlier applications are in
-`earlier.<place in the scheme>`.
+Both are fairseq's layers with another `forward`. fairseq builds the networks of the *last* operator
+of each kind under its own names (`self_attn`, `fc1`, ...), so that `lie-trotter` has exactly the
+parameters of fairseq's `transformer`; those of other operators are in `earlier.<place>`, the place
+in the scheme where they are first applied.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -20,10 +22,12 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from macaron_fairseq import schemes
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
+from macaron_fairseq import schemes, substeps
+from macaron_fairseq.decoding import IncrementalState, of_evaluation
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Step, Steps
 
-IncrementalState = dict[str, dict[str, Tensor | None]]
+# What an operator of that kind and network gives for a state that is normalised where it is to be.
+Evaluate = Callable[[str, Any, Tensor], Tensor]
 
 
 class FeedForward(nn.Module):
@@ -36,7 +40,7 @@ class FeedForward(nn.Module):
 
 
 class Sublayer(nn.Module):
-    """The weights of one application of an operator: its network and its LayerNorm."""
+    """The weights of one operator: its network and its LayerNorm."""
 
     def __init__(self, network: nn.Module, layer_norm: nn.Module) -> None:
         super().__init__()
@@ -47,15 +51,17 @@ class Sublayer(nn.Module):
 class SplittingLayer:
     """What the two layers share: the weights and the steps of a scheme.
 
-    One (operator, step) pair of `sequence` is the sub-layer
+    A step of size h is
 
-        x <- x + step * operator(LayerNorm(x))          pre-norm
-        x <- LayerNorm(x + step * operator(x))          post-norm
+        x <- x + h k                                    pre-norm
+        x <- LayerNorm(x + h network(x))                post-norm
 
-    with dropout on the operator's result, before the step scales it (Lu et al. 2019, eq. 13-15).
+    with k the sub-step's slope of f(x), the sum of network(LayerNorm(x)) over the step's operators.
+    Dropout is on each network's result, before the step scales it (Lu et al. 2019, eq. 13-15), and
+    is drawn anew for each evaluation of f.
     """
 
-    sequence: Steps
+    steps: Steps
 
     # What fairseq's layers bring along.
     embed_dim: int
@@ -75,26 +81,37 @@ class SplittingLayer:
     build_self_attention: Callable[..., nn.Module]
     build_encoder_attention: Callable[..., nn.Module]
 
-    def build_earlier(self, sequence: Steps, cfg: TransformerConfig, side: str) -> None:
-        """Build the sub-layers that fairseq's layer of that side lacks."""
-        self.sequence = sequence
+    def build_rest(self, steps: Steps, cfg: TransformerConfig, side: str) -> None:
+        """Build what fairseq's layer of that side lacks."""
+        self.steps = steps
+        self.substep = substeps.get(cfg.macaron_substep)
+        applied = schemes.operators(steps)
+        held = {operator.kind: operator for operator in applied}  # by fairseq's layer: the last
+        self.places: dict[Operator, str] = {}
         self.earlier = nn.ModuleDict()
-        operators = [operator for operator, _ in sequence]
+        kinds: set[str] = set()
         widths = getattr(cfg, side)
-        for place, operator in enumerate(operators):
-            if operator in operators[place + 1 :]:
-                is_first = operator not in operators[:place]
+        for place, operator in enumerate(applied):
+            if operator not in self.places and operator != held[operator.kind]:
+                is_first = operator.kind not in kinds
                 width = (is_first and widths.first_ffn_embed_dim) or widths.ffn_embed_dim
+                self.places[operator] = str(place)
                 self.earlier[str(place)] = Sublayer(
-                    self.build_network(operator, cfg, width),
+                    self.build_network(operator.kind, cfg, width),
                     LayerNorm(self.embed_dim, export=cfg.export),
                 )
+            kinds.add(operator.kind)
+        self.gates = nn.ModuleDict()
+        if self.substep.is_gated:
+            for place, x in enumerate(steps):
+                if self.gate_place(x) == str(place):
+                    self.gates[str(place)] = substeps.new_gate(self.embed_dim)
 
-    def build_network(self, operator: str, cfg: TransformerConfig, width: int) -> nn.Module:
-        """A new network of that operator; `width` is the inner width of an FFN."""
-        if operator == SELF_ATTENTION:
+    def build_network(self, kind: str, cfg: TransformerConfig, width: int) -> nn.Module:
+        """A new network of that kind; `width` is the inner width of an FFN."""
+        if kind == SELF_ATTENTION:
             return self.build_self_attention(self.embed_dim, cfg)
-        if operator == CROSS_ATTENTION:
+        if kind == CROSS_ATTENTION:
             return self.build_encoder_attention(self.embed_dim, cfg)
         noise = self.quant_noise, self.quant_noise_block_size
         return FeedForward(
@@ -102,45 +119,68 @@ class SplittingLayer:
             self.build_fc2(width, self.embed_dim, *noise),
         )
 
-    def sublayer(self, place: int) -> tuple[Any, Any]:
-        """The network and the LayerNorm of the step at `place` of the sequence."""
-        if str(place) in self.earlier:
-            earlier: Any = self.earlier[str(place)]
+    def weights(self, operator: Operator) -> tuple[Any, Any]:
+        """The network and the LayerNorm of an operator."""
+        if operator in self.places:
+            earlier: Any = self.earlier[self.places[operator]]
             return earlier.network, earlier.layer_norm
-        operator, _ = self.sequence[place]
-        if operator == SELF_ATTENTION:
+        if operator.kind == SELF_ATTENTION:
             return self.self_attn, self.self_attn_layer_norm
-        if operator == CROSS_ATTENTION:
+        if operator.kind == CROSS_ATTENTION:
             return self.encoder_attn, self.encoder_attn_layer_norm
         return self, self.final_layer_norm  # fairseq's layer holds its FFN itself
+
+    def gate_place(self, step: Step) -> str:
+        """Where the gate of a step is: steps of the same operators have one."""
+        first = next(i for i, x in enumerate(self.steps) if x.operators == step.operators)
+        return str(first)
+
+    def gate(self, step: Step) -> Any:
+        """The gate of a step, or None where the sub-step has none."""
+        return self.gates[self.gate_place(step)] if self.substep.is_gated else None
+
+    def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
+        """The state x after all steps, without the operators of the kind `skipped`."""
+        for step in self.steps:
+            operators = [operator for operator in step.operators if operator.kind != skipped]
+            if not operators:
+                continue
+            field = partial(self.field, operators, evaluate)
+            k = self.substep.slope(field, x, step.size, self.gate(step))
+            x = torch.add(x, k, alpha=step.size)
+            if not self.normalize_before:
+                (operator,) = operators
+                _, layer_norm = self.weights(operator)
+                x = layer_norm(x)
+        return x
+
+    def field(self, operators: Sequence[Operator], evaluate: Evaluate, x: Tensor) -> Tensor:
+        """f(x): what the operators give for the state x, in sum."""
+        results = []
+        for operator in operators:
+            network, layer_norm = self.weights(operator)
+            y = layer_norm(x) if self.normalize_before else x
+            results.append(self.dropout_module(evaluate(operator.kind, network, y)))
+        return reduce(torch.add, results)
 
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel)."""
         return network.fc2(self.activation_dropout_module(self.activation_fn(network.fc1(x))))
 
-    def before(self, layer_norm: nn.Module, x: Tensor) -> Tensor:
-        """What an operator sees of the state x."""
-        return layer_norm(x) if self.normalize_before else x
-
-    def after(self, layer_norm: nn.Module, x: Tensor, change: Tensor, step: float) -> Tensor:
-        """The state after the operator's `change`."""
-        x = torch.add(x, self.dropout_module(change), alpha=step)
-        return x if self.normalize_before else layer_norm(x)
-
 
 class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
-    """fairseq's encoder layer, integrating `cfg.macaron_scheme`."""
+    """fairseq's encoder layer, integrating the encoder's scheme of `cfg`."""
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
-        self.build_earlier(schemes.get(cfg.macaron_scheme).encoder, cfg, "encoder")
+        self.build_rest(schemes.of_side(cfg, "encoder"), cfg, "encoder")
 
     def forward(
         self,
         x: Tensor,
         encoder_padding_mask: Tensor | None,
         attn_mask: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Advance the state by one layer; arguments and result are those of fairseq's layer.
 
         Args:
@@ -155,26 +195,29 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
             # Finite, so that a row with nothing to see gives no NaN (as fairseq does).
             low = -1e8 if x.dtype == torch.float32 else -1e4
             attn_mask = attn_mask.masked_fill(attn_mask.to(torch.bool), low)
-        for place, (operator, step) in enumerate(self.sequence):
-            network, layer_norm = self.sublayer(place)
-            y = self.before(layer_norm, x)
-            if operator == FFN:
-                y = ffn_result = self.feed_forward(network, y)
-            else:
-                y, _ = network(
-                    query=y,
-                    key=y,
-                    value=y,
-                    key_padding_mask=encoder_padding_mask,
-                    need_weights=False,
-                    attn_mask=attn_mask,
-                )
-            x = self.after(layer_norm, x, y, step)
+        ffn_result = None
+
+        def evaluate(kind: str, network: Any, y: Tensor) -> Tensor:
+            nonlocal ffn_result
+            if kind == FFN:
+                ffn_result = self.feed_forward(network, y)
+                return ffn_result
+            y, _ = network(
+                query=y,
+                key=y,
+                value=y,
+                key_padding_mask=encoder_padding_mask,
+                need_weights=False,
+                attn_mask=attn_mask,
+            )
+            return y
+
+        x = self.advance(x, evaluate)
         return (x, ffn_result) if self.return_fc else x
 
 
 class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
-    """fairseq's decoder layer, integrating `cfg.macaron_scheme`."""
+    """fairseq's decoder layer, integrating the decoder's scheme of `cfg`."""
 
     def __init__(
         self,
@@ -184,10 +227,10 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         add_zero_attn: bool = False,
     ) -> None:
         super().__init__(cfg, no_encoder_attn, add_bias_kv, add_zero_attn)
-        sequence = schemes.get(cfg.macaron_scheme).decoder
+        steps = schemes.of_side(cfg, "decoder")
         if no_encoder_attn:
-            sequence = tuple(pair for pair in sequence if pair[0] != CROSS_ATTENTION)
-        self.build_earlier(sequence, cfg, "decoder")
+            steps = schemes.without(steps, CROSS_ATTENTION)
+        self.build_rest(steps, cfg, "decoder")
 
     def forward(
         self,
@@ -208,12 +251,13 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
             x: the state, (time, batch, channel); with `incremental_state`, of the last token only.
             encoder_out: the encoder's state, (source time, batch, encoder channel).
             encoder_padding_mask: True at source padding, (batch, source time).
-            incremental_state: the caches of keys and values, one for each attention network.
+            incremental_state: the caches of keys and values, one for each evaluation of a
+                self-attention and one for each cross-attention.
             prev_self_attn_state: not supported (ONNX tracing); nor is `prev_attn_state`.
             prev_attn_state: see `prev_self_attn_state`.
             self_attn_mask: added to the scores of self-attention, (time, time).
             self_attn_padding_mask: True at target padding, (batch, time).
-            need_attn: also return the weights of the last cross-attention.
+            need_attn: also return the weights of the last evaluation of a cross-attention.
             need_head_weights: the same for each head, (heads, batch, time, source time).
 
         Returns:
@@ -226,14 +270,14 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
             raise NotImplementedError("previous attention states (ONNX tracing)")
         need_weights = need_attn or need_head_weights or (self.need_attn and not self.training)
         attn = None
-        for place, (operator, step) in enumerate(self.sequence):
-            if operator == CROSS_ATTENTION and encoder_out is None:
-                continue
-            network, layer_norm = self.sublayer(place)
-            y = self.before(layer_norm, x)
-            if operator == FFN:
-                y = self.feed_forward(network, y)
-            elif operator == CROSS_ATTENTION:
+        evaluations: Counter[Any] = Counter()  # of each self-attention so far
+
+        def evaluate(kind: str, network: Any, y: Tensor) -> Tensor:
+            nonlocal attn
+            if kind == FFN:
+                return self.feed_forward(network, y)
+            if kind == CROSS_ATTENTION:
+                # The source is the same in all evaluations, and so are its keys and values.
                 y, attn = network(
                     query=y,
                     key=encoder_out,
@@ -244,29 +288,37 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
                     need_weights=need_weights,
                     need_head_weights=need_head_weights,
                 )
-            else:
-                keys, attn_mask, padding_mask = y, self_attn_mask, self_attn_padding_mask
-                with_source = self.cross_self_attention and encoder_out is not None
-                if with_source and not has_cache(network, incremental_state):
-                    keys, attn_mask, padding_mask = prepend_source(
-                        y, encoder_out, encoder_padding_mask, attn_mask, padding_mask
-                    )
-                y, _ = network(
-                    query=y,
-                    key=keys,
-                    value=keys,
-                    key_padding_mask=padding_mask,
-                    incremental_state=incremental_state,
-                    need_weights=False,
-                    attn_mask=attn_mask,
+                return y
+            evaluation = evaluations[network]
+            evaluations[network] += 1
+            keys, attn_mask, padding_mask = y, self_attn_mask, self_attn_padding_mask
+            with_source = self.cross_self_attention and encoder_out is not None
+            if with_source and not has_cache(network, incremental_state, evaluation):
+                keys, attn_mask, padding_mask = prepend_source(
+                    y, encoder_out, encoder_padding_mask, attn_mask, padding_mask
                 )
-            x = self.after(layer_norm, x, y, step)
-        return x, attn, None
+            y, _ = network(
+                query=y,
+                key=keys,
+                value=keys,
+                key_padding_mask=padding_mask,
+                incremental_state=incremental_state,
+                need_weights=False,
+                attn_mask=attn_mask,
+                **({"evaluation": evaluation} if evaluation else {}),  # fairseq's knows only one
+            )
+            return y
+
+        skipped = CROSS_ATTENTION if encoder_out is None else None
+        return self.advance(x, evaluate, skipped), attn, None
 
 
-def has_cache(attention: Any, incremental_state: IncrementalState | None) -> bool:
+def has_cache(attention: Any, incremental_state: IncrementalState | None, evaluation: int) -> bool:
     """Whether keys and values of earlier tokens are in the incremental state."""
-    return "prev_key" in (attention._get_input_buffer(incremental_state) or {})
+    if incremental_state is None:
+        return False
+    state = of_evaluation(incremental_state, evaluation)
+    return "prev_key" in (attention._get_input_buffer(state) or {})
 
 
 def prepend_source(

@@ -14,7 +14,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq import architectures, checkpoints, kernels, released, schemes
+from macaron_fairseq import architectures, checkpoints, kernels, released, schemes, substeps
 from macaron_fairseq.checkpoints import PassUserDir
 from macaron_fairseq.decoder import MacaronTransformerDecoder
 from macaron_fairseq.encoder import MacaronTransformerEncoder
@@ -66,6 +66,20 @@ class MacaronTransformerModel(TransformerModel):
             help="splitting scheme of each layer: "
             f"{', '.join(schemes.SCHEMES)} (default: {schemes.DEFAULT})",
         )
+        for side in ("encoder", "decoder"):
+            add(
+                f"--macaron-{side}-scheme",
+                metavar="NAME",
+                default=SUPPRESS,
+                help=f"that of the {side}, where it is another",
+            )
+        add(
+            "--macaron-substep",
+            metavar="NAME",
+            default=SUPPRESS,
+            help="how each step of a scheme is taken: "
+            f"{', '.join(substeps.SUBSTEPS)} (default: {substeps.DEFAULT})",
+        )
         add(
             "--macaron-post-norm",
             action="store_true",
@@ -106,6 +120,7 @@ class MacaronTransformerModel(TransformerModel):
         architectures.complete(args)
         complete_layers_to_keep(args)
         refuse_unworkable(args, task)
+        refuse_senseless_steps(args)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
         model = super().build_model(args, task)
         if args.macaron_kernels == kernels.FUSED:
@@ -130,8 +145,11 @@ class MacaronTransformerModel(TransformerModel):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the decoder's output for source and previous target tokens, as fairseq does."""
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.has_bf16_products()):
+        if not self.has_bf16_products():
             return super().forward(*args, **kwargs)
+        with torch.autocast("cpu", torch.bfloat16):
+            output, extra = super().forward(*args, **kwargs)
+        return output.float(), extra  # a sum of losses needs more than 8 bits
 
     def has_bf16_products(self) -> bool:
         """Whether matrix products are to be of bf16: in training, where asked for."""
@@ -184,6 +202,13 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
+    if args.macaron_matmul == "bf16" and (
+        getattr(args, "fp16", False) or getattr(args, "bf16", False)
+    ):
+        raise UserError(
+            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it, "
+            "or --fp16 or --bf16"
+        )
     for side in ("encoder", "decoder"):
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
@@ -192,4 +217,40 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             raise UserError(
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
+            )
+
+
+def refuse_senseless_steps(args: Namespace) -> None:
+    """Refuse schemes and sub-steps that the layers' norms or kernels do not go with."""
+    substep = substeps.get(args.macaron_substep)
+    for side in ("encoder", "decoder"):
+        name, steps = schemes.name_of_side(args, side), schemes.of_side(args, side)
+        if getattr(args, f"{side}_normalize_before"):
+            continue
+        reason = None
+        if substep.evaluations > 1:
+            reason = (
+                f"the sub-step '{args.macaron_substep}'",
+                "it follows the flow x' = f(x), and a post-norm layer normalises the state",
+            )
+        elif any(len(x.operators) > 1 for x in steps):
+            reason = (
+                f"the scheme '{name}'",
+                "its operators add to one state, and in post-norm each has a LayerNorm of its own",
+            )
+        elif any(x.size < 0 for x in steps):
+            reason = (
+                f"the scheme '{name}'",
+                "some of its steps go back, but a post-norm layer has normalised the state since",
+            )
+        if reason:
+            raise UserError(f"{reason[0]} needs pre-norm in the {side}, since {reason[1]}")
+    if args.macaron_kernels == kernels.FAIRSEQ:
+        applied = schemes.operators(schemes.of_side(args, "decoder"))
+        attentions = [x for x in applied if x.kind == schemes.SELF_ATTENTION]
+        if substep.evaluations > 1 or len(set(attentions)) < len(attentions):
+            raise UserError(
+                "--macaron-kernels fairseq has one cache for each attention, and the decoder's "
+                f"'{schemes.name_of_side(args, 'decoder')}' with the sub-step "
+                f"'{args.macaron_substep}' evaluates self-attention several times: drop the flag"
             )

@@ -75,3 +75,89 @@ def macaron_decoder_layer(p, x, memory, heads, pre_norm, hidden, memory_hidden):
         1,
     )
     return step(p, "final_layer_norm", pre_norm, x, lambda y: ffn(p, "", y), 0.5)
+
+
+# --- other schemes and sub-steps -----------------------------------------------------------------
+
+# The steps of a layer: size, and what is applied to one and the same state. "first" is the FFN with
+# parameters of its own in earlier.0, "ffn" the one that fairseq's layer has.
+STRANG = [(0.5, "first"), (1, "self"), (0.5, "ffn")]
+STRANG_SYMMETRIC = [(0.5, "first"), (0.5, "self"), (1, "cross"), (0.5, "self"), (0.5, "ffn")]
+# Yoshida's 1 / (2 - 2^(1/3)) and 1 - 2 / (2 - 2^(1/3)), and half of each.
+W1, W0, H1, H0 = 1.3512071919596578, -1.7024143839193153, 0.6756035959798289, -0.8512071919596577
+ENCODERS = {
+    "lie-trotter": [(1, "self"), (1, "ffn")],
+    "lie-trotter-reversed": [(1, "ffn"), (1, "self")],
+    "strang-marchuk": STRANG,
+    "strang-marchuk-attention": [(0.5, "self"), (1, "ffn"), (0.5, "self")],
+    "strang-symmetric": STRANG,
+    "parallel": [(1, "self", "ffn")],
+    "yoshida4": [
+        *[(H1, "ffn"), (W1, "self"), (H1, "ffn")],
+        *[(H0, "ffn"), (W0, "self"), (H0, "ffn")],
+        *[(H1, "ffn"), (W1, "self"), (H1, "ffn")],
+    ],
+}
+DECODERS = {
+    "lie-trotter": [(1, "self"), (1, "cross"), (1, "ffn")],
+    "lie-trotter-reversed": [(1, "ffn"), (1, "self"), (1, "cross")],
+    "strang-marchuk": [(0.5, "first"), (1, "self"), (1, "cross"), (0.5, "ffn")],
+    "strang-marchuk-attention": [
+        *[(0.5, "self"), (0.5, "cross"), (1, "ffn")],
+        *[(0.5, "cross"), (0.5, "self")],
+    ],
+    "strang-symmetric": STRANG_SYMMETRIC,
+    "parallel": [(1, "self", "cross", "ffn")],
+    "yoshida4": [
+        *[(H1, "ffn"), (H1, "self"), (W1, "cross"), (H1, "self"), (H1, "ffn")],
+        *[(H0, "ffn"), (H0, "self"), (W0, "cross"), (H0, "self"), (H0, "ffn")],
+        *[(H1, "ffn"), (H1, "self"), (W1, "cross"), (H1, "self"), (H1, "ffn")],
+    ],
+}
+
+
+def one_step(substep, f, x, h, gate):
+    """The state after a step of x' = f(x); `gate` is a weight, (1, 2 channels), and a bias."""
+    if substep == "euler":
+        return x + h * f(x)
+    if substep == "midpoint":
+        return x + h * f(x + h / 2 * f(x))
+    k1 = f(x)
+    if substep == "gated-rk2":
+        k2 = f(x + h * k1)
+        weight, bias = gate
+        g = 1 / (1 + torch.exp(-(torch.cat((k1, k2), -1) @ weight.T + bias)))
+        return x + h * (g * k1 + (1 - g) * k2)
+    k2 = f(x + h / 2 * k1)
+    k3 = f(x + h / 2 * k2)
+    k4 = f(x + h * k3)
+    return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+def pre_norm_layer(p, steps, substep, x, heads, hidden, memory=None, memory_hidden=None):
+    """A layer of these steps; the gate of a step is that of the first one of the same operators."""
+    operators = {
+        "first": lambda x: ffn(p, "earlier.0.network.", layer_norm(p, "earlier.0.layer_norm", x)),
+        "ffn": lambda x: ffn(p, "", layer_norm(p, "final_layer_norm", x)),
+        "cross": lambda x: attention(
+            *(p, "encoder_attn", layer_norm(p, "encoder_attn_layer_norm", x)),
+            *(memory, heads, memory_hidden),
+        ),
+    }
+
+    def self_attention(x):
+        y = layer_norm(p, "self_attn_layer_norm", x)
+        return attention(p, "self_attn", y, y, heads, hidden)
+
+    operators["self"] = self_attention
+    applied = [names for _, *names in steps]
+    for size, *names in steps:
+        gate = f"gates.{applied.index(names)}"
+        x = one_step(
+            substep,
+            lambda x, names=names: sum(operators[name](x) for name in names),
+            x,
+            size,
+            (p.get(f"{gate}.weight"), p.get(f"{gate}.bias")),
+        )
+    return x

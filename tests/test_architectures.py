@@ -1,10 +1,12 @@
 """The named architectures: sizes, equality with the baseline, and the user's last word."""
 
 import pytest
-from conftest import arguments, build
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+import torch
+from conftest import arguments, build, task
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 
+from macaron_fairseq import schemes
 from macaron_fairseq.model import MacaronTransformerModel
 
 # embed_dim, heads, layers, width of each FFN half, (dropout, attention, activation): the paper's.
@@ -51,6 +53,52 @@ def test_lie_trotter_takes_the_baselines_width(arch):
     assert {n: p.shape for n, p in stock.named_parameters()} == {
         n: p.shape for n, p in macaron.named_parameters()
     }
+
+
+# Parameters more than the baseline has, per encoder and decoder layer, at width d.
+DIFFERENCES = {
+    "lie-trotter": lambda d: (0, 0),
+    "lie-trotter-reversed": lambda d: (0, 0),
+    "strang-marchuk": lambda d: (3 * d, 3 * d),  # a LayerNorm, 2d, and a bias, d
+    "strang-marchuk-attention": lambda d: (0, 0),
+    "strang-symmetric": lambda d: (3 * d, 3 * d),
+    "parallel": lambda d: (0, 0),
+    "yoshida4": lambda d: (0, 0),
+}
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "macaron_transformer_iwslt_de_en"])
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_every_scheme_is_as_large_as_the_baseline(arch, scheme):
+    width, _, layers, _, _ = MACARON[arch]
+    encoder, decoder = DIFFERENCES[scheme](width)
+    with torch.device("meta"):
+        stock = count(build_model(arguments(baseline(arch)), task()))
+        for substep in ("euler", "gated-rk2"):
+            flags = ["--macaron-scheme", scheme, "--macaron-substep", substep]
+            model = build_model(arguments(arch, *flags), task())
+            gates = sum(p.numel() for name, p in model.named_parameters() if ".gates." in name)
+            assert count(model) - stock == layers * (encoder + decoder) + gates
+            # A gate has 2d weights and a bias, for each sum of operators that steps go along.
+            of_encoder, of_decoder = {"parallel": (1, 1), "lie-trotter": (2, 3)}.get(scheme, (0, 0))
+            if substep == "gated-rk2" and of_encoder:
+                assert gates == layers * (of_encoder + of_decoder) * (2 * width + 1)
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_each_side_has_its_own_scheme_and_widths():
+    flags = ["--macaron-scheme", "strang-marchuk", "--macaron-decoder-scheme", "yoshida4"]
+    args = arguments("macaron_transformer_tiny", *flags)
+    assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (128, 256)
+    model = build_model(args, task())
+    assert [*model.encoder.layers[0].earlier] == ["0"]
+    assert not model.decoder.layers[0].earlier
+    flags = ["--macaron-encoder-scheme", "lie-trotter"]
+    args = arguments("macaron_transformer_tiny", *flags)
+    assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (256, 128)
 
 
 FLAGS = {

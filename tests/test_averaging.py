@@ -223,6 +223,8 @@ def test_other_parameters_are_refused(tmp_path, other, reason):
     [
         ("arch", "transformer"),
         ("macaron_scheme", "lie-trotter"),
+        ("macaron_encoder_scheme", "lie-trotter"),
+        ("macaron_decoder_scheme", "parallel"),
         ("encoder_attention_heads", 8),
         ("decoder_attention_heads", 2),
         ("encoder_normalize_before", True),
@@ -240,6 +242,17 @@ def test_models_that_compute_otherwise_are_refused(tmp_path, name, value):
     own = ARGUMENTS.get(name)
     assert sentence.endswith(f"{name} is {own} in {paths[0]} and {value} in {paths[2]}")
     assert not (tmp_path / "mean.pt").exists()
+
+
+def test_checkpoints_of_before_took_euler_steps(tmp_path):
+    """They do not say so; nor do they name a scheme of each side, which is said as None now."""
+    sides = {"macaron_encoder_scheme": None, "macaron_decoder_scheme": None}
+    before, after = write(tmp_path / "1.pt"), tmp_path / "2.pt"
+    write(after, macaron_substep="euler", **sides)
+    assert averaging.average([before, after])["model"]["weight"].tolist() == [1, 1]
+    write(after, macaron_substep="rk4", **sides)
+    sentence = refusal("average", before, after, "-o", tmp_path / "mean.pt")
+    assert sentence.endswith(f"macaron_substep is euler in {before} and rk4 in {after}")
 
 
 def test_arguments_that_do_not_change_the_model_may_differ(tmp_path):

@@ -1,14 +1,32 @@
 """The layers against the paper's formulas, written out in `formulas`."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from conftest import NO_DROPOUT, SMALL, arguments
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
-from formulas import macaron_decoder_layer, macaron_encoder_layer
+from formulas import (
+    DECODERS,
+    ENCODERS,
+    macaron_decoder_layer,
+    macaron_encoder_layer,
+    pre_norm_layer,
+)
 
+from macaron_fairseq import kernels
 from macaron_fairseq.layers import MacaronDecoderLayer, MacaronEncoderLayer
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SCHEMES, SELF_ATTENTION, Scheme
+from macaron_fairseq.schemes import (
+    CROSS_ATTENTION,
+    FFN,
+    SCHEMES,
+    SELF_ATTENTION,
+    Operator,
+    Scheme,
+    step,
+)
+from macaron_fairseq.substeps import SUBSTEPS
 
 BATCH, TARGET, SOURCE, WIDTH, HEADS = 3, 5, 7, 16, 4
 PADDING = torch.arange(SOURCE)[None] < torch.tensor([[0], [2], [4]])  # on the left
@@ -34,7 +52,7 @@ def state(length, seed):
 
 
 def close(actual, expected):
-    assert (actual - expected).abs().max() <= 1e-12
+    assert (actual - expected).abs().max() <= 1e-12 * max(1, expected.abs().max())
 
 
 def compare(built, inputs, actual, expected):
@@ -112,11 +130,50 @@ def test_each_side_and_each_half_has_its_own_width():
     assert decoder.fc1.out_features == 24
 
 
-def test_any_sequence_is_integrated(monkeypatch):
-    """A scheme that is only data: attention in two halves, each with weights of its own."""
-    sequence = ((SELF_ATTENTION, 0.5), (FFN, 0.75), (SELF_ATTENTION, 0.25))
-    crossing = ((CROSS_ATTENTION, 0.5), *sequence, (CROSS_ATTENTION, 0.5))
-    monkeypatch.setitem(SCHEMES, "made-up", Scheme(sequence, crossing))
+@pytest.mark.parametrize("substep", SUBSTEPS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_and_substep_is_the_formula_in_the_encoder(scheme, substep):
+    flags = ["--macaron-encoder-scheme", scheme, "--macaron-substep", substep]
+    built = layer(MacaronEncoderLayer, *flags)
+    x = state(SOURCE, seed=1).requires_grad_()
+    actual = built(x.transpose(0, 1), PADDING).transpose(0, 1)
+    p = dict(built.named_parameters())
+    hidden = PADDING[:, None].expand(-1, SOURCE, -1)
+    compare(built, [x], actual, pre_norm_layer(p, ENCODERS[scheme], substep, x, HEADS, hidden))
+
+
+@pytest.mark.parametrize("substep", SUBSTEPS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_and_substep_is_the_formula_in_the_decoder(scheme, substep):
+    flags = ["--macaron-decoder-scheme", scheme, "--macaron-substep", substep]
+    built = layer(MacaronDecoderLayer, *flags)
+    kernels.fuse(built)
+    x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
+    mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
+    actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)
+    p = dict(built.named_parameters())
+    hidden = FUTURE.expand(BATCH, -1, -1)
+    memory_hidden = PADDING[:, None].expand(-1, TARGET, -1)
+    expected = pre_norm_layer(p, DECODERS[scheme], substep, x, HEADS, hidden, memory, memory_hidden)
+    compare(built, [x, memory], actual.transpose(0, 1), expected)
+
+
+def test_gates_start_half_open():
+    gated = MacaronEncoderLayer(config("--macaron-substep", "gated-rk2"))
+    assert [*gated.gates] == ["0", "1", "2"]
+    assert not any(p.any() for p in gated.gates.parameters())
+    # Steps of the same operators have one: FFN and self-attention.
+    flags = ["--macaron-substep", "gated-rk2", "--macaron-scheme", "yoshida4"]
+    assert [*MacaronEncoderLayer(config(*flags)).gates] == ["0", "1"]
+
+
+def test_any_scheme_is_integrated(monkeypatch):
+    """A scheme that is only data: attention in two parts, each with weights of its own."""
+    first, second, ffn = Operator(SELF_ATTENTION), Operator(SELF_ATTENTION, 2), Operator(FFN)
+    steps = step(0.5, first), step(0.75, ffn), step(0.25, second)
+    crossing = Operator(CROSS_ATTENTION), Operator(CROSS_ATTENTION, 2)
+    scheme = Scheme(steps, (step(0.5, crossing[0]), *steps, step(0.5, crossing[1])))
+    monkeypatch.setitem(SCHEMES, "made-up", scheme)
     built = layer(MacaronEncoderLayer, "--macaron-scheme", "made-up")
     assert [*built.earlier] == ["0"]
     for attention in (built.self_attn, built.earlier["0"].network):
@@ -131,6 +188,20 @@ def test_any_sequence_is_integrated(monkeypatch):
     decoder = layer(MacaronDecoderLayer, "--macaron-scheme", "made-up")
     assert [*decoder.earlier] == ["0", "1"]
     assert torch.isfinite(decoder(x, x, None)[0]).all()
+
+
+@pytest.mark.parametrize("substep", SUBSTEPS)
+def test_dropout_is_drawn_for_each_evaluation(substep, monkeypatch):
+    built = layer(MacaronEncoderLayer, "--macaron-substep", substep, "--dropout", "0.5").train()
+    drawn = []
+    plain = built.dropout_module.forward
+    monkeypatch.setattr(
+        built.dropout_module, "forward", lambda x: drawn.append(plain(x)) or drawn[-1]
+    )
+    built(state(4, seed=3).transpose(0, 1), None)
+    assert len(drawn) == 3 * {"euler": 1, "midpoint": 2, "gated-rk2": 2, "rk4": 4}[substep]
+    left_out = [y == 0 for y in drawn]
+    assert not any(torch.equal(one, other) for one, other in pairwise(left_out))
 
 
 def test_onnx_states_are_refused():

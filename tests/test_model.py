@@ -8,10 +8,11 @@ from conftest import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, tas
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-from macaron_fairseq import UserError, schemes
+from macaron_fairseq import UserError, schemes, substeps
 from macaron_fairseq.layers import SplittingLayer
 
 WIDE = ["--encoder-ffn-embed-dim", "24", "--decoder-ffn-embed-dim", "32"]
+GATED = ["--macaron-substep", "gated-rk2"]
 PRE_NORM = ["--encoder-normalize-before", "--decoder-normalize-before"]
 
 
@@ -79,7 +80,27 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+STEPS = [
+    ["--macaron-scheme", scheme, "--macaron-substep", substep]
+    for scheme in schemes.SCHEMES
+    for substep in substeps.SUBSTEPS
+]
+# Whose caches fairseq keeps: see attention.py.
+OTHER_CACHES = [
+    ["--macaron-substep", "midpoint", "--no-cross-attention", "--cross-self-attention"],
+    ["--macaron-scheme", "yoshida4", "--no-cross-attention", "--cross-self-attention"],
+    [
+        "--macaron-substep",
+        "midpoint",
+        "--quant-noise-pq",
+        "0.3",
+        "--quant-noise-pq-block-size",
+        "2",
+    ],
+]
+
+
+@pytest.mark.parametrize("flags", [*OPTIONS, *STEPS, *OTHER_CACHES], ids=" ".join)
 def test_cached_decoding_equals_full_decoding(flags):
     model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
     source, lengths, _ = batch()
@@ -93,7 +114,7 @@ def test_cached_decoding_equals_full_decoding(flags):
             assert (last[:, 0] - full[:, t]).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("flags", OPTIONS[:4], ids=" ".join)
+@pytest.mark.parametrize("flags", [*OPTIONS, *STEPS, *OTHER_CACHES], ids=" ".join)
 def test_reordered_cache_follows_its_hypothesis(flags):
     """As beam search does: after a reorder the caches are those of the new order."""
     model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
@@ -112,7 +133,7 @@ def test_reordered_cache_follows_its_hypothesis(flags):
     assert (cached[:, 0] - full[:, 1]).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+@pytest.mark.parametrize("flags", [*OPTIONS, *STEPS[::3]], ids=" ".join)
 def test_padding_and_batch_change_nothing(flags):
     model = build("macaron_transformer", *SMALL, *WIDE, *flags).double()
     sizes = ((9, 8), (5, 3), (7, 8), (3, 4))
@@ -146,6 +167,10 @@ def test_no_position_sees_the_future():
         ["--share-decoder-input-output-embed", "--no-scale-embedding"],
         ["--max-source-positions", "20", "--max-target-positions", "20"],
         ["--merge-src-tgt-embed"],
+        ["--macaron-scheme", "yoshida4", "--decoder-layerdrop", "0.4"],
+        ["--macaron-scheme", "parallel", "--macaron-substep", "rk4", "--macaron-matmul", "bf16"],
+        [*GATED, "--checkpoint-activations", "--quant-noise-scalar", "0.3"],
+        [*GATED, "--macaron-scheme", "strang-symmetric", "--macaron-matmul", "bf16"],
     ],
     ids=" ".join,
 )
@@ -154,9 +179,10 @@ def test_fairseqs_options_train(flags):
     assert all(map(torch.isfinite, map(torch.tensor, optimizer_steps(model, 2))))
 
 
-def test_checkpointed_activations_change_nothing():
-    plain = build("macaron_transformer", *SMALL, *WIDE)
-    wrapped = build("macaron_transformer", *SMALL, *WIDE, "--checkpoint-activations")
+@pytest.mark.parametrize("flags", [[], ["--macaron-scheme", "parallel", *GATED]], ids=" ".join)
+def test_checkpointed_activations_change_nothing(flags):
+    plain = build("macaron_transformer", *SMALL, *WIDE, *flags)
+    wrapped = build("macaron_transformer", *SMALL, *WIDE, *flags, "--checkpoint-activations")
     assert optimizer_steps(plain, 3) == pytest.approx(optimizer_steps(wrapped, 3), rel=1e-5)
 
 
@@ -183,14 +209,39 @@ def test_layers_to_keep_prunes_a_trained_model():
     assert torch.equal(one, other)
 
 
-def test_alignment_comes_from_the_cross_attention():
-    model = build("macaron_transformer", *SMALL)
+@pytest.mark.parametrize("flags", [[], *STEPS[-4:]], ids=" ".join)
+def test_alignment_comes_from_the_cross_attention(flags):
+    model = build("macaron_transformer", *SMALL, *flags)
     source, lengths, previous = batch()
     _, extra = model(source, lengths, previous)
     attention = extra["attn"][0]
     assert attention.shape == (4, 8, 9)
     assert torch.allclose(attention.sum(-1), torch.ones(4, 8))
     assert attention[source.eq(1)[:, None].expand_as(attention)].abs().max() == 0
+
+
+def test_alignment_comes_from_the_last_evaluation():
+    """Of several: by the midpoint rule that is the one at the middle of the step."""
+    model = build("macaron_transformer", *SMALL, "--macaron-substep", "midpoint")
+    seen = []
+    last = model.decoder.layers[-1].encoder_attn
+    last.register_forward_hook(lambda module, args, result: seen.append(result[1]))
+    _, extra = model(*batch())
+    assert len(seen) == 2
+    assert torch.equal(extra["attn"][0], seen[1].mean(0))
+    assert not torch.equal(*seen)
+
+
+def test_a_decoder_without_source_skips_cross_attention():
+    """As fairseq's own does; in `parallel` the other operators of the step stay."""
+    model = build("macaron_transformer", *SMALL, "--macaron-scheme", "parallel", *GATED)
+    layer, x = model.decoder.layers[0], torch.randn(3, 2, 16)
+    layer.gates["0"] = None  # not for the gate: Heun's method with and without cross-attention
+    alone, attention, _ = layer(x)
+    assert attention is None
+    torch.nn.init.zeros_(layer.encoder_attn.out_proj.weight)
+    torch.nn.init.zeros_(layer.encoder_attn.out_proj.bias)
+    assert torch.allclose(layer(x, torch.randn(4, 2, 16))[0], alone)
 
 
 def test_masked_encoder_attention_and_fc_results():
@@ -210,8 +261,39 @@ def test_masked_encoder_attention_and_fc_results():
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--macaron-scheme", "strang-marchuck"], "--macaron-scheme takes strang-marchuk"),
-        (["--macaron-scheme", "euler"], "lie-trotter or strang-marchuk"),
+        (
+            ["--macaron-scheme", "strang-marchuck"],
+            "unknown splitting scheme 'strang-marchuck': --macaron-scheme takes strang-marchuk, ",
+        ),
+        (
+            ["--macaron-scheme", "euler"],
+            "takes lie-trotter, lie-trotter-reversed, strang-marchuk, strang-marchuk-attention, "
+            "strang-symmetric, parallel or yoshida4$",
+        ),
+        (["--macaron-decoder-scheme", "yoshida"], "--macaron-decoder-scheme takes yoshida4$"),
+        (["--macaron-substep", "rk2"], "'rk2': --macaron-substep takes rk4$"),
+        (["--macaron-substep", "runge"], "takes euler, midpoint, rk4 or gated-rk2$"),
+        (
+            ["--macaron-post-norm", "--macaron-substep", "midpoint"],
+            "the sub-step 'midpoint' needs pre-norm in the encoder, since .* normalises the state",
+        ),
+        (
+            ["--macaron-post-norm", "--macaron-decoder-scheme", "parallel"],
+            "the scheme 'parallel' needs pre-norm in the decoder, since .* LayerNorm of its own",
+        ),
+        (
+            ["--macaron-post-norm", "--macaron-scheme", "yoshida4"],
+            "the scheme 'yoshida4' needs pre-norm in the encoder, since some of its steps go back",
+        ),
+        (
+            ["--macaron-kernels", "fairseq", "--macaron-decoder-scheme", "strang-symmetric"],
+            "decoder's 'strang-symmetric' with the sub-step 'euler' evaluates self-attention "
+            "several times: drop the flag",
+        ),
+        (
+            ["--macaron-kernels", "fairseq", "--macaron-substep", "midpoint"],
+            "decoder's 'strang-marchuk' with the sub-step 'midpoint' evaluates",
+        ),
         (["--macaron-post-norm", "--encoder-normalize-before"], "contradict"),
         (
             ["--macaron-scheme", "lie-trotter", "--encoder-first-ffn-embed-dim", "8"],
@@ -249,6 +331,24 @@ def test_another_dictionary_than_the_checkpoints_is_refused():
         other.load_state_dict(model.state_dict())
 
 
-def test_schemes_know_their_ffns():
-    assert schemes.get("lie-trotter").encoder_ffns == schemes.get("lie-trotter").decoder_ffns == 1
-    assert schemes.get("strang-marchuk").encoder_ffns == 2
+def test_what_fairseqs_kernels_can_do():
+    """One self-attention in the decoder; the encoder keeps nothing."""
+    flags = ["--macaron-kernels", "fairseq", "--macaron-encoder-scheme", "yoshida4"]
+    model = build("macaron_transformer", *SMALL, *flags)
+    ours = build("macaron_transformer", *SMALL, "--macaron-encoder-scheme", "yoshida4")
+    with torch.no_grad():
+        one, other = (m(*batch())[0] for m in (model, ours))
+    assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_checkpoints_of_before_have_no_substep():
+    """Their arguments name one scheme for both sides and nothing else."""
+    args = arguments("macaron_transformer", *SMALL, "--macaron-scheme", "lie-trotter")
+    for name in ("macaron_encoder_scheme", "macaron_decoder_scheme", "macaron_substep"):
+        delattr(args, name)
+    model = models.build_model(args, task())
+    same = build("transformer_pre_norm", *SMALL)
+    model.load_state_dict(same.state_dict())
+    with torch.no_grad():
+        one, other = (m.eval()(*batch())[0] for m in (model, same))
+    assert torch.allclose(one, other, atol=1e-5)

@@ -1,0 +1,68 @@
+"""`macaron-fairseq describe`: a model's layers as formulas."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.commands.arguments import positive
+
+EXAMPLES = """\
+examples:
+  macaron-fairseq describe --arch macaron_transformer_iwslt_de_en
+  macaron-fairseq describe --arch macaron_transformer --macaron-scheme yoshida4 \\
+    --macaron-substep midpoint --share-all-embeddings --types 32768
+  macaron-fairseq describe --path checkpoints/checkpoint_best.pt
+In the formulas LN is each operator's own LayerNorm; FFN1 and FFN2 have their own weights.
+"""
+
+OWN = ("run", "arch", "path", "types", "tokens")
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Describe the command; with all flags of the model, so that fairseq is imported here."""
+    from macaron_fairseq import plugin
+
+    parser.description = (
+        "Print what each layer of a model computes, step by step, with its parameters and "
+        "operations beside those of the Transformer of equal size. No data is needed."
+    )
+    parser.epilog = EXAMPLES
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--arch", metavar="NAME", help="an architecture, with any of the flags below"
+    )
+    which.add_argument("--path", type=Path, metavar="FILE", help="a checkpoint")
+    parser.add_argument(
+        "--types",
+        type=positive,
+        default=10_000,
+        metavar="N",
+        help="with --arch: the size of both dictionaries (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=positive,
+        default=30,
+        metavar="N",
+        help="the length of sentences at which operations are counted (default: %(default)s)",
+    )
+    group: Any = parser.add_argument_group(
+        "flags of the model, as for fairseq-train", argument_default=argparse.SUPPRESS
+    )
+    plugin.MacaronTransformerModel.add_args(group)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print it."""
+    from macaron_fairseq import describing
+    from macaron_fairseq.errors import UserError
+
+    flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})
+    if args.path:
+        if vars(flags):
+            raise UserError("a checkpoint says itself what it is: give no flags with --path")
+        model = describing.saved(args.path)
+    else:
+        model = describing.named(args.arch, flags, args.types)
+    print(describing.describe(*model, args.tokens), end="")

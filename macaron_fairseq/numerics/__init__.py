@@ -1,0 +1,1 @@
+"""The order of splitting schemes and sub-steps, measured (`macaron-fairseq order`)."""

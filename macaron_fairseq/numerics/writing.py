@@ -1,0 +1,137 @@
+"""Errors and slopes as a table, as JSON and as a picture."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from macaron_fairseq import files
+from macaron_fairseq.reports import environment
+
+HALVES = [2.0**-i for i in range(8)]  # that are shown as fractions
+
+
+@dataclass(frozen=True)
+class Result:
+    """The errors of one scheme, or of one trained layer, by one sub-step."""
+
+    side: str
+    name: str
+    substep: str
+    errors: list[float]  # one for each step size, the longest first
+    slope: float | None
+
+
+def table(results: Sequence[Result], steps: Sequence[float]) -> str:
+    """A line for each scheme and sub-step, with error and slope of both sides beside each other."""
+    sides = list(dict.fromkeys(x.side for x in results))
+    found = {(x.name, x.substep, x.side): x for x in results}
+    names = dict.fromkeys((x.name, x.substep) for x in results)
+    width, substep_width = (max(len(x[i]) for x in [*names, ("", "sub-step")]) for i in (0, 1))
+    head = f"{'':{width}}  {'sub-step':{substep_width}}"
+    lines = [head + "".join(f"  {side:>9} {'slope':>6}" for side in sides)]
+    for name, substep in names:
+        line = f"{name:{width}}  {substep:{substep_width}}"
+        for side in sides:
+            x = found.get((name, substep, side))
+            error = f"{x.errors[0]:9.1e}" if x else " " * 9
+            slope = "-" if x is None or x.slope is None else f"{x.slope:.2f}"
+            line += f"  {error} {slope:>6}"
+        lines.append(line)
+    lines.append(f"errors at h = {steps[0]:g}, slopes down to h = {steps[-1]:g}")
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def write(
+    folder: Path, title: str, about: dict[str, Any], results: Sequence[Result], steps: list[float]
+) -> list[Path]:
+    """Write order.txt, order.json and order.png; return their paths.
+
+    Args:
+        folder: is made where it is missing.
+        title: of the picture.
+        about: what was measured, for the JSON file.
+        results: see there.
+        steps: the sizes h, the longest first.
+
+    Raises:
+        UserError: if they cannot be written.
+    """
+    content = {
+        **about,
+        "versions": environment.versions(),
+        "steps": steps,
+        "results": [asdict(x) for x in results],
+    }
+    numbers = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    written: dict[Path, str | bytes] = {
+        folder / "order.txt": table(results, steps),
+        folder / "order.json": numbers,
+        folder / "order.png": picture(title, results, steps),
+    }
+    for path, text in written.items():
+        files.write(path, text)
+    return list(written)
+
+
+def picture(title: str, results: Sequence[Result], steps: Sequence[float]) -> bytes:
+    """A PNG file: a row for each side, a column for each sub-step; error over h, both log."""
+    sides, substeps, names = (
+        list(dict.fromkeys(getattr(x, key) for x in results)) for key in ("side", "substep", "name")
+    )
+    size = (1.2 + 2.4 * len(substeps), 1.1 + 2.6 * len(sides))
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    grid: Any = figure.subplots(len(sides), len(substeps), sharex=True, sharey=True, squeeze=False)
+    for row, side in zip(grid, sides, strict=True):
+        for axes, substep in zip(row, substeps, strict=True):
+            draw(axes, [x for x in results if (x.side, x.substep) == (side, substep)], names, steps)
+            axes.set_title(f"{side}, {substep}", fontsize=9)
+        row[0].set_ylabel("local error")
+    for axes in grid[-1]:
+        axes.set_xlabel("step h")
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    labels = [name for name in names if name in handles]
+    figure.legend(
+        handles=[handles[x] for x in labels],
+        labels=labels,
+        loc="outside right upper",
+        fontsize=8,
+        frameon=False,
+    )
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=110)
+    return file.getvalue()
+
+
+def draw(axes: Axes, results: Sequence[Result], names: list[str], steps: Sequence[float]) -> None:
+    """A line for each of the results; errors of zero are left out."""
+    for x in results:
+        pairs = [(h, e) for h, e in zip(steps, x.errors, strict=True) if e > 0]
+        if not pairs:
+            continue
+        number = names.index(x.name)
+        dash = ("solid", "dashed", "dotted")[number // 10 % 3]
+        axes.plot(
+            *zip(*pairs, strict=True),
+            color=f"C{number % 10}",
+            linestyle=dash,
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label=x.name,
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(steps, [str(Fraction(h)) if h in HALVES else f"{h:g}" for h in steps])
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set_yscale("log")
+    axes.grid(alpha=0.2)

@@ -1,0 +1,124 @@
+"""`macaron-fairseq describe`: formulas, parameters and operations of a model's layers."""
+
+import pytest
+import torch
+from conftest import FIXTURES, SMALL, build, dictionary, task
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from macaron_fairseq import UserError, cli, flops, schemes, substeps
+
+CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
+
+
+def described(capsys, *words):
+    cli.main(["describe", *map(str, words)])
+    return capsys.readouterr().out
+
+
+def test_the_papers_layers(capsys):
+    assert described(capsys, "--path", CHECKPOINT) == (FIXTURES / "described.txt").read_text()
+
+
+def test_sizes_by_hand(capsys):
+    """d 16, FFN 24 in two halves, 4 heads, 2+2 layers, 64 types, shared embeddings."""
+    flags = [*SMALL, "--encoder-ffn-embed-dim", "12", "--share-all-embeddings", "--types", "64"]
+    lines = described(
+        capsys, "--arch", "macaron_transformer", *flags, "--tokens", "10"
+    ).splitlines()
+    attention, ffn, norm = 4 * (16 * 16 + 16), 2 * 16 * 24 + 24 + 16, 2 * 16
+    encoder = attention + ffn + 2 * norm
+    assert lines[7] == (
+        f"  {encoder + 48:,} parameters; baseline {encoder:,} (+48, +{48 / encoder:.2%})"
+    )
+    # 2 operations for each weight, and two products of 10 x 16 with each other's tokens.
+    operations = (2 * (4 * 16 * 16 + 2 * 16 * 24) + 4 * 10 * 16) / 1e6
+    assert lines[8].startswith(f"  {operations:.3f} million operations; baseline {operations:.3f}")
+    decoder = encoder + attention + norm
+    assert f"  {decoder + 48:,} parameters; baseline {decoder:,} " in "\n".join(lines)
+    whole = 2 * (encoder + decoder) + 2 * norm + 64 * 16
+    assert f"  {whole + 4 * 48:,} parameters; baseline {whole:,} (+192" in "\n".join(lines)
+
+
+FORMULAS = {
+    ("--macaron-scheme", "parallel"): [
+        "  x <- x + Self(LN x) + FFN(LN x)",
+        "  x <- x + Self(LN x) + Cross(LN x) + FFN(LN x)",
+        "(the same)",
+    ],
+    ("--macaron-scheme", "yoshida4"): [
+        "  x <- x + 0.675604 FFN(LN x)",
+        "  x <- x - 1.70241 Self(LN x)",
+    ],
+    ("--macaron-substep", "midpoint"): [
+        "  x <- x + 1/2 k,  f(x) = FFN1(LN x)",
+        "  x <- x + k,  f(x) = Self(LN x)",
+        "  k = f(x + h/2 f(x)), h the number before k",
+        "(2.00 times as many)",
+    ],
+    ("--macaron-post-norm",): ["  x <- LN(x + 1/2 FFN1(x))", "post-norm"],
+    ("--macaron-decoder-scheme", "strang-symmetric"): [
+        "encoder strang-marchuk, decoder strang-symmetric; sub-step euler",
+        "  x <- x + 1/2 Self(LN x)",
+    ],
+}
+
+
+@pytest.mark.parametrize(("flags", "expected"), FORMULAS.items())
+def test_formulas(flags, expected, capsys):
+    lines = described(capsys, "--arch", "macaron_transformer_tiny", *flags)
+    for line in expected:
+        assert line in lines
+
+
+def test_fairseqs_transformer(capsys):
+    lines = described(capsys, "--arch", "transformer_tiny_pre_norm").splitlines()
+    assert lines[0] == "transformer_tiny_pre_norm: fairseq's own layers"
+    assert lines[3:6] == [
+        "  x <- x + Self(LN x)",
+        "  x <- x + FFN(LN x)",
+        "  Self of 4 heads; FFN 128 -> 256 -> 128",
+    ]
+    assert sum("(the same)" in line for line in lines) == 3
+
+
+def test_a_first_half_of_another_width(capsys):
+    flags = ["--arch", "macaron_transformer_tiny", "--encoder-first-ffn-embed-dim", "64"]
+    lines = described(capsys, *flags).splitlines()
+    assert lines[6] == "  FFN1 128 -> 64 -> 128; Self of 4 heads; FFN2 128 -> 128 -> 128"
+    assert "(+384, " in lines[7]  # the baseline's FFN is 192 wide
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--arch", "macaron_tiny"], "unknown architecture 'macaron_tiny': --arch takes macaron_"),
+        (["--arch", "macaron_transformer", "--macaron-scheme", "x"], "--macaron-scheme takes lie"),
+        (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags with --path"),
+        (["--path", "none.pt"], "none.pt: no such checkpoint"),
+    ],
+)
+def test_mistakes(words, sentence, capsys):
+    with pytest.raises(UserError) as error:
+        described(capsys, *words)
+    assert sentence in str(error.value)
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("substep", substeps.SUBSTEPS)
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_operations_as_pytorch_counts_them(scheme, substep):
+    flags = ["--macaron-scheme", scheme, "--macaron-substep", substep]
+    model = build(
+        "macaron_transformer", *SMALL, *flags, for_task=task(dictionary(60), dictionary(90))
+    )
+    source, target = torch.randint(4, 64, (3, 7)), torch.randint(4, 94, (3, 5))
+    with (
+        torch.no_grad(),
+        FlopCounterMode(display=False) as counter,
+        sdpa_kernel(SDPBackend.MATH),
+    ):
+        model(source, torch.full((3,), 7), target)
+    assert flops.of_model(model).forward([(7, 5)] * 3) == counter.get_total_flops()
