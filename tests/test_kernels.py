@@ -65,7 +65,7 @@ def test_dropout_is_pytorchs_number_by_number(p, dtype):
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99, 0.999999])
 def test_dropout_of_bf16(p):
     torch.manual_seed(5)
-    x = torch.randn(1001, 333, dtype=torch.bfloat16).transpose(0, 1).requires_grad_()
+    x = torch.randn(1001, 333).to(torch.bfloat16).transpose(0, 1).requires_grad_()
     y = Dropout(p).train()(x)
     y.backward(torch.ones_like(y))
     kept = y != 0
