@@ -85,7 +85,10 @@ class Attention(MultiheadAttention):
             and not self.use_xformers
             and not self.onnx_trace
             and not self.skip_embed_dim_check
-            and all(type(x) is nn.Linear and not x._forward_pre_hooks for x in projections)
+            and all(
+                type(x) is nn.Linear and not x._forward_pre_hooks and not x._forward_hooks
+                for x in projections
+            )
         )
 
     def attend(

@@ -100,6 +100,6 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
         """Reorder the caches, as beam search asks for."""
-        decoding.reorder(incremental_state, new_order)
+        decoding.batch(incremental_state).reorder(new_order)
         for state in decoding.of_evaluations(incremental_state):
             super().reorder_incremental_state_scripting(state, new_order)

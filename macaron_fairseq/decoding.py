@@ -206,11 +206,6 @@ def of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState
     return [incremental_state, *others]
 
 
-def reorder(incremental_state: IncrementalState, new_order: Tensor) -> None:
-    """Reorder the rows of all caches."""
-    batch(incremental_state).reorder(new_order)
-
-
 def beam_of(rows: Tensor | None) -> int:
     """How many rows in turn each sentence has: 1 where they are not as many of each."""
     if rows is None or not len(rows):

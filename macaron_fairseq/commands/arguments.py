@@ -1,6 +1,7 @@
 """Types of arguments that several commands take."""
 
 import argparse
+import math
 
 
 def positive(text: str) -> int:
@@ -8,4 +9,12 @@ def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not above 0")
+    return value
+
+
+def above_zero(text: str) -> float:
+    """A finite number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
     return value

@@ -2,12 +2,11 @@
 
 import argparse
 import logging
-import math
 import shlex
 import sys
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import above_zero, positive
 from macaron_fairseq.errors import UserError
 
 DESCRIPTION = """\
@@ -101,14 +100,6 @@ def cosine(text: str) -> float:
     value = float(text)
     if not -1 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is no cosine: give a number from -1 to 1")
-    return value
-
-
-def above_zero(text: str) -> float:
-    """A finite number above 0."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
     return value
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import math
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import above_zero, positive
 from macaron_fairseq.errors import UserError
 
 DESCRIPTION = """\
@@ -66,14 +65,6 @@ def describe(parser: argparse.ArgumentParser) -> None:
         help="the folder to write to (default: order)",
     )
     parser.set_defaults(run=run)
-
-
-def above_zero(text: str) -> float:
-    """A finite number above 0."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
-    return value
 
 
 def run(args: argparse.Namespace) -> None:
