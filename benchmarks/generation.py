@@ -245,12 +245,7 @@ def measure_generate(model: Path, data: Path, flags: list[object], device: Devic
         *("--gen-subset", "test", "--required-batch-size-multiple", 1),
         *("--post-process", "subword_nmt"),
     )
-    return {
-        **read_summary(run.output),
-        "peak_memory_mib": run.peak_memory_mib,
-        "peak_gpu_memory_mib": run.peak_gpu_memory_mib,
-        "process_seconds": run.seconds,
-    }
+    return {**read_summary(run.output), **run.costs}
 
 
 def read_summary(output: str) -> Figures:

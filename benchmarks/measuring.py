@@ -127,6 +127,15 @@ class Run:
     peak_memory_mib: float
     peak_gpu_memory_mib: float | None
 
+    @property
+    def costs(self) -> Figures:
+        """Its memory and time, as figures of a repetition."""
+        return {
+            "peak_memory_mib": self.peak_memory_mib,
+            "peak_gpu_memory_mib": self.peak_gpu_memory_mib,
+            "process_seconds": self.seconds,
+        }
+
 
 def run(device: Device, name: str, *words: object) -> Run:
     """Run a command of this environment in a process of its own.

@@ -205,12 +205,7 @@ def measure_training(flags: Sequence[str], skip: int, updates: int, device: Devi
             *(*flags, *measuring.USER_DIR, *ONLY_TRAIN, *device.flags),
             *("--save-dir", folder, "--max-update", skip + updates),
         )
-    return {
-        **read_log(run.output, skip, updates),
-        "peak_memory_mib": run.peak_memory_mib,
-        "peak_gpu_memory_mib": run.peak_gpu_memory_mib,
-        "process_seconds": run.seconds,
-    }
+    return {**read_log(run.output, skip, updates), **run.costs}
 
 
 def read_log(log: str, skip: int, updates: int) -> Figures:
