@@ -28,7 +28,7 @@ import measuring
 from measuring import Device, Figures
 from tqdm import tqdm
 
-from macaron_fairseq import files
+from macaron_fairseq import files, task
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports.tables import number, table
@@ -43,9 +43,12 @@ class Side:
     flags: tuple[str, ...] = ()  # of fairseq-generate or macaron-fairseq translate
 
 
+OUR_SEARCH = ("--task", task.NAME)
+
 SIDES = {
     "stock": Side("stock"),
-    "ours": Side("ours"),
+    "ours": Side("ours", flags=OUR_SEARCH),
+    "stock-our-search": Side("stock", flags=OUR_SEARCH),
     "ours-stock-path": Side("ours", flags=("--model-overrides", "{'macaron_kernels': 'fairseq'}")),
     "stock-float32": Side("stock", "float32"),
     "ours-float32": Side("ours", "float32"),

@@ -11,6 +11,7 @@ from macaron_fairseq.decoding import IncrementalState
 from macaron_fairseq.layers import MacaronDecoderLayer, wrap_layer
 
 NO_LAYER = -1
+TYPES_CPU = 1024  # that are projected at a time: what a core's cache holds at 512 channels
 
 
 class MacaronTransformerDecoder(TransformerDecoderBase):
@@ -38,7 +39,9 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
         buffers = decoding.batch(incremental_state).buffers
         weight = self.output_projection.weight
         logits = buffers.get("logits", features, len(features), len(weight))
-        torch.mm(features[:, -1], weight.t(), out=logits)
+        block = TYPES_CPU if features.device.type == "cpu" else len(weight)
+        for part, of_part in zip(weight.split(block), logits.split(block, 1), strict=True):
+            torch.mm(features[:, -1], part.t(), out=of_part)
         extra["log_probs"] = buffers.get("log_probs", features, len(features), len(weight))
         return logits.unsqueeze(1), extra
 
@@ -102,4 +105,5 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
         """Reorder the caches, as beam search asks for."""
         decoding.batch(incremental_state).reorder(new_order)
         for state in decoding.of_evaluations(incremental_state):
-            super().reorder_incremental_state_scripting(state, new_order)
+            if any(name != decoding.KEY for name in state):  # fairseq visits all modules
+                super().reorder_incremental_state_scripting(state, new_order)

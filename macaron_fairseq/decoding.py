@@ -176,8 +176,9 @@ def select_sentences(cache: Cache, sentences: Tensor) -> None:
     if count > len(cache.keys):
         cache.keys, cache.values = cache.keys[sentences], cache.values[sentences]
     else:
+        moved = int((sentences == torch.arange(count, device=sentences.device)).cumprod(0).sum())
         for x in (cache.keys, cache.values):
-            x[:count, :, :length] = x[sentences, :, :length]
+            x[moved:count, :, :length] = x[sentences[moved:], :, :length]
         cache.keys, cache.values = cache.keys[:count], cache.values[:count]
     cache.mask = None if cache.mask is None else cache.mask[sentences]
 

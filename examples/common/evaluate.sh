@@ -53,8 +53,8 @@ decoded() { # CHECKPOINT CHECKSUM TEST SUBSET OUT
   say "translating $3"
   # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told otherwise.
   logged "$out/generate.log" fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
-    --gen-subset "$4" --required-batch-size-multiple 1 --post-process subword_nmt \
-    "${decode[@]}" "${device[@]}" > "$out/generated.txt"
+    --task macaron_translation --gen-subset "$4" --required-batch-size-multiple 1 \
+    --post-process subword_nmt "${decode[@]}" "${device[@]}" > "$out/generated.txt"
   echo "$2" > "$out/checkpoint.sha256"
   macaron-fairseq score "$out/generated.txt" --target-lang "$target" --test "$3" "${metrics[@]}" \
     --reference "$data/reference/$reference" --tokenized-reference "$data/tokenized/$reference" \

@@ -12,6 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import checkpoints
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.task import MacaronTranslationTask
 from macaron_fairseq.translation.lines import Tokens
 
 
@@ -42,7 +43,7 @@ class FairseqEngine:
         Raises:
             UserError: if a file is bad or a model was trained with other dictionaries.
         """
-        self.task = TranslationTask(TranslationConfig(), source, target)
+        self.task = MacaronTranslationTask(TranslationConfig(), source, target)
         self.device = device
         self.models = load_models(path, self.task)
         for model in self.models:

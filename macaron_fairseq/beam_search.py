@@ -1,0 +1,136 @@
+"""fairseq's beam search, shown a few candidates for each hypothesis instead of all types.
+
+At each step fairseq passes over the (hypotheses x types) matrix to look for NaN, to mask, to add
+scores and to sort. No more than the best `2 * beam` types of a hypothesis can be chosen, though, so
+those are found first, and the search is fairseq's own on a matrix of about that width.
+"""
+
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
+from torch import Tensor, nn
+
+GROUP = 64  # types whose maximum is looked at first
+
+
+class CandidateSearch(BeamSearch):
+    """Beam search among the columns that `choose` chose."""
+
+    def __init__(self, dictionary: Dictionary, beam: int) -> None:
+        """Search in a dictionary; fairseq looks at 2 * beam candidates of a sentence."""
+        super().__init__(dictionary)
+        self.specials = dictionary.nspecial
+        self.best = 2 * beam
+        self.types: Tensor | None = None  # of the candidates, (hypothesis, candidate)
+
+    @property
+    def width(self) -> int:
+        """Candidates for each hypothesis."""
+        return self.specials + self.best
+
+    def choose(self, log_probs: Tensor) -> Tensor:
+        """Those of the special symbols, at their own place, then of the best other types.
+
+        Args:
+            log_probs: (hypothesis, type).
+
+        Returns:
+            Log-probabilities, (hypothesis, `width`).
+        """
+        special, others = log_probs.split([self.specials, log_probs.shape[1] - self.specials], 1)
+        best, types = top(others, self.best)
+        own = torch.arange(self.specials, device=types.device).expand(len(types), -1)
+        self.types = torch.cat((own, types + self.specials), 1)
+        return torch.cat((special, best), 1)
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """fairseq's step on candidates, (sentence, beam, candidate); it returns their types."""
+        found, columns, beams = super().step(step, lprobs, scores)
+        if self.types is None:
+            raise AssertionError("candidates are chosen before a step")
+        types = self.types.view(len(lprobs), -1)
+        return found, types.gather(1, beams * self.width + columns), beams
+
+
+class CandidateModel(EnsembleModel):
+    """Models that tell a search the log-probabilities of its candidates only."""
+
+    def __init__(self, models: list[nn.Module], search: CandidateSearch) -> None:
+        """Search with models, whose probabilities fairseq averages."""
+        super().__init__(models)
+        self.search = search
+
+    def forward_decoder(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """fairseq's, of candidates."""
+        log_probs, attention = super().forward_decoder(*args, **kwargs)
+        return self.search.choose(log_probs), attention
+
+
+class CandidateGenerator(SequenceGenerator):
+    """fairseq's generator, faster for plain beam search, with the same hypotheses and scores.
+
+    What asks for more than the best types is left to fairseq: sampling, diverse or constrained
+    search, prefixes, blocked n-grams, suppressed tokens, language models.
+    """
+
+    def __init__(self, models: list[nn.Module], tgt_dict: Dictionary, **kwargs: Any) -> None:
+        """Take what fairseq's generator takes."""
+        super().__init__(models, tgt_dict, **kwargs)
+        self.stock = stock = SequenceGenerator(models, tgt_dict, **kwargs)
+        search = CandidateSearch(tgt_dict, stock.beam_size)
+        self.is_plain = (
+            type(stock.search) is BeamSearch
+            and not stock.match_source_len
+            and stock.repeat_ngram_blocker is None
+            and stock.token_indices_to_suppress is None
+            and stock.lm_model is None
+            and max(stock.pad, stock.unk, stock.eos) < tgt_dict.nspecial
+            and stock.vocab_size >= search.width
+        )
+        if self.is_plain:
+            self.search = search
+            self.model = CandidateModel(models, search)
+            self.vocab_size = search.width  # of the matrix that the search sees
+
+    def _generate(
+        self,
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict[str, Tensor]]]:
+        if self.is_plain and prefix_tokens is None and constraints is None:
+            return super()._generate(sample, bos_token=bos_token)
+        return self.stock._generate(sample, prefix_tokens, constraints, bos_token)
+
+
+def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk` of each row, in less time where rows are long and on a CPU.
+
+    The best lie in the groups with the best maxima, which take one pass to find.
+
+    Returns:
+        Values, in descending order, and columns, both (row, count).
+    """
+    groups = x.shape[1] // GROUP
+    if x.device.type != "cpu" or groups < 2 * count:
+        values, columns = x.topk(count)
+        return values, columns
+    grouped, rest = x[:, : groups * GROUP].unflatten(1, (groups, GROUP)), x[:, groups * GROUP :]
+    chosen = grouped.amax(2).topk(count, sorted=False).indices
+    columns = chosen[..., None] * GROUP + torch.arange(GROUP)
+    among = columns.flatten(1)
+    values = torch.cat((x.gather(1, among), rest), 1)
+    tail = torch.arange(groups * GROUP, x.shape[1]).expand(len(x), -1)
+    values, places = values.topk(count)
+    return values, torch.cat((among, tail), 1).gather(1, places)

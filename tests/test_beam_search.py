@@ -1,0 +1,163 @@
+"""The task's beam search among candidates against fairseq's among all types."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import SMALL, USER_DIR, batch, build, dictionary, hypotheses, run, task
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGeneratorWithAlignment
+from fairseq.sequence_scorer import SequenceScorer
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from macaron_fairseq.beam_search import CandidateGenerator, CandidateSearch, top
+from macaron_fairseq.task import MacaronTranslationTask
+
+WORDS = dictionary(900)  # so many that they are searched in groups
+
+
+def model(arch="macaron_transformer", seed=1, words=WORDS):
+    """A model with preferences, ends of sentences among them, which random ones have not."""
+    built = build(arch, *SMALL, "--share-all-embeddings", for_task=task(words), seed=seed)
+    with torch.no_grad():
+        built.decoder.output_projection.weight.mul_(3)
+        built.decoder.output_projection.weight[2].mul_(1.2)
+    return built
+
+
+def generate(kind, ensemble, words=WORDS, prefix=False, **options):
+    """All hypotheses of a task of that kind, and the generator that it built."""
+    the_task = kind(TranslationConfig(), words, words)
+    generator = the_task.build_generator(ensemble, GenerationConfig(max_len_b=12, **options))
+    source, lengths, previous = batch(sizes=((9, 4), (5, 3), (7, 4), (3, 3)), types=len(words))
+    torch.manual_seed(3)
+    sample = {
+        "id": torch.arange(len(source)),
+        "net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous},
+        "target": previous,
+    }
+    tokens = previous[:, 1:] if prefix else None
+    return the_task.inference_step(generator, ensemble, sample, prefix_tokens=tokens), generator
+
+
+def assert_same(ensemble, **options):
+    ours, generator = generate(MacaronTranslationTask, ensemble, **options)
+    theirs, _ = generate(TranslationTask, ensemble, **options)
+    for one, other in zip(ours, theirs, strict=True):
+        assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in other]
+        for mine, its in zip(one, other, strict=True):
+            for name in ("score", "positional_scores", "attention"):
+                assert torch.allclose(mine[name], its[name], atol=1e-5)
+    return generator
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer", "transformer"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam": 1},
+        {"beam": 5},
+        {"beam": 5, "nbest": 5, "lenpen": 0.3, "temperature": 1.7},
+        {"beam": 4, "unkpen": -5.0},
+        {"beam": 4, "unkpen": 5.0, "min_len": 10},
+        {"beam": 3, "unnormalized": True},
+        {"beam": 40},
+    ],
+    ids=str,
+)
+def test_plain_beam_search_finds_what_fairseqs_does(options, arch):
+    generator = assert_same([model(arch)], **options)
+    assert isinstance(generator.search, CandidateSearch)
+
+
+def test_ensembles_of_several_kinds():
+    generator = assert_same([model(), model("transformer", seed=2), model(seed=3)], beam=4)
+    assert isinstance(generator.search, CandidateSearch)
+
+
+def test_the_longest_translation_ends():
+    """At the maximum only the end is left, which is always a candidate."""
+    endless = model()
+    with torch.no_grad():
+        endless.decoder.output_projection.weight[2] = 0
+        endless.decoder.output_projection.weight[2, 0] = -50
+    assert_same([endless], beam=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling": True, "sampling_topk": 5},
+        {"diverse_beam_groups": 2, "beam": 4},
+        {"diversity_rate": 0.5},
+        {"match_source_len": True},
+        {"no_repeat_ngram_size": 1},
+    ],
+    ids=str,
+)
+def test_other_searches_are_fairseqs(options):
+    generator = assert_same([model()], **options)
+    assert not isinstance(generator.search, CandidateSearch)
+
+
+def test_alignments_and_scores_of_references_are_fairseqs():
+    the_task = MacaronTranslationTask(TranslationConfig(), WORDS, WORDS)
+    aligned = the_task.build_generator([model()], GenerationConfig(print_alignment="hard"))
+    assert type(aligned) is SequenceGeneratorWithAlignment
+    scorer = the_task.build_generator([model()], GenerationConfig(score_reference=True))
+    assert type(scorer) is SequenceScorer
+
+
+def test_a_prefix_is_left_to_fairseq():
+    generator = assert_same([model()], beam=4, prefix=True)
+    assert isinstance(generator.search, CandidateSearch)  # for what has none
+
+
+def test_suppressed_tokens_and_small_dictionaries_are_left_to_fairseq():
+    kwargs = {"search_strategy": BeamSearch(WORDS), "tokens_to_suppress": ("w3",)}
+    assert not CandidateGenerator([model()], WORDS, beam_size=3, **kwargs).is_plain
+    few = dictionary(8)
+    generator = assert_same([model(words=few)], words=few, beam=6)
+    assert not generator.is_plain
+
+
+def test_validation_with_bleu_names_few_options():
+    the_task = MacaronTranslationTask(TranslationConfig(), WORDS, WORDS)
+    generator = the_task.build_generator([model()], SimpleNamespace(beam=2))
+    assert generator.is_plain
+
+
+def test_fairseq_generate_prints_the_same(data_bin, trained):
+    stock, ours = (
+        run(
+            "fairseq-generate",
+            *(data_bin, "--user-dir", USER_DIR, "--path", trained / "checkpoint_last.pt", "--cpu"),
+            *("--task", name, "--beam", 2, "--max-len-b", 12),
+        ).stdout
+        for name in ("translation", "macaron_translation")
+    )
+    assert hypotheses(ours) == hypotheses(stock)
+
+
+@pytest.mark.parametrize("columns", [1, 19, 20, 639, 1280, 1281, 1343, 1344, 5000])
+def test_the_best_of_each_row(columns):
+    x = torch.randn(7, columns, generator=torch.Generator().manual_seed(1))
+    x[0] = -torch.inf
+    x[1, columns // 2 :] = -torch.inf
+    count = min(10, columns)
+    values, places = top(x, count)
+    assert torch.equal(values, x.topk(count).values)
+    assert torch.equal(x.gather(1, places), values)
+    assert all(len(row.unique()) == count for row in places)
+
+
+def test_special_symbols_keep_their_place():
+    search = CandidateSearch(Dictionary(), 2)
+    log_probs = torch.tensor([[0.1, 0.2, 0.3, 0.4, -3.0, -1.0, -2.0, -5.0, -4.0]])
+    assert (
+        search.choose(log_probs).tolist()
+        == torch.tensor([[0.1, 0.2, 0.3, 0.4, -1.0, -2.0, -3.0, -4.0]]).tolist()
+    )
+    assert search.types.tolist() == [[0, 1, 2, 3, 5, 6, 4, 8]]
