@@ -208,3 +208,12 @@ def multi30k(folder: Path, size: int = 300, test_size: int = 20) -> dict[str, li
                 path = folder / f"{name}.{language}.gz"
                 path.write_bytes(gzip.compress(text(side), mtime=0))
     return pairs
+
+
+def multi30k_of_sacrebleu(folder: Path, year: str, pairs: list[Pair]) -> None:
+    """What sacreBLEU leaves in its folder when it has fetched a test set of Flickr."""
+    raw = folder / "multi30k" / year / "raw"
+    raw.mkdir(parents=True)
+    (raw / f"multi30k_{year}.multi30k_test_sets_d3ec2a38.tar.gz").write_bytes(b"fetched")
+    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        (raw / f"test_{year}_flickr.{language}").write_bytes(text(side))

@@ -253,7 +253,7 @@ def test_multi30k_refuses_what_is_wrong(made, tmp_path):
     said = refused("extract", "multi30k", tmp_path, "en", "de", tmp_path / "out")
     assert f"train.en of {tmp_path} has 2 lines and train.de.gz of {tmp_path} has 20: " in said
     said = refused("extract", "multi30k", tmp_path, "en", "fr", tmp_path / "out")
-    assert f"{tmp_path} does not hold train in fr: it should hold train, val and test_2016" in said
+    assert f"{tmp_path} does not hold train in fr: it should hold train, val, test_2016" in said
     (tmp_path / "train.de.gz").write_bytes(b"no gzip")
     said = refused("extract", "multi30k", tmp_path, "en", "de", tmp_path / "out")
     assert f"train.de.gz of {tmp_path} is damaged (Not a gzipped file" in said

@@ -242,11 +242,18 @@ def test_wmt14(tmp_path):
 
 def test_multi30k_pair_with_three_test_sets(tmp_path):
     folder = tmp_path / "archives"
-    archives.multi30k(folder)
+    pairs = archives.multi30k(folder)
+    known = tmp_path / "known to sacreBLEU"
+    for year in ("2016", "2017"):
+        archives.multi30k_of_sacrebleu(known, year, pairs[f"test_{year}_flickr"])
+        for language in ("en", "de"):
+            (folder / f"test_{year}_flickr.{language}.gz").unlink()
     work = tmp_path / "work"
     with serve(folder) as server:
         command = ["multi30k/reproduce.sh", "--mirror", server.url, "--pair", "de-en"]
-        recipe(*command, "--work", work, "--archs", ARCHS[1], *FAST, *FLAGS)
+        recipe(*command, "--work", work, "--archs", ARCHS[1], *FAST, *FLAGS, SACREBLEU=str(known))
+    english = (work / "prepare" / "raw" / "test_2017_flickr.en").read_text().splitlines()
+    assert english == [x.rstrip() for x, _ in pairs["test_2017_flickr"]]
     text = (work / "report" / "report.md").read_text()
     assert all(f"## test_201{x}, " in text for x in ("6_flickr", "7_flickr", "7_mscoco"))
     assert "Wu et al." not in text  # whose scores are of the other direction

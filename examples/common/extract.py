@@ -6,6 +6,7 @@
   extract.py testset wmt13 en-de --from ~/downloads raw/valid.en raw/valid.de
   extract.py iwslt14 de-en.tgz de en raw
   extract.py multi30k ~/multi30k/data/task1/raw en de raw
+  extract.py testset multi30k/2016 en-de raw/test_2016_flickr.en raw/test_2016_flickr.de
 
 Files are UTF-8, a sentence a line, and written whole or not at all. What an archive lacks, sides of
 different length and text that is not UTF-8 end the program with a sentence.
@@ -200,11 +201,13 @@ MULTI30K = {
     "test2017": "test_2017_flickr",
     "test_2017_mscoco": "test_2017_mscoco",
 }
+NEEDED = ("train", "val", "test_2016_flickr")
 
 
 def multi30k(args: argparse.Namespace) -> None:
     """Train, valid and the test sets; those of 2017 only where both languages have them."""
     languages = (args.source, args.target)
+    wanted = dict.fromkeys(MULTI30K[name] for name in args.sets or MULTI30K)
     found: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for name, content in files(args.place):
         stem, _, language = name.removesuffix(".gz").rpartition(".")
@@ -213,7 +216,7 @@ def multi30k(args: argparse.Namespace) -> None:
             with sound(label):
                 text = gzip.GzipFile(fileobj=content) if name.endswith(".gz") else content
                 found[MULTI30K[stem], language] = label, list(aligned.decode(text, label))
-    for name in dict.fromkeys(MULTI30K.values()):
+    for name in wanted:
         missing = [language for language in languages if (name, language) not in found]
         if not missing:
             (label, lines), (other_label, other) = (found[name, lang] for lang in languages)
@@ -223,7 +226,7 @@ def multi30k(args: argparse.Namespace) -> None:
         else:
             sys.exit(
                 f"{args.place} does not hold {name} in {' and '.join(missing)}: it should hold "
-                "train, val and test_2016_flickr as NAME.LANGUAGE.gz or NAME.LANGUAGE"
+                f"{', '.join(args.sets or NEEDED)} as NAME.LANGUAGE.gz or NAME.LANGUAGE"
             )
 
 
@@ -289,6 +292,7 @@ def main() -> None:
     added = command(multi30k, "train, valid and test sets of task 1")
     added.add_argument("place", type=Path, help="a folder or a tar archive of NAME.LANGUAGE[.gz]")
     add_pair(added)
+    added.add_argument("--sets", nargs="+", choices=MULTI30K, metavar="NAME", help="only these")
     args = parser.parse_args()
     args.run(args)
 
