@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq import decoding
+from macaron_fairseq import decoding, plain
 
 
 class Attention(MultiheadAttention):
@@ -48,7 +48,9 @@ class Attention(MultiheadAttention):
             need_head_weights: return the weights of each head, (heads, batch, time, source time).
             evaluation: which of several evaluations in a layer this is: each has its own cache.
         """
-        if key is None or before_softmax or not self.is_plain():
+        # Gradients of cached decoding would need keys that later steps do not overwrite.
+        has_gradients = incremental_state is not None and torch.is_grad_enabled()
+        if key is None or before_softmax or has_gradients or not self.is_plain():
             if incremental_state is not None:
                 incremental_state = decoding.of_evaluation(incremental_state, evaluation)
             return super().forward(
@@ -85,10 +87,7 @@ class Attention(MultiheadAttention):
             and not self.use_xformers
             and not self.onnx_trace
             and not self.skip_embed_dim_check
-            and all(
-                type(x) is nn.Linear and not x._forward_pre_hooks and not x._forward_hooks
-                for x in projections
-            )
+            and all(map(plain.is_linear, projections))
         )
 
     def attend(

@@ -9,11 +9,16 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModelBase
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor, nn
 
+from macaron_fairseq import plain
+
 GROUP = 64  # types whose maximum is looked at first
+PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
+TYPES = 1024  # that are projected at a time: what a core's cache holds at 512 channels
 
 
 class CandidateSearch(BeamSearch):
@@ -69,11 +74,62 @@ class CandidateModel(EnsembleModel):
         """Search with models, whose probabilities fairseq averages."""
         super().__init__(models)
         self.search = search
+        self.matrices: dict[str, Tensor] = {}
 
-    def forward_decoder(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        """fairseq's, of candidates."""
-        log_probs, attention = super().forward_decoder(*args, **kwargs)
-        return self.search.choose(log_probs), attention
+    def forward_decoder(
+        self,
+        tokens: Tensor,
+        encoder_outs: list[Any],
+        incremental_states: list[Any],
+        temperature: float = 1.0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """fairseq's log-probabilities, but of candidates, and its attention."""
+        if not self.is_plain():
+            log_probs, attention = super().forward_decoder(
+                tokens, encoder_outs, incremental_states, temperature
+            )
+            return self.search.choose(log_probs), attention
+        decoder: Any = self.single_model.decoder
+        features, extra = decoder(
+            tokens, encoder_outs[0], incremental_states[0], features_only=True
+        )
+        log_probs = self.project(features[:, -1], decoder.output_projection.weight, temperature)
+        weights = extra["attn"][0]
+        return self.search.choose(log_probs), None if weights is None else weights[:, -1]
+
+    def is_plain(self) -> bool:
+        """Whether this is one Transformer in fp32 on a CPU, which has its projection done here."""
+        model: Any = self.single_model
+        return (
+            self.models_size == 1
+            and self.has_encoder()
+            and plain.projects_features(model.decoder)
+            and isinstance(model, TransformerModelBase)
+            and plain.inherits(model, TransformerModelBase, PROBABILITIES)
+            and model.decoder.output_projection.weight.dtype == torch.float32
+            and model.decoder.output_projection.weight.device.type == "cpu"
+            and not torch.is_grad_enabled()
+        )
+
+    def project(self, features: Tensor, weight: Tensor, temperature: float) -> Tensor:
+        """Log-probabilities of all types, in a matrix that the next step overwrites.
+
+        Fresh memory of that size would cost more than what is written in it.
+        """
+        logits, log_probs = (
+            self.matrix(name, len(features), len(weight)) for name in ("logits", "log_probs")
+        )
+        blocks = zip(weight.split(TYPES), logits.split(TYPES, 1), strict=True)
+        for part, of_part in blocks:
+            torch.mm(features, part.t(), out=of_part)
+        return torch.log_softmax(logits.div_(temperature), -1, out=log_probs)
+
+    def matrix(self, name: str, rows: int, columns: int) -> Tensor:
+        """A matrix of that name with any content."""
+        found = self.matrices.get(name)
+        if found is None or len(found) < rows or found.shape[1] != columns:
+            self.matrices[name] = found = torch.empty(rows, columns, dtype=torch.float32)
+        return found[:rows]
 
 
 class CandidateGenerator(SequenceGenerator):
@@ -99,7 +155,7 @@ class CandidateGenerator(SequenceGenerator):
         )
         if self.is_plain:
             self.search = search
-            self.model = CandidateModel(models, search)
+            self.model = CandidateModel(list(stock.model.models), search)
             self.vocab_size = search.width  # of the matrix that the search sees
 
     def _generate(

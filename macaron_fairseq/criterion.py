@@ -9,10 +9,10 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.models import BaseFairseqModel
-from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from macaron_fairseq.decoder import MacaronTransformerDecoder
+from macaron_fairseq import plain
 from macaron_fairseq.model import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -222,28 +222,11 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the projection's weight used
     model = unwrap(model)
-    decoder: Any = getattr(model, "decoder", None)
-    projection: Any = getattr(decoder, "output_projection", None)
-    return (
-        inherits(model, TransformerModelBase, MacaronTransformerModel)
-        and inherits(decoder, TransformerDecoderBase, MacaronTransformerDecoder)
-        and decoder.adaptive_softmax is None
-        and type(projection) is nn.Linear  # not quantised or parametrised
-        and projection.bias is None
-        and not projection._forward_pre_hooks  # as of quantisation noise
-        and not projection._forward_hooks
-        and isinstance(projection.weight, nn.Parameter)  # not sharded
-        and not torch.is_autocast_enabled(projection.weight.device.type)
-    )
-
-
-def inherits(module: Any, *bases: type) -> bool:
-    """Return whether what the module does with features is what one of these classes does."""
-    methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable", "output_layer"
-
-    def implementations(kind: type) -> list[Any]:
-        return [getattr(kind, name, None) for name in methods]
-
-    return isinstance(module, bases) and implementations(type(module)) in [
-        implementations(base) for base in bases
-    ]
+    if isinstance(model, MacaronTransformerModel):
+        base: type = MacaronTransformerModel
+    elif isinstance(model, TransformerModelBase):
+        base = TransformerModelBase
+    else:
+        return False
+    methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable"
+    return plain.inherits(model, base, methods) and plain.projects_features(model.decoder)

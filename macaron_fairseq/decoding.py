@@ -17,6 +17,7 @@ IncrementalState = dict[str, Any]
 KEY = "macaron_fairseq"
 EVALUATION = "evaluation "
 POSITIONS = 32  # for which caches have room at first
+MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more costs more than copies
 
 
 @dataclass
@@ -31,23 +32,6 @@ class Cache:
     projection: tuple[Tensor, Tensor | None] | None = None
 
 
-class Buffers:
-    """Matrices that are allocated once, since fresh memory costs more than what is written in it.
-
-    There are at most as many rows as at first: sentences only finish.
-    """
-
-    def __init__(self) -> None:
-        self.matrices: dict[str, Tensor] = {}
-
-    def get(self, name: str, like: Tensor, rows: int, columns: int) -> Tensor:
-        """A matrix of that name with any content, of the type and device of `like`."""
-        matrix = self.matrices.get(name)
-        if matrix is None or len(matrix) < rows:
-            self.matrices[name] = matrix = like.new_empty(rows, columns)
-        return matrix[:rows]
-
-
 @dataclass
 class Batch:
     """The caches of a batch, whose rows are `beam` hypotheses for each sentence in turn."""
@@ -58,7 +42,6 @@ class Batch:
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
-    buffers: Buffers = field(default_factory=Buffers)
 
     def cache(self, attention: nn.Module, evaluation: int) -> Cache:
         """The cache of one evaluation of an attention network."""
@@ -191,7 +174,8 @@ def batch(incremental_state: IncrementalState) -> Batch:
 def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
     """Prepare a new incremental state; `rows` says of which sentence each row is."""
     if KEY not in incremental_state:
-        incremental_state[KEY] = Batch(beam_of(rows))
+        beam = beam_of(rows)
+        incremental_state[KEY] = Batch(beam if beam <= MOST_SLOTS else 1)
 
 
 def of_evaluation(incremental_state: IncrementalState, evaluation: int) -> IncrementalState:

@@ -21,7 +21,7 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        is_on = self.p > 0 and (self.training or self.apply_during_inference)
+        is_on = 0 < self.p < 1 and (self.training or self.apply_during_inference)
         if is_on and not inplace and x.device.type == "cpu":
             if x.dtype == torch.bfloat16:
                 return CoarseDropout.apply(x, self.p)

@@ -125,6 +125,7 @@ class MacaronTransformerModel(TransformerModel):
         model = super().build_model(args, task)
         if args.macaron_kernels == kernels.FUSED:
             kernels.fuse(model)
+            model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
         return model
 
     @classmethod
@@ -202,12 +203,10 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
-    if args.macaron_matmul == "bf16" and (
-        getattr(args, "fp16", False) or getattr(args, "bf16", False)
-    ):
+    if args.macaron_matmul == "bf16" and is_for_gpu(args):
         raise UserError(
-            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it, "
-            "or --fp16 or --bf16"
+            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
+            "and give --bf16, or give --cpu without --fp16 and --bf16"
         )
     for side in ("encoder", "decoder"):
         width, heads = (
@@ -218,6 +217,13 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
             )
+
+
+def is_for_gpu(args: Namespace) -> bool:
+    """Whether fairseq-train was asked for half precision or will use a GPU that is here."""
+    if getattr(args, "fp16", False) or getattr(args, "bf16", False):
+        return True
+    return torch.cuda.is_available() and not getattr(args, "cpu", True)
 
 
 def refuse_senseless_steps(args: Namespace) -> None:

@@ -8,9 +8,10 @@ from conftest import SMALL, USER_DIR, batch, build, dictionary, hypotheses, run,
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGeneratorWithAlignment
+from fairseq.sequence_generator import EnsembleModel, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.token_generation_constraints import pack_constraints
 
 from macaron_fairseq.beam_search import CandidateGenerator, CandidateSearch, top
 from macaron_fairseq.task import MacaronTranslationTask
@@ -27,10 +28,11 @@ def model(arch="macaron_transformer", seed=1, words=WORDS):
     return built
 
 
-def generate(kind, ensemble, words=WORDS, prefix=False, **options):
+def generate(kind, ensemble, words=WORDS, prefix=False, constrained=False, extra=None, **options):
     """All hypotheses of a task of that kind, and the generator that it built."""
     the_task = kind(TranslationConfig(), words, words)
-    generator = the_task.build_generator(ensemble, GenerationConfig(max_len_b=12, **options))
+    options = GenerationConfig(max_len_b=12, **options)
+    generator = the_task.build_generator(ensemble, options, **(extra or {}))
     source, lengths, previous = batch(sizes=((9, 4), (5, 3), (7, 4), (3, 3)), types=len(words))
     torch.manual_seed(3)
     sample = {
@@ -39,7 +41,11 @@ def generate(kind, ensemble, words=WORDS, prefix=False, **options):
         "target": previous,
     }
     tokens = previous[:, 1:] if prefix else None
-    return the_task.inference_step(generator, ensemble, sample, prefix_tokens=tokens), generator
+    constraints = None
+    if constrained:
+        constraints = pack_constraints([[torch.tensor([7, 9])], [torch.tensor([5])], [], []])
+    found = the_task.inference_step(generator, ensemble, sample, tokens, constraints)
+    return found, generator
 
 
 def assert_same(ensemble, **options):
@@ -121,6 +127,27 @@ def test_suppressed_tokens_and_small_dictionaries_are_left_to_fairseq():
     few = dictionary(8)
     generator = assert_same([model(words=few)], words=few, beam=6)
     assert not generator.is_plain
+
+
+def test_constraints_and_prefix_functions_are_fairseqs():
+    options = {"beam": 4, "constraints": "ordered"}
+    generator = assert_same([model()], constrained=True, **options)
+    assert not generator.is_plain
+    allowed = {"prefix_allowed_tokens_fn": lambda sentence, tokens: [2, *range(4 + sentence, 90)]}
+    generator = assert_same([model()], beam=3, extra=allowed)
+    assert not generator.is_plain
+
+
+def test_an_ensemble_that_is_made_already():
+    ensemble = EnsembleModel([model(), model(seed=2)])
+    assert_same(ensemble, beam=3)
+
+
+def test_models_that_are_used_otherwise_are_projected_by_fairseq():
+    """Not by the matrix product of this search, which would not see a hook or a quantised map."""
+    hooked = model("transformer")
+    hooked.decoder.output_projection.register_forward_hook(lambda module, x, y: -y)
+    assert_same([hooked], beam=3)
 
 
 def test_validation_with_bleu_names_few_options():

@@ -46,6 +46,11 @@ def both(*flags, arch="macaron_transformer"):
 # --- dropout -------------------------------------------------------------------------------------
 
 
+def test_dropout_of_all_leaves_zeros():
+    x = torch.randn(5, 7)
+    assert torch.equal(Dropout(1.0).train()(x), torch.zeros(5, 7))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99])
 def test_dropout_is_pytorchs_number_by_number(p, dtype):
@@ -277,6 +282,35 @@ def test_dropout_while_decoding_is_fairseqs():
             if isinstance(module, FairseqDropout):
                 module.apply_during_inference = True
     assert_same_hypotheses(generate([fused], beam=1), generate([stock], beam=1))
+
+
+def test_gradients_of_cached_decoding_are_those_of_the_whole():
+    """As a loss on sampled translations has them; caches are then fairseq's."""
+    model = build("macaron_transformer", *SMALL, *NO_DROPOUT).double()
+    source, lengths, previous = batch(sizes=((9, 5), (7, 5)))
+    encoder_out = model.encoder(source, lengths)
+    state = {}
+    steps = [
+        model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)[0]
+        for t in range(5)
+    ]
+    whole, _ = model(source, lengths, previous)
+    assert torch.allclose(torch.cat(steps, 1), whole, atol=1e-6)
+    gradients = [
+        torch.autograd.grad(x.square().sum(), list(model.parameters()), retain_graph=True)
+        for x in (torch.cat(steps, 1), whole)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        # fairseq's softmax is fp32 in any model.
+        assert (one - other).abs().max() <= 1e-6 * (1 + other.abs().max())
+
+
+def test_criteria_that_read_alignments_get_them():
+    source, lengths, previous = batch()
+    for flags, expected in ((["--load-alignments"], True), ([], False), (STOCK, True)):
+        model = build("macaron_transformer", *SMALL, *flags).train()
+        _, extra = model(source, lengths, previous)
+        assert (extra["attn"][0] is not None) == expected
 
 
 # --- caches --------------------------------------------------------------------------------------

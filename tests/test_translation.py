@@ -26,9 +26,9 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli
+from macaron_fairseq import UserError, cli, text
 from macaron_fairseq.export.ctranslate2 import export
-from macaron_fairseq.translation import data_folder, fairseq_engine
+from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
 from macaron_fairseq.translation import lines as flow
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 
@@ -466,3 +466,9 @@ def test_sizes_are_above_0(data, capsys, flag):
     with pytest.raises(SystemExit, match=r"^2$"):
         command(data, flag, "0")
     assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
+
+
+def test_threads_are_as_many_as_openmp_is_told(monkeypatch):
+    for said, threads in (("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)):
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+        assert ctranslate2_engine.wanted_threads() == (threads or text.available_cores())

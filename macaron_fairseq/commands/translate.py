@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import sys
+from math import ceil
 from pathlib import Path
 
 from tqdm import tqdm
@@ -218,6 +219,7 @@ def ctranslate2_engine(args: argparse.Namespace, preprocessing: Preprocessing) -
         max_len_b=args.max_len_b,
         device="cpu" if args.cpu else "auto",
         compute_type=args.compute_type or "default",
+        batches=ceil(args.batch_lines / args.batch_size),
     )
 
 

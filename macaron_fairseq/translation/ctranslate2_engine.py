@@ -46,6 +46,7 @@ class CTranslate2Engine:
         max_len_b: float = 200,
         device: str = "cpu",
         compute_type: str = "default",
+        batches: int = 1,
     ) -> None:
         """Load the model.
 
@@ -60,6 +61,7 @@ class CTranslate2Engine:
             max_len_b: see `max_len_a`.
             device: "cpu", "cuda", or "auto": the GPU where there is one.
             compute_type: one of `COMPUTE_TYPES`.
+            batches: how many there can be at once, to be translated side by side.
 
         Raises:
             UserError: if CTranslate2 is not installed, the folder is not what it should be or is of
@@ -88,16 +90,17 @@ class CTranslate2Engine:
             "suppress_sequences": [["<pad>"]],
         }
         # A batch on each core is faster than all cores on a batch, in int8 several times.
-        self.parallel = 1
+        threads, self.parallel = 1, 1
         if device == "cpu" or not library.get_cuda_device_count():
-            self.parallel = int(os.environ.get("OMP_NUM_THREADS") or text.available_cores())
+            threads = wanted_threads()
+            self.parallel = min(threads, batches)
         try:
             self.translator = library.Translator(
                 str(folder),
                 device=device,
                 compute_type=compute_type,
                 inter_threads=self.parallel,
-                intra_threads=1,
+                intra_threads=threads // self.parallel,
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"CTranslate2 cannot load {folder}: {error}") from error
@@ -118,6 +121,12 @@ class CTranslate2Engine:
             raise UserError(f"CTranslate2 cannot translate: {error}") from error
         best = (result.hypotheses[0] for result in results)
         return [[token for token in tokens if token not in SPECIAL] for tokens in best]
+
+
+def wanted_threads() -> int:
+    """As many as OpenMP is told to use, or else as there are cores."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(wanted) if wanted.isdecimal() and int(wanted) else text.available_cores()
 
 
 def import_ctranslate2() -> Any:
