@@ -113,7 +113,6 @@ def separation(points: ArrayLike, threshold: float = 0.999) -> float:
 
     See `cluster_labels`.
     """
-    matrix = gram(points)
-    labels = connected_components(csr_array(matrix > threshold), directed=False)[1]
-    between = matrix[labels[:, None] != labels]
+    labels = cluster_labels(points, threshold)
+    between = gram(points)[labels[:, None] != labels]
     return float(np.arccos(between.max())) if between.size else float("nan")

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import formulas
@@ -15,6 +16,7 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
 from macaron_fairseq.dynamics import (
+    likelihood,
     local_error,
     measuring,
     operators,
@@ -22,7 +24,8 @@ from macaron_fairseq.dynamics import (
     spectrum,
     trajectory,
 )
-from macaron_fairseq.dynamics.sentences import Sentence
+from macaron_fairseq.dynamics.loading import Loaded
+from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 
 PAD = 1
@@ -407,6 +410,85 @@ def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
         torch.testing.assert_close((whole**k).sum(), (blocks**k).sum(), rtol=1e-4, atol=1e-6)
 
 
+# --- likelihood ----------------------------------------------------------------------------------
+
+
+def test_bits_per_token_are_those_of_a_padded_batch():
+    model = pre_norm()
+    source, lengths, previous = batch()
+    found = sentences(source, previous)
+    with torch.no_grad():
+        logits = model(source, lengths, previous)[0]
+    expected = torch.full_like(previous, PAD)
+    for row, sentence in zip(expected, found, strict=True):
+        row[: len(sentence.target)] = torch.tensor([*sentence.target[1:], 2])
+    nats = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
+    )
+    bits = likelihood.bits_per_token(model, found)
+    assert bits == pytest.approx(nats.item() / math.log(2), rel=1e-5)
+
+
+class Successor(torch.nn.Module):
+    """Translates each token to the next of the dictionary, with nine tenths of all probability."""
+
+    def __init__(self, types):
+        super().__init__()
+        self.decoder = SimpleNamespace(set_beam_size=lambda size: None)
+        self.table = torch.nn.Parameter(torch.full((types, types), 0.1 / (types - 1)))
+        with torch.no_grad():
+            for token in range(types):
+                self.table[token, token + 1 if 4 <= token < types - 1 else token] = 0.9
+
+    def forward(self, source, lengths, previous):
+        assert source.shape == previous.shape
+        assert lengths.tolist() == [source.shape[1]]
+        return self.table[source], None
+
+    def get_normalized_probs(self, output, log_probs):
+        assert log_probs
+        return output[0].log()
+
+
+def checked(source, target, positions=100):
+    words = dictionary()
+    loaded = Loaded(
+        *("it", Path("it.pt"), "it", {}, Successor(len(words)), (positions, positions), None)
+    )
+    data = Data(Path("data"), ("en", "de"), words, words, (str.split, str.split))
+    found = [Sentence(1, torch.tensor([*source, 2]), torch.tensor([2, *target]))]
+    return likelihood.checked(loaded, data, found)
+
+
+def test_a_model_for_these_data_passes():
+    assert checked([10, 20, 30], [11, 21, 31]) == pytest.approx(-math.log2(0.9))
+    assert checked([10, 20, 30], [11, 21, 31], positions=3) == pytest.approx(-math.log2(0.9))
+
+
+def test_a_model_of_the_other_direction_is_refused():
+    # The last type stays what it is, as does the end.
+    right, wrong = -math.log2(0.9), -math.log2(0.1 / 63)
+    mixed = (2 * right + 2 * wrong) / 4
+    sentence = rf"it.pt needs {mixed:.1f} bits .* and {right:.1f} with source and target exchanged"
+    with pytest.raises(UserError, match=sentence):
+        checked([11, 21, 63], [10, 20, 63])
+
+
+def test_a_model_worse_than_chance_is_refused():
+    # log2(64) = 6 bits are chance.
+    bits = (3 * -math.log2(0.1 / 63) - math.log2(0.9)) / 4
+    sentence = rf"{bits:.1f} bits .* worse than chance, which needs 6.0: was it trained with anoth"
+    with pytest.raises(UserError, match=sentence):
+        checked([10, 20, 30], [50, 40, 50])
+
+
+def test_untrained_models_pass():
+    for arch in ("macaron_transformer", "transformer"):
+        source, _, previous = batch(sizes=((20, 20),) * 8)
+        bits = likelihood.bits_per_token(build(arch, *SMALL), sentences(source, previous))
+        assert 6 < bits < 6 + likelihood.MARGIN
+
+
 # --- statistics ----------------------------------------------------------------------------------
 
 
@@ -551,6 +633,29 @@ def test_sentence_of_one_token_has_no_pairs():
     for side in sides:
         assert "cosine" not in side["states"][0]["figures"]
         assert side["states"][1]["figures"]["step"]["n"] == 1
+
+
+def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
+    shallow = build("transformer", *SMALL, *NO_DROPOUT).requires_grad_(False)
+    deep = build("transformer", *SMALL, *NO_DROPOUT, "--decoder-layers", "4").requires_grad_(False)
+    deep.encoder.load_state_dict(shallow.encoder.state_dict())
+    source, _, previous = batch()
+    encoders = [
+        measuring.measure(model, sentences(source, previous), measuring.Settings())[0]
+        for model in (shallow, deep)
+    ]
+    for one, other in zip(*(side["layers"] for side in encoders), strict=True):
+        for name in ("complex", "nonzero", "henrici", "asymmetry"):
+            assert one["figures"][name] == other["figures"][name]
+            assert one["figures"][name]["n"] == 4
+
+
+def test_jacobians_are_taken_all_over_the_sentences():
+    places = measuring.drawn(400, seed=1)
+    for side in ("encoder", "decoder"):
+        counts = np.bincount([int(x[side] * 4) for x in places], minlength=4)
+        assert len(counts) == 4
+        assert counts.min() > 60  # 100 on average, with a deviation of 9
 
 
 def test_same_seed_gives_the_same_figures(measured):

@@ -19,7 +19,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from stored import CHECKPOINT, altered, noisy, write_data
 
 from macaron_fairseq import UserError, cli, files
-from macaron_fairseq.dynamics import page, writing
+from macaron_fairseq.dynamics import loading, page, writing
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
 LINES = ["er lower, the", "the new", "a is the est", "öl, er"]
@@ -141,6 +141,9 @@ def test_numbers(report):
         **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 4, "seed": 1}
     }
     assert [model["label"] for model in content["models"]] == ["Ämterer", "<b>&"]
+    assert {"torch", "numpy", "scipy", "matplotlib"} < content["versions"].keys()
+    good, worse = (model["bits_per_token"] for model in content["models"])
+    assert 0 < good < worse < 4  # 4 are chance
     one, other = (model["sides"] for model in content["models"])
     assert [side["side"] for side in one] == ["encoder", "decoder"]
     assert one != other
@@ -219,6 +222,7 @@ def test_page_shows_the_figures_and_what_made_them(report):
     assert "Two of a kind" in words
     assert "<b>&" in words  # as text
     assert "macaron-fairseq dynamics --path" in words
+    assert f"{report.content['models'][0]['bits_per_token']:.3g} bits per token of the ref" in words
     for side in report.content["models"][1]["sides"]:
         for row in [*side["states"], *side["layers"]]:
             for name in ("step", "henrici", "local_error_1", "energy"):
@@ -269,6 +273,7 @@ def test_raw_text_and_data_set_give_the_same(data, report, tmp_path):
     assert raw["models"][0]["sides"][0] == binarised["models"][0]["sides"][0]
     # The stored model reverses: without TARGET its decoder reads what is in the data set.
     assert raw["data"]["decoder"].startswith("reads the model's own translation")
+    assert raw["models"][0]["bits_per_token"] is None
     assert raw["models"][0]["sides"][1] == binarised["models"][0]["sides"][1]
     given = command(data, tmp_path / "in.en", "--target", tmp_path / "in.de", out=tmp_path / "c")
     assert given["data"]["decoder"] == "reads the reference, as in training"
@@ -312,6 +317,7 @@ def test_baseline_beside_macaron(data, tmp_path):
     words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
     args = arguments("transformer", *SMALL)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
+    torch.manual_seed(1)
     path = save(tmp_path / "transformer.pt", args, models.build_model(args, task))
     content = command(data, path=[path, CHECKPOINT], out=tmp_path / "out")
     assert [model["label"] for model in content["models"]] == [
@@ -329,7 +335,8 @@ def test_baseline_beside_macaron(data, tmp_path):
 def test_masked_language_model(masked_lm, tmp_path):
     content = command(masked_lm.data, path=masked_lm.path, out=tmp_path / "a")
     assert content["data"]["tokens"] == {"source": {"tokens": 5 + 4, "unknown": 0}}  # <s>, </s>
-    assert content["data"]["decoder"] == "none, the models are encoders"
+    assert content["data"]["decoder"] == "none, the models are encoders; no token is masked"
+    assert content["models"][0]["bits_per_token"] is None
     sides = content["models"][0]["sides"]
     assert [(side["side"], side["norm"]) for side in sides] == [("encoder", "post")]
     (tmp_path / "text").write_text("w3 w4 w5\nw6 w7\n")
@@ -402,6 +409,69 @@ def test_dictionary_of_the_same_size_by_the_manifest(data, tmp_path):
     assert f"was trained with another dictionary than {used}" in refused(
         data, path=path, out=tmp_path / "other"
     )
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_dictionary_of_the_same_size_by_the_training_folder(data, tmp_path):
+    own = shutil.copytree(data / "data-bin", tmp_path / "own")
+    path = trained_in(f"{own}:{tmp_path / 'shard2'}", tmp_path / "absolute.pt")
+    command(data, "--sentences", "1", path=path, out=tmp_path / "a")
+    (own / "dict.de.txt").write_text("other 1\n")
+    assert refused(data, path=path, out=tmp_path / "out") == (
+        f"{path} was trained with the dictionary {own / 'dict.de.txt'}, and "
+        f"{data / 'data-bin' / 'dict.de.txt'} is another: compare models of the same data, and "
+        "give its folder"
+    )
+    shutil.rmtree(own)
+    command(data, "--sentences", "1", path=path, out=tmp_path / "b")
+
+
+def test_a_training_folder_that_may_be_another_is_not_read(data, tmp_path, monkeypatch):
+    (tmp_path / "data-bin").mkdir()
+    (tmp_path / "data-bin" / "dict.de.txt").write_text("other 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert loading.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
+    assert loading.data_folder(CHECKPOINT) is None
+
+
+def trained_in(folder, path):
+    """The stored checkpoint, as if it had been trained with another data folder."""
+    state = torch.load(CHECKPOINT, weights_only=True)
+    state["cfg"]["task"]["data"] = folder
+    torch.save(state, path)
+    return path
+
+
+def test_references_less_likely_than_chance(data, tmp_path):
+    (tmp_path / "in.en").write_text("the new est the er\nis a new a is\n")
+    (tmp_path / "in.de").write_text("öl , öl , öl\n" * 2, "utf-8")
+    message = refused(
+        data, tmp_path / "in.en", "--target", tmp_path / "in.de", out=tmp_path / "out"
+    )
+    assert re.fullmatch(
+        rf"{CHECKPOINT} needs (\d+\.\d) bits for a token of these sentences, worse than chance, "
+        r"which needs 4\.0: was it trained with another dictionary, or in the other direction\?",
+        message,
+    )
+
+
+def test_labels_tell_the_checkpoints_apart(tmp_path):
+    def stored(name, **model_arguments):
+        (tmp_path / name).mkdir()
+        return altered(CHECKPOINT, tmp_path / name, **model_arguments)
+
+    lie = stored("a", macaron_scheme="lie-trotter")
+    midpoint = stored("b", macaron_substep="midpoint")
+    mixed = stored("m", macaron_encoder_scheme="parallel")
+    baseline = stored("c", _name="transformer", arch="transformer", macaron_scheme=None)
+    assert loading.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
+    assert loading.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
+    assert loading.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
+        *("transformer", "strang-marchuk", "lie-trotter", "strang-marchuk, midpoint"),
+        "encoder parallel, strang-marchuk",
+    ]
+    same = stored("d")
+    assert loading.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):
@@ -499,6 +569,16 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     )
     assert "there are 1 checkpoints and 2 labels" in refused(
         data, "--label", "a", "b", out=tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize("name", ["news.en", "-"])
+def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "news.en").write_text("the new\n")
+    assert refused(data, path=[CHECKPOINT, CHECKPOINT, name], out=tmp_path / "out") == (
+        f"{name} is no checkpoint, but --path takes all that follows it: name INPUT before --path, "
+        "or after another option"
     )
 
 

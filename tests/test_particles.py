@@ -229,6 +229,13 @@ def test_equiangular_time_is_when_the_equation_arrives():
     assert np.isnan(result.equiangular_time[1])  # far later
 
 
+def test_equiangular_time_is_without_a_perceptron():
+    starts = simulation.random_start(2, 2, seed=1, trials=1)
+    betas = np.array([0.0])
+    result = experiments.phase(System("sa", 0, WELLS), starts, TIMES, betas, cosine=0.99)
+    assert np.isnan(result.equiangular_time).all()
+
+
 def test_landscape_ends_in_the_wells():
     start = simulation.random_start(12, 2, seed=1)
     betas = np.array([0.0, 30.0])
@@ -311,12 +318,16 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
     ("flags", "sentence"),
     [
         (["trajectories", "--system", "ussa"], r"unknown system 'ussa': --system takes usa"),
-        (["trajectories", "--system", "x"], r"takes sa or usa or none"),
+        (["trajectories", "--system", "x"], r"takes sa, usa or none"),
         (["trajectories", "--perceptron", "rellu"], r"unknown activation 'rellu': .* takes relu"),
         (["trajectories", "--neurons", "3"], r"--neurons is of a perceptron: add --perceptron"),
         (
             ["trajectories", "--system", "usa", "--beta", "50"],
             r"needs too many steps: lower --time",
+        ),
+        (
+            ["phase", "--system", "usa"],
+            r"lower --time, or --beta \(--beta-max\), since the rate of usa is e\^beta, until",
         ),
         (["phase", "--system", "usa", "--beta-max", "1e9"], r"needs too many steps"),
         (["landscape", "--strength", "1e9"], r"needs too many steps: lower --time or --strength"),

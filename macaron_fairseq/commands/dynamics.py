@@ -4,6 +4,7 @@ import argparse
 import logging
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, positive
@@ -53,7 +54,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="checkpoints, the baseline first",
     )
-    add("--label", nargs="+", action="extend", metavar="NAME", help="a name for each of them")
+    add(
+        "--label",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="a name for each of them (default: the architecture or, where two share it, the "
+        "scheme)",
+    )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
     add("--gen-subset", default="test", metavar="SET", help="of the data (default: test)")
@@ -103,6 +111,25 @@ def cosine(text: str) -> float:
     return value
 
 
+def refuse_text(paths: Sequence[Path]) -> None:
+    """Raise a `UserError` if a path is INPUT, which the argument before it has taken."""
+    for path in paths:
+        if str(path) == "-" or (path.is_file() and path.stat().st_size and not is_stored(path)):
+            raise UserError(
+                f"{path} is no checkpoint, but --path takes all that follows it: name INPUT before "
+                "--path, or after another option"
+            )
+
+
+def is_stored(path: Path) -> bool:
+    """Whether a file begins as PyTorch's do: a zip archive or, of old, a pickle."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4).startswith((b"PK", b"\x80"))
+    except OSError:
+        return True  # loading it says why not
+
+
 def run(args: argparse.Namespace) -> None:
     """Measure the models and write OUTPUT."""
     if args.target and not args.input:
@@ -111,6 +138,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(
             f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
         )
+    refuse_text(args.path)
     # fairseq reports all that it loads, the others even what is for debugging.
     for library in ("fairseq", "matplotlib", "PIL"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from macaron_fairseq.dynamics import loading, measuring, sentences
+from macaron_fairseq.dynamics import likelihood, loading, measuring, sentences
 from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.measuring import Settings
 from macaron_fairseq.dynamics.sentences import Data, Sentence
@@ -39,19 +39,22 @@ def measure(
     """The models' parts of the JSON file.
 
     Raises:
-        UserError: if a sentence is too long for a model, or `measuring.measure` raises it.
+        UserError: if a sentence is too long for a model, the data are not what it was trained for
+            (see `likelihood.checked`), or `measuring.measure` raises it.
     """
     for loaded in models:
         loading.refuse_long(loaded, found)
+    has_references = found[0].target is not None
+    bits = [likelihood.checked(x, data, found) if has_references else None for x in models]
     summaries = []
-    for loaded in models:
+    for loaded, bits_per_token in zip(models, bits, strict=True):
         of_model = list(found)
-        if loaded.engine and found[0].target is None:
+        if loaded.engine and not has_references:
             of_model = translated(loaded, loaded.engine, data, found)
         total = len(of_model) + min(settings.jacobian_sentences, len(of_model))
         with tqdm(total=total, desc=loaded.label, unit="sentence", disable=None) as bar:
             sides = measuring.measure(loaded.runnable(), of_model, settings, bar.update)
-        summaries.append({**loaded.description(), "sides": sides})
+        summaries.append({**loaded.description(), "bits_per_token": bits_per_token, "sides": sides})
     return summaries
 
 

@@ -38,7 +38,8 @@ STATES = Group(
         Measure(
             "almost_one",
             "Pairs that are almost one",
-            "Share of a sentence's pairs whose cosine is above 0.999.",
+            "Share of a sentence's pairs whose cosine is above 0.999, whatever the threshold of "
+            "the clusters.",
         ),
         Measure(
             "clusters_per_token",
@@ -114,7 +115,8 @@ JACOBIANS = Group(
         Measure(
             "singular_value",
             "Largest singular value",
-            "Of the whole sentence's J, by power iteration: the Lipschitz constant of the step.",
+            "Of the whole sentence's J, by power iteration: the local Lipschitz constant, at this "
+            "state, of a alone and not of x + a.",
         ),
     ),
 )
@@ -122,7 +124,8 @@ JACOBIANS = Group(
 ERRORS = Group(
     "Local error by step halving",
     "The weights are frozen and every step is made h times as long: one step Φ_h against two of "
-    "half the length. In post-norm, sub-layers are taken without their LayerNorm, and layers are "
+    "half the length. That measures a model against the flow of its own weights, and not against "
+    "another model's. In post-norm, sub-layers are taken without their LayerNorm, and layers are "
     "left out: without a step they would still normalise.",
     (
         Measure(

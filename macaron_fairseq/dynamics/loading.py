@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from macaron_fairseq import averaging, checkpoints, files
+from macaron_fairseq import averaging, checkpoints, files, substeps
 from macaron_fairseq.dynamics import operators
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
@@ -52,9 +52,21 @@ class Loaded:
 
 
 def labels(paths: Sequence[Path]) -> list[str]:
-    """The checkpoints' architectures, or their paths where two are of one."""
-    names = [architecture(path) for path in paths]
-    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+    """What tells the checkpoints apart: architectures, schemes and sub-steps, or paths."""
+    architectures = [architecture(path) for path in paths]
+    schemes = [
+        ", ".join(
+            " ".join([*key.split("_")[:-1], value])  # encoder_scheme: the encoder's
+            for key, value in settings(path).items()
+            if value != substeps.DEFAULT
+        )
+        or name
+        for path, name in zip(paths, architectures, strict=True)
+    ]
+    for names in (architectures, schemes):
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
 
 
 def architecture(path: Path) -> str:
@@ -67,6 +79,16 @@ def architecture(path: Path) -> str:
     if name is None:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
     return name
+
+
+def settings(path: Path) -> dict[str, str]:
+    """The scheme and the sub-step of a checkpoint's Macaron model; empty for other models."""
+    given = averaging.model_arguments(checkpoints.load(path))
+    return {
+        key.removeprefix("macaron_"): given[key]
+        for key in sorted(given)
+        if re.fullmatch("macaron_.*(scheme|substep)", key) and given[key]
+    }
 
 
 def are_translation(paths: Sequence[Path]) -> bool:
@@ -99,7 +121,8 @@ def are_translation(paths: Sequence[Path]) -> bool:
 def refuse_different(paths: Sequence[Path], data: Data) -> None:
     """Raise a `UserError` if the checkpoints were trained with different dictionaries.
 
-    Their sizes tell, and the manifest that a recipe's run has beside its checkpoints.
+    Their sizes tell, the manifest that a recipe's run has beside its checkpoints, and the data
+    folder that a checkpoint names, as long as it is there.
     """
     sizes = [embedded(path) for path in paths]
     for path, size in zip(paths, sizes, strict=True):
@@ -109,13 +132,19 @@ def refuse_different(paths: Sequence[Path], data: Data) -> None:
                     f"{paths[0]} and {path} were trained with different dictionaries, of "
                     f"{sizes[0][name]} and {size[name]} types: compare models of the same data"
                 )
-        trained_with = manifest_hashes(path)
+        trained_with, folder = manifest_hashes(path), data_folder(path)
         for dictionary in data.dictionaries:
             expected = trained_with.get(dictionary.name)
             if expected and expected != files.sha256(dictionary):
                 raise UserError(
                     f"{path} was trained with another dictionary than {dictionary}, as its run's "
                     "manifest.json says: compare models of the same data, and give its folder"
+                )
+            own = folder and folder / dictionary.name
+            if own and own.is_file() and files.sha256(own) != files.sha256(dictionary):
+                raise UserError(
+                    f"{path} was trained with the dictionary {own}, and {dictionary} is another: "
+                    "compare models of the same data, and give its folder"
                 )
 
 
@@ -136,6 +165,16 @@ def manifest_hashes(path: Path) -> dict[str, str]:
     return {}
 
 
+def data_folder(path: Path) -> Path | None:
+    """The folder of fairseq-preprocess that a checkpoint names; None if it names none for sure."""
+    state = checkpoints.load(path)
+    task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
+    given = task if isinstance(task, Mapping) else vars(task)
+    folder = Path(str(given.get("data") or "").partition(":")[0])  # of shards, the first
+    # A relative path is of the folder that the training ran in, which nothing tells.
+    return folder if folder.is_absolute() else None
+
+
 def load_all(
     paths: Sequence[Path], names: Sequence[str] | None, data: Data, device: torch.device
 ) -> list[Loaded]:
@@ -153,12 +192,6 @@ def load(path: Path, label: str, data: Data, device: torch.device) -> Loaded:
         UserError: if the file is bad or was trained with other dictionaries than the data's.
     """
     name = architecture(path)
-    given = averaging.model_arguments(checkpoints.load(path))
-    settings = {
-        key.removeprefix("macaron_"): given[key]
-        for key in sorted(given)
-        if re.fullmatch("macaron_.*(scheme|substep)", key) and given[key]
-    }
     engine = None
     if data.target is None:
         task = MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
@@ -178,7 +211,7 @@ def load(path: Path, label: str, data: Data, device: torch.device) -> Loaded:
         source, target = model.max_positions()
     model.eval()
     model.requires_grad_(False)
-    return Loaded(label, path, name, settings, model, (source, target), engine)
+    return Loaded(label, path, name, settings(path), model, (source, target), engine)
 
 
 def refuse_long(loaded: Loaded, sentences: Sequence[Sentence]) -> None:

@@ -127,15 +127,12 @@ def measure(
             side = sides.setdefault(name, new_side(of_side))
             add_states(side, of_side, settings)
         progress()
-    generator = torch.Generator().manual_seed(settings.seed)
-    for i in chosen(len(sentences), settings.jacobian_sentences):
-        tokens: dict[str, int] = {}
+    starts = torch.Generator().manual_seed(settings.seed)
+    at = chosen(len(sentences), settings.jacobian_sentences)
+    for i, places in zip(at, drawn(len(at), settings.seed), strict=True):
         for layer in run(model, sentences[i]):
-            if layer.side not in tokens:  # one token of the sentence, the same in all its layers
-                tokens[layer.side] = int(
-                    torch.randint(len(layer.state), (1,), generator=generator).item()
-                )
-            add_jacobians(sides[layer.side], layer, tokens[layer.side], generator)
+            token = int(places[layer.side] * len(layer.state))
+            add_jacobians(sides[layer.side], layer, token, starts)
         progress()
     return [side.summary() for side in sides.values()]
 
@@ -144,6 +141,16 @@ def chosen(sentences: int, wanted: int) -> list[int]:
     """Which sentences Jacobians are taken at: evenly spread over all of them."""
     wanted = min(wanted, sentences)
     return [i * sentences // wanted for i in range(wanted)]
+
+
+def drawn(sentences: int, seed: int) -> list[dict[str, float]]:
+    """Where in each sentence Jacobians are taken, from 0 to below 1, by side.
+
+    Nothing else is drawn with it, and nothing of the model enters: all models have the same tokens.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.rand(sentences, 2, generator=generator, dtype=torch.double).tolist()
+    return [dict(zip((operators.ENCODER, operators.DECODER), x, strict=True)) for x in places]
 
 
 def run(model: Any, sentence: Sentence) -> list[Layer]:

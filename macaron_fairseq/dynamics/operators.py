@@ -59,12 +59,8 @@ class Sublayer:
 
     operator: str  # or several with " + " between them
     step: float  # its size
-    added: Callable[[Tensor, float], Tensor]
+    increment: Callable[..., Tensor]  # a(x, h), with 1 for h where it is not given
     norm: nn.Module | None  # after the sum, where the model is post-norm
-
-    def increment(self, x: Tensor, h: float = 1.0) -> Tensor:
-        """What is added to the state x if all steps are `h` times as long."""
-        return self.added(x, h)
 
     def step_alone(self, x: Tensor, h: float = 1.0) -> Tensor:
         """The state after the sub-layer, in post-norm before the LayerNorm."""
@@ -192,7 +188,7 @@ def macaron_sublayers(layer: SplittingLayer, given: dict[str, Any]) -> Iterator[
             continue
 
         def added(
-            x: Tensor, h: float, step: Step = step, applied: Sequence[Operator] = applied
+            x: Tensor, h: float = 1.0, step: Step = step, applied: Sequence[Operator] = applied
         ) -> Tensor:
             field = partial(layer.field, applied, evaluate)
             size = h * step.size
@@ -211,7 +207,11 @@ def fairseq_sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
     for kind, network, layer_norm in [*found, (FFN, layer, layer.final_layer_norm)]:
 
         def added(
-            x: Tensor, h: float, kind: str = kind, network: Any = network, norm: Any = layer_norm
+            x: Tensor,
+            h: float = 1.0,
+            kind: str = kind,
+            network: Any = network,
+            norm: Any = layer_norm,
         ) -> Tensor:
             return h * apply(layer, given, kind, network, norm(x) if pre_norm else x)
 

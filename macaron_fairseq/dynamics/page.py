@@ -129,7 +129,7 @@ def facts(content: dict[str, Any]) -> str:
                 escape(model["label"]),
                 f"{escape(', '.join([model['architecture'], *model['settings'].values()]))}, "
                 f"{model['parameters']:,} parameters, "
-                f"{', '.join(norms(model))}; <code>{escape(model['path'])}</code>",
+                f"{', '.join(norms(model))}{bits(model)}; <code>{escape(model['path'])}</code>",
             )
             for model in models
         ),
@@ -158,6 +158,12 @@ def norms(model: Model) -> Iterable[str]:
     for side in model["sides"]:
         after = "" if side["norm"] == "pre" else ", states after the LayerNorm"
         yield f"{side['side']} {side['norm']}-norm{after}"
+
+
+def bits(model: Model) -> str:
+    """How likely the model finds the references, where there are any."""
+    needed = model["bits_per_token"]
+    return "" if needed is None else f", {needed:.3g} bits per token of the references"
 
 
 # --- one side ------------------------------------------------------------------------------------

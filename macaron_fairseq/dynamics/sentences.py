@@ -260,7 +260,7 @@ def description(data: Data, sentences: Sequence[Sentence], where: str) -> dict[s
     counts = {"source": count(data.source, [x.source for x in sentences])}
     targets = [x.target for x in sentences if x.target is not None]
     if data.target is None:
-        decoder = "none, the models are encoders"
+        decoder = "none, the models are encoders; no token is masked"
     elif targets:
         counts["target"] = count(data.target, targets)
         decoder = "reads the reference, as in training"

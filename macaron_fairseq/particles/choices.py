@@ -7,6 +7,7 @@ import numpy as np
 
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.measures import Floats
+from macaron_fairseq.names import look_up
 from macaron_fairseq.particles import (
     experiments,
     perceptron,
@@ -56,7 +57,8 @@ def phase(args: Namespace) -> None:
 
 def equiangular(args: Namespace) -> None:
     """Set particles of equal cosines beside the equation of the cosine."""
-    if systems.known(args.system) == "none":
+    look_up(systems.SYSTEMS, args.system, "system", "--system")
+    if args.system == "none":
         raise UserError("without attention the cosines stay as they are: take --system sa or usa")
     lowest = -1 / (args.particles - 1)
     if not lowest < args.rho < 1:
@@ -84,7 +86,10 @@ def landscape(args: Namespace) -> None:
 
 
 def _system(args: Namespace, beta: float) -> System:
-    name, block = systems.known(args.system), None
+    look_up(systems.SYSTEMS, args.system, "system", "--system")
+    if args.perceptron is not None:
+        look_up(perceptron.ACTIVATIONS, args.perceptron, "activation", "--perceptron")
+    block = None
     own = [option for option in ("neurons", "strength", "weights") if getattr(args, option)]
     if args.perceptron is None:
         if own:
@@ -96,7 +101,7 @@ def _system(args: Namespace, beta: float) -> System:
         raise UserError(f"--weights holds all neurons and their strengths: leave out --{own[0]}")
     else:
         block = perceptron.read(args.weights, args.perceptron, args.dim)
-    return System(name, float(beta), block)
+    return System(args.system, float(beta), block)
 
 
 def _times(args: Namespace) -> Floats:

@@ -109,8 +109,8 @@ class Phase:
         all_pairs: the share of the trials where each pair is above the cosine, (b, t).
         pairs: the share of all pairs that are, over all trials, (b, t).
         equiangular_time: when particles that start orthogonal, as random ones do in the limit of
-            many dimensions, reach the cosine by `equiangular_rate`; NaN if after the last time,
-            (b,).
+            many dimensions, reach the cosine by `equiangular_rate`, which knows no perceptron; NaN
+            with one, and if after the last time, (b,).
     """
 
     times: Floats
@@ -151,7 +151,7 @@ def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: 
         all_pairs=joined / trials,
         pairs=pairs / (trials * n * (n - 1)),
         equiangular_time=np.array(
-            [_equiangular_time(system.name, float(beta), n, times, cosine) for beta in betas]
+            [_equiangular_time(replace(system, beta=float(b)), n, times, cosine) for b in betas]
         ),
     )
 
@@ -265,9 +265,9 @@ def _speed(system: System, points: Floats) -> float:
     return float(np.sqrt((system.velocity(points) ** 2).sum(axis=1).mean()))
 
 
-def _equiangular_time(name: str, beta: float, n: int, times: Floats, cosine: float) -> float:
-    if name == "none":
+def _equiangular_time(system: System, n: int, times: Floats, cosine: float) -> float:
+    if system.name == "none" or system.perceptron:
         return float("nan")
     fine = np.linspace(times[0], times[-1], 2000)
-    reached = simulation.equiangular_curve(0, beta, n, name, fine) > cosine
+    reached = simulation.equiangular_curve(0, system.beta, n, system.name, fine) > cosine
     return float(fine[reached.argmax()]) if reached.any() else float("nan")

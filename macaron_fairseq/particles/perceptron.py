@@ -5,7 +5,6 @@ Source: Alvarez-Lopez, Geshkovski and Ruiz-Balet, arXiv 2601.21366.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ class Perceptron:
 
 def gradient_form(activation: str, a: Floats, s: Floats) -> Perceptron:
     """A perceptron whose drift is a gradient, w_m = s_m a_m, from a of (m, d) and s of (m,)."""
-    return Perceptron(known(activation), a, s[:, None] * a, s)
+    return Perceptron(activation, a, s[:, None] * a, s)
 
 
 def random(activation: str, neurons: int, dim: int, strength: float, seed: int) -> Perceptron:
@@ -108,15 +107,7 @@ def read(path: Path, activation: str, dim: int) -> Perceptron:
         raise UserError(f"{path} does not hold weights for {dim} dimensions: {hint}")
     if in_gradient_form:
         return gradient_form(activation, a, other)
-    return Perceptron(known(activation), a, other)
-
-
-def known(activation: str) -> str:
-    """The name itself; a `UserError` shows the nearest names to a misspelt one."""
-    if activation in ACTIVATIONS:
-        return activation
-    near = get_close_matches(activation, ACTIVATIONS) or list(ACTIVATIONS)
-    raise UserError(f"unknown activation '{activation}': --perceptron takes {' or '.join(near)}")
+    return Perceptron(activation, a, other)
 
 
 def _numbers(value: Any, path: Path, hint: str) -> Floats:

@@ -34,10 +34,12 @@ def equiangular_start(n: int, rho: float) -> Floats:
 def refuse_fast(system: System, duration: float) -> None:
     """Raise a `UserError` if no reasonable number of steps is enough for that time."""
     if system.rate * duration > MOST_STEPS:
+        other = " or --strength" if system.perceptron else ""
+        if system.name == "usa":
+            other += ", or --beta (--beta-max), since the rate of usa is e^beta"
         raise UserError(
             f"a rate of {system.rate:.3g} over a time of {duration:g} needs too many steps: lower "
-            f"--time or --strength, or --beta of usa, whose rate is e^beta, until rate times time "
-            f"is below {MOST_STEPS:,.0f}"
+            f"--time{other}, until rate times time is below {MOST_STEPS:,.0f}"
         )
 
 

@@ -12,11 +12,9 @@ matrices the identity; the perceptron block: `perceptron.py`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
-from macaron_fairseq.errors import UserError
 from macaron_fairseq.measures import Floats
 from macaron_fairseq.particles.perceptron import Perceptron
 
@@ -97,11 +95,3 @@ def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
         other = np.exp(beta * (rho - 1))  # the weight of another particle beside one's own
         return shape * other / (1 + (n - 1) * other)
     return shape * np.exp(beta * rho) / n
-
-
-def known(name: str) -> str:
-    """The name itself; a `UserError` shows the nearest names to a misspelt one."""
-    if name in SYSTEMS:
-        return name
-    near = get_close_matches(name.lower(), SYSTEMS) or list(SYSTEMS)
-    raise UserError(f"unknown system '{name}': --system takes {' or '.join(near)}")

@@ -12,7 +12,10 @@ from macaron_fairseq.version import __version__
 
 PACKAGE = Path(__file__).parent.parent
 # fairseq is the second name where the first is not installed.
-LIBRARIES = ("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt")
+LIBRARIES = (
+    *("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt"),
+    *("numpy", "scipy", "matplotlib"),
+)
 
 
 def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
