@@ -6,6 +6,7 @@ import statistics
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 from macaron_fairseq import (
@@ -15,6 +16,7 @@ from macaron_fairseq import (
 )
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports import environment, runs
+from macaron_fairseq.reports.runs import Run
 from macaron_fairseq.reports.tables import table
 
 TOKENS = 30
@@ -35,31 +37,40 @@ class Row:
     signatures: dict[str, str]
 
 
-def read(variant: str, folder: Path, seeds: Sequence[int]) -> Row:
+def read(variant: str, found: Sequence[Run]) -> Row:
     """What the runs of a variant gave.
 
     Raises:
-        UserError: if one of them is not trained and scored.
+        UserError: if one of them was not trained to its end.
     """
-    found = [runs.read(folder / f"seed{seed}") for seed in seeds]
-    ((_, scored),) = found[0].tests.items()
-    trained = [run.training for run in found]
+    for run in found:
+        if run.training.best_valid_loss is None or run.training.words_per_second is None:
+            raise UserError(f"{run.folder} was not trained to its end: run run.sh again")
     args, task = describing.saved(found[0].folder / "checkpoint_best.pt")
     size = describing.size(describing.build(Namespace(**vars(args)), task), "", TOKENS)
+    scored = [test for run in found for test in run.tests.values()]
     return Row(
         variant,
         [run.seed for run in found],
-        {
-            metric: [run.tests[name].scores[metric] for run in found for name in run.tests]
-            for metric in scored.scores
-        },
-        [x.best_valid_loss for x in trained if x.best_valid_loss is not None],
-        [x.words_per_second for x in trained if x.words_per_second is not None],
-        max(x.updates or 0 for x in trained),
+        {metric: [x.scores[metric] for x in scored] for metric in scored[0].scores},
+        [run.training.best_valid_loss or 0.0 for run in found],
+        [run.training.words_per_second or 0.0 for run in found],
+        found[0].training.updates or 0,
         size.parameters,
         size.operations / 1e6,
-        scored.signatures,
+        scored[0].signatures,
     )
+
+
+def refuse_different(found: Sequence[Run]) -> None:
+    """Raise a `UserError` if the runs have not the same data, scoring and updates."""
+    for run in found[1:]:
+        difference = runs.data_difference(found[0], run) or runs.score_difference(found[0], run)
+        if found[0].training.updates != run.training.updates:
+            updates = found[0].training.updates, run.training.updates
+            difference = f"their updates are {updates[0]} and {updates[1]}"
+        if difference:
+            raise UserError(f"{found[0].folder} and {run.folder} cannot be compared, {difference}")
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -72,7 +83,7 @@ def markdown(rows: Sequence[Row]) -> str:
             row.variant,
             *(spread(row.scores[metric], 2) for metric in metrics),
             spread(row.loss, 3),
-            f"{statistics.mean(row.words_per_second):,.0f}" if row.words_per_second else "-",
+            spread(row.words_per_second, 0),
             f"{row.updates:,}",
             f"{row.parameters:,}",
             f"{row.operations:.2f}",
@@ -91,10 +102,8 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def spread(values: Sequence[float], digits: int) -> str:
     """Mean and standard deviation."""
-    if not values:
-        return "-"
-    mean = f"{statistics.mean(values):.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
+    mean = f"{statistics.mean(values):,.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else mean
 
 
 def main() -> None:
@@ -105,13 +114,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split()]
-    pairs = [pair.partition("=") for pair in args.variants]
-    rows = [read(name, Path(folder), seeds) for name, _, folder in pairs]
-    if len({row.updates for row in rows}) > 1:
-        raise UserError(
-            "the variants were trained for different numbers of updates: give all the same "
-            "--max-update and run again"
-        )
+    found = {
+        name: [runs.read(Path(folder, f"seed{seed}")) for seed in seeds]
+        for name, _, folder in (pair.partition("=") for pair in args.variants)
+    }
+    refuse_different(list(chain.from_iterable(found.values())))
+    rows = [read(name, of_variant) for name, of_variant in found.items()]
     text = markdown(rows)
     content = {"versions": environment.versions(), "rows": [asdict(row) for row in rows]}
     files.write(args.output / "table.md", text)

@@ -1,0 +1,72 @@
+"""The table of examples/schemes, from run folders that are written by hand."""
+
+import json
+import re
+import runpy
+import shutil
+import sys
+
+import pytest
+from conftest import ROOT
+from run_folders import BASE, MACARON, edit, make_run
+from stored import CHECKPOINT
+
+from macaron_fairseq.errors import UserError
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Two variants with two seeds each, and a function that makes their table."""
+    variants = {"baseline": BASE, "parallel": MACARON}
+    for variant, arch in variants.items():
+        for seed in (1, 2):
+            folder = make_run(tmp_path / variant, arch, seed, errors=0.1 * seed)
+            shutil.copy(CHECKPOINT, folder / "checkpoint_best.pt")
+
+    def table(monkeypatch):
+        pairs = [f"{variant}={tmp_path / variant / arch}" for variant, arch in variants.items()]
+        arguments = ["table.py", *pairs, "--seeds", "1 2", "-o", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", arguments)
+        runpy.run_path(str(ROOT / "examples" / "schemes" / "table.py"), run_name="__main__")
+        return json.loads((tmp_path / "table.json").read_text())["rows"]
+
+    return tmp_path, table
+
+
+def test_figures_are_those_of_the_runs(made, monkeypatch):
+    folder, table = made
+    rows = table(monkeypatch)
+    assert [row["variant"] for row in rows] == ["baseline", "parallel"]
+    for seed, bleu, loss in zip((1, 2), rows[1]["scores"]["BLEU"], rows[1]["loss"], strict=True):
+        run = folder / "parallel" / MACARON / f"seed{seed}"
+        scores = json.loads((run / "test_a" / "scores.json").read_text())["scores"]
+        assert bleu == next(x["score"] for x in scores if x["metric"] == "BLEU")
+        assert loss == 4.25
+    line = (folder / "table.md").read_text().splitlines()[3]
+    one, two = rows[1]["scores"]["BLEU"]
+    # The standard deviation of two figures is their difference over the square root of 2.
+    assert f"| {(one + two) / 2:.2f} ± {abs(one - two) / 2**0.5:.2f} |" in line
+    assert "| 48 |" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda log: log.replace('"48"', '"52"'), "their updates are 48 and 52"),
+        (lambda log: re.sub(".*valid_loss.*", "", log), "was not trained to its end"),
+    ],
+)
+def test_what_cannot_be_compared(change, said, made, monkeypatch):
+    folder, table = made
+    log = folder / "parallel" / MACARON / "seed2" / "train.log"
+    log.write_text(change(log.read_text()))
+    with pytest.raises(UserError, match=said):
+        table(monkeypatch)
+
+
+def test_other_data_are_refused(made, monkeypatch):
+    folder, table = made
+    manifest = folder / "parallel" / MACARON / "seed1" / "manifest.json"
+    edit(manifest, lambda content: content["data"].update(tests=["test_b"]))
+    with pytest.raises(UserError):
+        table(monkeypatch)
