@@ -11,6 +11,7 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerConfig, TransformerModel
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from macaron_fairseq.checkpoints import PassUserDir
 from macaron_fairseq.decoder import MacaronTransformerDecoder
 from macaron_fairseq.encoder import MacaronTransformerEncoder
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.task import MacaronTranslationTask
 
 
 @register_model("macaron_transformer")
@@ -50,9 +52,13 @@ class MacaronTransformerModel(TransformerModel):
         """fairseq's loader of trained models, which see; refuses bad files by name."""
         for name in checkpoint_file.split(os.pathsep):
             checkpoints.load(Path(model_name_or_path, name))
-        return super().from_pretrained(
+        hub = super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
+        if type(hub.task) is TranslationTask:  # which only searches slower
+            dictionaries = hub.task.source_dictionary, hub.task.target_dictionary
+            hub.task = MacaronTranslationTask(hub.task.cfg, *dictionaries)
+        return hub
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:

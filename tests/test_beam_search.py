@@ -13,6 +13,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
 
+from macaron_fairseq import MacaronTransformerModel
 from macaron_fairseq.beam_search import CandidateGenerator, CandidateSearch, top
 from macaron_fairseq.task import MacaronTranslationTask
 
@@ -166,6 +167,16 @@ def test_fairseq_generate_prints_the_same(data_bin, trained):
         for name in ("translation", "macaron_translation")
     )
     assert hypotheses(ours) == hypotheses(stock)
+
+
+def test_models_in_python_search_among_candidates(data_bin, trained):
+    hub = MacaronTransformerModel.from_pretrained(
+        str(trained), "checkpoint_last.pt", str(data_bin), max_len_b=12
+    )
+    assert type(hub.task) is MacaronTranslationTask
+    ours = hub.translate(["1 2 3 4", "9 8 7"], beam=3)
+    hub.task = TranslationTask(hub.task.cfg, hub.task.source_dictionary, hub.task.target_dictionary)
+    assert ours == hub.translate(["1 2 3 4", "9 8 7"], beam=3)
 
 
 @pytest.mark.parametrize("columns", [1, 19, 20, 639, 1280, 1281, 1343, 1344, 5000])
