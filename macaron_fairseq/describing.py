@@ -1,6 +1,6 @@
 """A model's layers as formulas, with parameters and operations (`macaron-fairseq describe`)."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
@@ -40,15 +40,31 @@ def named(arch: str, flags: Namespace, types: int) -> tuple[Namespace, Any]:
         types: how many each dictionary has.
 
     Raises:
-        UserError: if there is none of that name, or it is no Transformer for translation.
+        UserError: if there is none of that name, it is no Transformer for translation, or it has
+            not these arguments.
     """
     known = {name: model for name, model in ARCH_MODEL_REGISTRY.items() if is_known(model)}
     look_up(known, arch, "architecture", "--arch")
+    if known[arch] is TransformerModel:
+        refuse_macaron(arch, flags)
     args = copy(flags)
     args.arch = arch
     ARCH_CONFIG_REGISTRY[arch](args)
     dictionary = numbered(types)
     return args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+
+
+def refuse_macaron(arch: str, flags: Namespace) -> None:
+    """Raise a `UserError` for an argument that fairseq's own transformer has not."""
+    parser = ArgumentParser()
+    TransformerModel.add_args(parser)
+    known = vars(parser.parse_args([]))
+    for name in vars(flags):
+        if name not in known:
+            raise UserError(
+                f"--{name.replace('_', '-')} is of Macaron models, and {arch} is fairseq's own "
+                "transformer: drop it, or choose another --arch"
+            )
 
 
 def saved(path: Path) -> tuple[Namespace, Any]:
@@ -64,7 +80,11 @@ def saved(path: Path) -> tuple[Namespace, Any]:
             f"{path} holds a model of the architecture {args.arch}, which is not supported: "
             "supported are macaron_transformer and fairseq's transformer"
         )
-    sizes = [len(state["model"][f"{side}.embed_tokens.weight"]) for side in SIDES]
+    names = [f"{side}.embed_tokens.weight" for side in SIDES]
+    for name in names:
+        if name not in state["model"]:
+            raise UserError(f"{path} has no '{name}': use a checkpoint of fairseq-train")
+    sizes = [len(state["model"][name]) for name in names]
     source = numbered(sizes[0])
     target = source if sizes[0] == sizes[1] else numbered(sizes[1])
     return args, SimpleNamespace(source_dictionary=source, target_dictionary=target)
@@ -107,6 +127,22 @@ def baseline(args: Namespace) -> Namespace:
     return args
 
 
+def counterpart(args: Namespace) -> Namespace | None:
+    """The arguments of the architecture that Macaron's is to be as large as; None without one.
+
+    Its FFNs are as wide as its name says, whatever this model's are; all else is this model's.
+    """
+    name = f"{args.arch.removeprefix('macaron_')}_pre_norm"
+    if not args.arch.startswith("macaron_") or name not in ARCH_MODEL_REGISTRY:
+        return None
+    args = Namespace(**vars(args))
+    for other in ("_name", *(f"{side}_ffn_embed_dim" for side in SIDES)):
+        vars(args).pop(other, None)
+    args.arch = name
+    ARCH_CONFIG_REGISTRY[name](args)
+    return args
+
+
 # --- in words and formulas -----------------------------------------------------------------------
 
 
@@ -137,10 +173,12 @@ def describe(args: Namespace, task: Any, tokens: int) -> str:
     lines += [
         f"whole model, with embeddings of {types} types",
         *size_lines(size(model, "", tokens), size(stock, "", tokens)),
+        *counterpart_lines(args, task, size(model, "", tokens).parameters),
         "",
         f"Operations of matrix products forward, for each pair of a source and a target token in "
         f"sentences of {tokens}.",
-        "The baseline is fairseq's transformer of the same width, with one FFN in each layer.",
+        "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
+        "wide as all of a layer here.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -217,7 +255,7 @@ def title(operator: Operator, steps: Steps) -> str:
 def networks(layer: Any, steps: Steps) -> Iterator[str]:
     """What each network of a layer is, in the order of their first application."""
     for operator in dict.fromkeys(schemes.operators(steps)):
-        network = network_of(layer, operator)
+        network, _ = weights_of(layer, operator)
         if operator.kind == FFN:
             inner, width = network.fc1.weight.shape
             yield f"{title(operator, steps)} {width} -> {inner} -> {width}"
@@ -225,12 +263,15 @@ def networks(layer: Any, steps: Steps) -> Iterator[str]:
             yield f"{title(operator, steps)} of {network.num_heads} heads"
 
 
-def network_of(layer: Any, operator: Operator) -> Any:
-    """The network of an operator in a layer, fairseq's own or this package's."""
+def weights_of(layer: Any, operator: Operator) -> tuple[Any, Any]:
+    """The network and the LayerNorm of an operator, in fairseq's layer or this package's."""
     if hasattr(layer, "steps"):
-        return layer.weights(operator)[0]
+        return layer.weights(operator)
     held = {SELF_ATTENTION: "self_attn", CROSS_ATTENTION: "encoder_attn"}
-    return getattr(layer, held[operator.kind]) if operator.kind in held else layer
+    if operator.kind in held:
+        name = held[operator.kind]
+        return getattr(layer, name), getattr(layer, f"{name}_layer_norm")
+    return layer, layer.final_layer_norm
 
 
 def size(model: nn.Module, within: str, tokens: int) -> Size:
@@ -241,11 +282,27 @@ def size(model: nn.Module, within: str, tokens: int) -> Size:
 
 def size_lines(found: Size, stock: Size) -> list[str]:
     """Parameters and operations, beside those of the baseline."""
-    more = found.parameters - stock.parameters
-    difference = f"{more:+,}, {more / stock.parameters:+.2%}" if more else "the same"
     ratio = found.operations / stock.operations
     return [
-        f"  {found.parameters:,} parameters; baseline {stock.parameters:,} ({difference})",
+        f"  {found.parameters:,} parameters; baseline {stock.parameters:,} "
+        f"({difference(found.parameters, stock.parameters)})",
         f"  {found.operations / 1e6:.3f} million operations; baseline "
         f"{stock.operations / 1e6:.3f} ({ratio:.2f} times as many)",
     ]
+
+
+def counterpart_lines(args: Namespace, task: Any, parameters: int) -> Iterator[str]:
+    """A line on the named baseline, whose width shows whether this model's was chosen well."""
+    named = counterpart(args)
+    if named:
+        stock = sum(p.numel() for p in build(named, task).parameters())
+        yield (
+            f"  {named.arch}, whose FFNs are {named.encoder_ffn_embed_dim} wide, has {stock:,} "
+            f"({difference(parameters, stock)})"
+        )
+
+
+def difference(parameters: int, of_baseline: int) -> str:
+    """By how much there are more."""
+    more = parameters - of_baseline
+    return f"{more:+,}, {more / of_baseline:+.2%}" if more else "the same"

@@ -1,5 +1,7 @@
 """`macaron-fairseq describe`: formulas, parameters and operations of a model's layers."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from conftest import FIXTURES, SMALL, build, dictionary, task
@@ -38,6 +40,20 @@ def test_sizes_by_hand(capsys):
     assert f"  {decoder + 48:,} parameters; baseline {decoder:,} " in "\n".join(lines)
     whole = 2 * (encoder + decoder) + 2 * norm + 64 * 16
     assert f"  {whole + 4 * 48:,} parameters; baseline {whole:,} (+192" in "\n".join(lines)
+
+
+def test_the_named_baseline_shows_a_wrong_width(capsys):
+    """As wide as the baseline's in each half: with layers of its own, twice as wide."""
+    flags = ["--encoder-ffn-embed-dim", "256", "--share-all-embeddings", "--types", "100"]
+    lines = described(capsys, "--arch", "macaron_transformer_tiny", *flags)
+    d, layers = 128, 4
+    attention, ffn, norm = 4 * (d * d + d), 2 * d * 256 + 256 + d, 2 * d
+    whole = layers * (3 * attention + 2 * ffn + 5 * norm) + 2 * norm + 100 * d
+    more = 2 * layers * (ffn + norm)
+    assert (
+        f"  transformer_tiny_pre_norm, whose FFNs are 256 wide, has {whole:,} "
+        f"({more:+,}, {more / whole:+.2%})" in lines.splitlines()
+    )
 
 
 FORMULAS = {
@@ -94,7 +110,16 @@ def test_a_first_half_of_another_width(capsys):
     [
         (["--arch", "macaron_tiny"], "unknown architecture 'macaron_tiny': --arch takes macaron_"),
         (["--arch", "macaron_transformer", "--macaron-scheme", "x"], "--macaron-scheme takes lie"),
-        (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags with --path"),
+        (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags of the model"),
+        (["--path", CHECKPOINT, "--types", "9"], "and no --types, with --path"),
+        (
+            ["--arch", "transformer_tiny_pre_norm", "--macaron-substep", "rk4"],
+            "--macaron-substep is of Macaron models, and transformer_tiny_pre_norm is fairseq's",
+        ),
+        (
+            ["--arch", "transformer", "--decoder-first-ffn-embed-dim", "8"],
+            "--decoder-first-ffn-embed-dim is of Macaron models",
+        ),
         (["--path", "none.pt"], "none.pt: no such checkpoint"),
     ],
 )
@@ -102,6 +127,12 @@ def test_mistakes(words, sentence, capsys):
     with pytest.raises(UserError) as error:
         described(capsys, *words)
     assert sentence in str(error.value)
+
+
+def test_a_checkpoint_without_embeddings(tmp_path, capsys):
+    torch.save({"args": Namespace(arch="transformer"), "model": {}}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=r"x\.pt has no 'encoder\.embed_tokens\.weight'"):
+        described(capsys, "--path", tmp_path / "x.pt")
 
 
 # --- operations ----------------------------------------------------------------------------------

@@ -6,16 +6,17 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, batch, build
+from conftest import NO_DROPOUT, SMALL, arguments, batch, build, task
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from formulas import DECODERS, ENCODERS, one_step
+from formulas import DECODERS, ENCODERS, one_step, pre_norm_layer
 from scipy.integrate import solve_ivp
 from stored import CHECKPOINT, altered, write_data
 
-from macaron_fairseq import UserError, cli, schemes, substeps
+from macaron_fairseq import UserError, cli, kernels, schemes, substeps
+from macaron_fairseq.dynamics import local_error, operators
 from macaron_fairseq.dynamics.sentences import Sentence
-from macaron_fairseq.numerics import fitting, toy, trained
+from macaron_fairseq.numerics import fitting, integration, toy, trained
 from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 
 STEPS = [0.01, 0.005, 0.0025]
@@ -47,7 +48,7 @@ def test_the_fields_are_attention_and_a_perceptron(system):
 
 def test_the_flow_is_scipys(system):
     fields, x = system
-    whole = partial(toy.total, fields, [*fields])
+    whole = toy.whole(fields)
     for h in STEPS:
 
         def derivative(t, y):
@@ -68,8 +69,8 @@ def test_errors_are_those_of_the_formulas(side, substep, system):
     for name, steps in (ENCODERS if side == "encoder" else DECODERS).items():
         y = x
         for size, *names in steps:
-            f = partial(toy.total, fields, [kinds[name] for name in names])
-            y = one_step(substep, f, y, h * size, None)
+            applied = [fields[kinds[name]] for name in names]
+            y = one_step(substep, lambda x, fs=applied: sum(f(x) for f in fs), y, h * size, None)
         method = toy.methods(side)[name]
         assert (method(fields, toy.SUBSTEPS[substep], x, h) - y).abs().max() <= 1e-12
 
@@ -147,47 +148,156 @@ def sentences():
     ]
 
 
-def smooth(*flags):
+def smooth(*flags, arch="macaron_transformer"):
     """A model whose layers are as smooth as the toy system."""
-    smoothly = ["--activation-fn", "tanh", *flags]
-    return build("macaron_transformer", *SMALL, *NO_DROPOUT, *smoothly).double()
+    return build(arch, *SMALL, *NO_DROPOUT, "--activation-fn", "tanh", *flags).double()
+
+
+def with_equal_halves(model):
+    """The model with the weights of the last FFN of each layer in the first one, too."""
+    for layer in [*model.encoder.layers, *model.decoder.layers]:
+        first = layer.earlier["0"]
+        first.network.fc1, first.network.fc2 = layer.fc1, layer.fc2
+        first.layer_norm = layer.final_layer_norm
+    return model
+
+
+ONE_FFN = ["lie-trotter", "lie-trotter-reversed", "strang-marchuk-attention", "parallel"]
+ONE_FFN += ["yoshida4"]
+TWO_FFNS = ["strang-marchuk", "strang-symmetric"]
+METHODS = ["euler", "midpoint", "rk4"]
+FIRST_ORDER, SECOND_ORDER = (2, 2, 2), (2, 3, 3)
+SLOPES = dict(
+    zip(ONE_FFN, [FIRST_ORDER, FIRST_ORDER, SECOND_ORDER, (2, 3, 5), (2, 4, 5)], strict=True)
+)
+
+
+def slopes(model, sentences, *names):
+    """Those of each layer and of all together, by side and scheme, a list for each sub-step."""
+    pairs = trained.choose(model, *names or (None, None))
+    found = {}
+    for x in trained.measure(model, sentences, pairs, [2.0**-i for i in range(4, 8)]):
+        found.setdefault((x.side, x.scheme, x.substep), []).append(x.slope)
+    assert all(len(x) == 3 for x in found.values())  # two layers, and both together
+    return found
+
+
+def check_slopes(found, side, scheme, expected):
+    for substep, slope in zip(METHODS, expected, strict=True):
+        assert found.pop((side, scheme, substep)) == pytest.approx([slope] * 3, abs=0.25)
 
 
 @pytest.mark.parametrize(
-    ("scheme", "slopes"),
+    ("arch", "flags"),
     [
-        ("lie-trotter", (2, 2, 2)),
-        ("parallel", (2, 3, 5)),
-        # Its two FFNs have weights of their own: not the same backwards, so of first order.
-        ("strang-symmetric", (2, 2, 2)),
-        ("strang-marchuk-attention", (2, 3, 3)),
+        ("macaron_transformer", ["--macaron-scheme", "yoshida4"]),
+        ("macaron_transformer", ["--macaron-scheme", "parallel"]),
+        ("transformer_pre_norm", []),
     ],
 )
-def test_slopes_of_frozen_layers(scheme, slopes, sentences, monkeypatch):
-    monkeypatch.setattr(trained, "STEPS", [2.0**-i for i in range(4, 8)])
-    model = smooth("--macaron-scheme", scheme)
-    names = trained.usable(model, ["midpoint", "gated-rk2", "rk4", "euler"])
-    assert names == ["euler", "midpoint", "rk4"]
-    found = trained.errors(model, sentences, names, lambda: None)
-    assert [*found] == [("encoder", 1), ("encoder", 2), ("decoder", 1), ("decoder", 2)]
-    for by_name in found.values():
-        for name, expected in zip(names, slopes, strict=True):
-            assert fitting.slope(trained.STEPS, by_name[name]) == pytest.approx(expected, abs=0.15)
-    assert model.encoder.layers[0].substep is substeps.get("euler")  # as it was
+def test_slopes_of_layers_with_one_ffn(arch, flags, sentences):
+    model = smooth(*flags, arch=arch)
+    kernels.fuse(model)  # fairseq's attention is partly of fp32
+    found = slopes(model, sentences)
+    for side in ("encoder", "decoder"):
+        for scheme, expected in SLOPES.items():
+            check_slopes(found, side, scheme, expected)
+    assert not found  # all that fit, and no more
+
+
+def test_slopes_of_layers_with_two_ffns(sentences):
+    """They read the same backwards only where both have the same weights."""
+    model = smooth("--macaron-scheme", "strang-marchuk")
+    found = slopes(model, sentences)
+    for side in ("encoder", "decoder"):
+        for scheme in TWO_FFNS:
+            check_slopes(found, side, scheme, FIRST_ORDER)
+    assert not found
+    found = slopes(with_equal_halves(model), sentences)
+    check_slopes(found, "encoder", "strang-marchuk", SECOND_ORDER)
+    check_slopes(found, "decoder", "strang-marchuk", FIRST_ORDER)
+    for side in ("encoder", "decoder"):
+        check_slopes(found, side, "strang-symmetric", SECOND_ORDER)
+
+
+def test_a_side_is_measured_with_what_fits_it(sentences):
+    schemes = ["--macaron-encoder-scheme", "strang-symmetric", "--macaron-scheme", "lie-trotter"]
+    found = slopes(smooth(*schemes), sentences, None, ["euler"])
+    assert {key[:2] for key in found} == {
+        *(("encoder", scheme) for scheme in TWO_FFNS),
+        *(("decoder", scheme) for scheme in ONE_FFN),
+    }
+
+
+@pytest.mark.parametrize("substep", METHODS)
+@pytest.mark.parametrize(
+    ("arch", "flags", "names"),
+    [
+        ("macaron_transformer", ["--macaron-scheme", "lie-trotter"], ONE_FFN),
+        ("macaron_transformer", ["--macaron-scheme", "strang-marchuk"], TWO_FFNS),
+        ("transformer_pre_norm", [], ONE_FFN),
+    ],
+)
+def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sentences):
+    model = build(arch, *SMALL, *flags).double()
+    kernels.fuse(model)
+    for call, layer, given in trained.calls(model, sentences[0]):
+        apply = partial(trained.apply_operator, layer, given)
+        x, memory = call.state.transpose(0, 1), given.get("encoder_out")
+        hidden, others = torch.zeros(1, x.shape[1], x.shape[1], dtype=torch.bool), ()
+        if memory is not None:
+            hidden = hidden.logical_not().triu(1)
+            others = memory.transpose(0, 1), torch.zeros(1, 1, len(memory), dtype=torch.bool)
+        formulas = ENCODERS if memory is None else DECODERS
+        for name in names:
+            steps = trained.steps_of(layer, name)
+            y = integration.advance(steps, apply, substeps.get(substep), {}, call.state, 1)
+            p = layer.state_dict()
+            expected = pre_norm_layer(p, formulas[name], substep, x, 4, hidden, *others)
+            assert (y.transpose(0, 1) - expected).abs().max() <= 1e-9 * expected.abs().max()
+
+
+def test_errors_of_a_models_own_steps(sentences):
+    """The layers as `dynamics` runs them, steps, sub-step and gates included."""
+    model = smooth("--macaron-scheme", "strang-symmetric", "--macaron-substep", "gated-rk2")
+    for name, parameter in model.named_parameters():
+        if ".gates." in name:
+            torch.nn.init.normal_(parameter)
+    steps = [1, 1 / 2, 1 / 4]
+    layers = [operators.run(model, x.source, x.target) for x in sentences]
+    expected = {}
+    for of_one in zip(*layers, strict=True):
+        errors = [local_error.local_errors(x.advance, x.state, steps) for x in of_one]
+        by_step = [torch.cat(x).median().item() for x in zip(*errors, strict=True)]
+        expected[of_one[0].side, of_one[0].number] = by_step
+    pair = ("strang-symmetric", "gated-rk2")
+    results = trained.measure(model, sentences, [pair], steps)
+    assert {(x.side, x.layer): x.errors for x in results if x.layer} == {
+        key: pytest.approx(errors) for key, errors in expected.items()
+    }
 
 
 def test_gates_are_those_that_were_trained():
-    gated = smooth("--macaron-substep", "gated-rk2")
-    assert trained.usable(gated, [*substeps.SUBSTEPS])[0] == "gated-rk2"
-    with pytest.raises(UserError, match="the model was trained without"):
-        trained.usable(smooth(), ["gated-rk2"])
+    gated = smooth("--macaron-substep", "gated-rk2", "--macaron-scheme", "lie-trotter")
+    pairs = trained.choose(gated, None, ["gated-rk2"])
+    assert [scheme for scheme, _ in pairs] == [x for x in ONE_FFN if x != "parallel"]
 
 
-def test_fairseqs_layers_are_measured_as_they_are(sentences):
-    model = build("transformer_pre_norm", *SMALL).double()
-    assert trained.usable(model, ["rk4"]) == ["euler"]
-    found = trained.errors(model, sentences, ["euler"], lambda: None)
-    assert all(fitting.slope(trained.STEPS, x["euler"]) > 1.7 for x in found.values())
+@pytest.mark.parametrize(
+    ("flags", "names", "sentence"),
+    [
+        ([], (None, ["midpoint", "gated-rk2"]), "needs gates, and the model was trained without"),
+        ([], (["parallel"], None), "weights are for strang-marchuk or strang-symmetric"),
+        (
+            ["--macaron-substep", "gated-rk2", "--macaron-scheme", "parallel"],
+            (["parallel", "lie-trotter"], ["gated-rk2"]),
+            "gates of 'gated-rk2' were not trained for the steps of 'lie-trotter'",
+        ),
+    ],
+)
+def test_what_the_weights_do_not_allow(flags, names, sentence):
+    with pytest.raises(UserError, match=sentence):
+        trained.choose(smooth(*flags), *names)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -217,29 +327,75 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert (tmp_path / "out" / "order.txt").read_text() == printed
     lines = printed.splitlines()
-    assert [line.split()[:2] for line in lines[1:5]] == [
+    assert [line.split()[:2] for line in lines[2:6]] == [
         [scheme, substep]
         for scheme in ("strang-symmetric", "parallel")
         for substep in ("midpoint", "exact")
     ]
-    assert lines[1].split()[3::2] == ["3.00", "3.00"]
-    assert lines[4].split()[2:] == ["0.0e+00", "-", "0.0e+00", "-"]  # the flow itself
+    assert lines[2].split()[3::2] == ["3.00", "3.00"]
+    assert lines[5].split()[2:] == ["0.0e+00", "-", "0.0e+00", "-"]  # the flow itself
     content = json.loads((tmp_path / "out" / "order.json").read_text())
     assert content["steps"] == STEPS
     assert len(content["results"]) == 8
     assert all(len(x["errors"]) == 3 for x in content["results"])
+    assert content["versions"]["numpy"] == np.__version__
     assert (tmp_path / "out" / "order.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_command_on_a_trained_model(data, tmp_path, capsys):
     command("--path", CHECKPOINT, "--data", data, "--substep", "euler", "-o", tmp_path)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["layer", n, "euler"] for n in "12"]
+    assert lines[0].endswith("checkpoint.pt, trained as scheme strang-marchuk")
+    assert [line.split()[:2] for line in lines[2:4]] == [[x, "euler"] for x in TWO_FFNS]
     content = json.loads((tmp_path / "order.json").read_text())
-    assert {(x["side"], x["name"]) for x in content["results"]} == {
-        (side, f"layer {n}") for side in ("encoder", "decoder") for n in (1, 2)
+    assert {(x["scheme"], x["side"], x["layer"]) for x in content["results"]} == {
+        (scheme, side, n)
+        for scheme in TWO_FFNS
+        for side in ("encoder", "decoder")
+        for n in (None, 1, 2)
     }
     assert all(x["slope"] == pytest.approx(2, abs=0.3) for x in content["results"])
+    assert content["data"]["source"] == f"{data / 'data-bin'}, set test"
+    assert content["data"]["sentences"] == 2
+
+
+@pytest.fixture(scope="module")
+def plain(data, tmp_path_factory):
+    """A checkpoint of fairseq's own transformer with random weights, for the same data."""
+    words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
+    flags = ["--activation-fn", "tanh", "--share-all-embeddings"]
+    args = arguments("transformer_pre_norm", *SMALL, *flags)
+    model = build("transformer_pre_norm", *SMALL, *flags, for_task=task(words))
+    state = torch.load(CHECKPOINT, weights_only=True)
+    state["cfg"]["model"], state["model"] = args, model.state_dict()
+    path = tmp_path_factory.mktemp("plain") / "plain.pt"
+    torch.save(state, path)
+    return path
+
+
+def test_the_command_on_fairseqs_transformer_and_raw_text(plain, data, tmp_path, capsys):
+    """Of fifth order with these steps only where all is of fp64."""
+    (tmp_path / "text").write_text("the new\n\nis a\n")
+    (tmp_path / "translation").write_text("a\n\nnew, the\n")
+    text = [tmp_path / "text", "--target", tmp_path / "translation"]
+    names = ["--scheme", "parallel", "--substep", "rk4", "--step", "0.25"]
+    command(*text, "--path", plain, "--data", data, *names, "-o", tmp_path / "out")
+    _, _, line, _ = capsys.readouterr().out.splitlines()
+    assert line.split()[:2] == ["parallel", "rk4"]
+    content = json.loads((tmp_path / "out" / "order.json").read_text())
+    assert all(x["slope"] == pytest.approx(5, abs=0.2) for x in content["results"])
+    assert content["steps"] == [0.25 / 2**i for i in range(6)]
+    assert content["data"]["sentences"] == 2
+    assert content["data"]["tokens"]["target"]["tokens"] == 6
+
+
+def test_text_without_a_translation_is_translated(data, tmp_path):
+    (tmp_path / "text").write_text("the new\n")
+    names = ["--scheme", "strang-marchuk", "--substep", "euler"]
+    command(tmp_path / "text", "--path", CHECKPOINT, "--data", data, *names, "-o", tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "order.json").read_text())
+    assert {x["side"] for x in content["results"]} == {"encoder", "decoder"}
+    assert content["data"]["decoder"].startswith("reads the model's own translation")
 
 
 @pytest.mark.parametrize(
@@ -248,9 +404,13 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys):
         (["--scheme", "strang"], "unknown splitting scheme 'strang': --scheme takes "),
         (["--substep", "exakt"], "unknown sub-step 'exakt': --substep takes exact"),
         (["--path", CHECKPOINT], "--path and --data belong together"),
-        (["--path", "x.pt", "--data", "x", "--scheme", "parallel"], "its own: drop --scheme"),
+        (["--sentences", 3], "--sentences has no meaning without --path"),
+        (["text"], "INPUT has no meaning without --path"),
+        (["--path", "x.pt", "--data", "x", "--seed", 0], "--seed has no meaning with --path"),
+        (["--path", "x", "--data", "x", "--target", "y"], "--target is the translation of INPUT"),
         (["--path", "none.pt", "--data", "none"], "none.pt: no such checkpoint"),
         (["--path", CHECKPOINT, "--data", "x", "--substep", "exact"], "takes euler, midpoint"),
+        (["--path", CHECKPOINT, "--data", "x", "--scheme", "richardson-strang"], "takes lie-"),
     ],
 )
 def test_mistakes(words, sentence, tmp_path):

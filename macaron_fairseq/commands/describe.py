@@ -15,6 +15,7 @@ examples:
 In the formulas LN is each operator's own LayerNorm; FFN1 and FFN2 have their own weights.
 """
 
+TYPES = 10_000
 OWN = ("run", "arch", "path", "types", "tokens")
 
 
@@ -24,7 +25,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
-        "operations beside those of the Transformer of equal size. No data is needed."
+        "operations beside those of the Transformer with FFNs of the same width together, and "
+        "the parameters of the architecture's named baseline. No data is needed."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)
@@ -35,9 +37,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--types",
         type=positive,
-        default=10_000,
         metavar="N",
-        help="with --arch: the size of both dictionaries (default: %(default)s)",
+        help=f"with --arch: the size of both dictionaries (default: {TYPES})",
     )
     parser.add_argument(
         "--tokens",
@@ -60,9 +61,12 @@ def run(args: argparse.Namespace) -> None:
 
     flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})
     if args.path:
-        if vars(flags):
-            raise UserError("a checkpoint says itself what it is: give no flags with --path")
+        if vars(flags) or args.types:
+            raise UserError(
+                "a checkpoint says itself what it is: give no flags of the model, and no --types, "
+                "with --path"
+            )
         model = describing.saved(args.path)
     else:
-        model = describing.named(args.arch, flags, args.types)
+        model = describing.named(args.arch, flags, args.types or TYPES)
     print(describing.describe(*model, args.tokens), end="")

@@ -4,13 +4,16 @@ import argparse
 import logging
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from macaron_fairseq.commands.arguments import above_zero, positive
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.names import look_up
+
+# A title, what the JSON file says of what was measured, the step sizes and the results.
+Measured = tuple[str, dict[str, Any], list[float], list[Any]]
 
 DESCRIPTION = """\
 Measure the error of one step of length h, h/2, h/4 ..., and the slope of its logarithm: 2 for a
@@ -20,15 +23,24 @@ the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| 
 """
 
 EXAMPLES = """\
-OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture.
-DATA is the data folder of a recipe, or what fairseq-preprocess wrote. Of a trained model the scheme
-is its own; a gated sub-step can only be measured where it was trained.
+OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture;
+of a trained model order.json has each layer besides all together. A trained model is measured with
+all schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many
+FFNs in a layer, and gated sub-steps where it has the gates.
+
+DATA is the data folder of a recipe, or what fairseq-preprocess wrote. Without INPUT, the sentences
+are those of its set --gen-subset; without TARGET, the decoder reads the model's own translation.
 
 examples:
   macaron-fairseq order -o order
   macaron-fairseq order --scheme strang-marchuk yoshida4 --substep exact euler midpoint
   macaron-fairseq order --path averaged.pt --data DATA --gen-subset valid -o order
+  macaron-fairseq order news.en --target news.de --path averaged.pt --data DATA --scheme parallel
 """
+
+# What has a meaning only with --path, and only without.
+OF_A_MODEL = ("input", "target", "gen_subset", "sentences", "source_lang", "target_lang")
+OF_TOYS = ("seed",)
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -36,26 +48,23 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     add = parser.add_argument
+    add("input", nargs="?", type=Path, metavar="INPUT", help="with --path: raw text; - is stdin")
     add("--scheme", nargs="+", metavar="NAME", help="only these (default: all)")
     add("--substep", nargs="+", metavar="NAME", help="only these (default: all, and exact flows)")
-    add("--path", type=Path, metavar="FILE", help="a checkpoint, whose layers are measured instead")
-    add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
-    add("--gen-subset", default="test", metavar="SET", help="of the data (default: test)")
-    add(
-        "--sentences",
-        type=positive,
-        default=20,
-        metavar="N",
-        help="at most the first N (default: 20)",
-    )
     add(
         "--step",
         type=above_zero,
-        default=0.01,
         metavar="H",
-        help="the longest step on the toy systems (default: 0.01)",
+        help="the longest step (default: 0.01, with --path 1)",
     )
-    add("--seed", type=int, default=1, metavar="N", help="of the toy systems' weights (default: 1)")
+    add("--seed", type=int, metavar="N", help="of the toy systems' weights (default: 1)")
+    add("--path", type=Path, metavar="FILE", help="a checkpoint, whose layers are measured instead")
+    add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
+    add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
+    add("--gen-subset", metavar="SET", help="of the data (default: test)")
+    add("--source-lang", metavar="LANG", help="where the data folder does not tell it")
+    add("--target-lang", metavar="LANG", help="the same")
+    add("--sentences", type=positive, metavar="N", help="at most the first N (default: 20)")
     add(
         "-o",
         "--output",
@@ -69,10 +78,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Measure, write OUTPUT and print the table."""
-    if bool(args.path) != bool(args.data):
-        raise UserError("--path and --data belong together: a checkpoint, and the data it was of")
-    if args.path and args.scheme:
-        raise UserError("a trained model's scheme is its own: drop --scheme")
+    refuse_meaningless(args)
     for library in ("fairseq", "matplotlib"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
@@ -85,53 +91,78 @@ def run(args: argparse.Namespace) -> None:
             f"{error.name} is missing, which this command needs: pip install scipy matplotlib, or "
             "install this package with its extra [dynamics]"
         ) from error
-    measure = of_model if args.path else of_toy
-    title, steps, results = measure(args, writing.Result)
-    about = {"title": title, "command": shlex.join(["macaron-fairseq", *sys.argv[1:]])}
-    paths = writing.write(args.output, title, about, results, steps)
-    print(writing.table(results, steps), end="")
+    title, about, steps, results = of_model(args) if args.path else of_toys(args)
+    about = {"title": title, "command": shlex.join(["macaron-fairseq", *sys.argv[1:]]), **about}
+    paths = writing.write(args.output, about, results, steps)
+    print(writing.table(title, results, steps), end="")
     for path in paths:
         print(f"wrote {path}", file=sys.stderr)
 
 
-def of_toy(args: argparse.Namespace, result: Any) -> tuple[str, list[float], list[Any]]:
-    """Title, step sizes and results on the toy systems."""
-    from macaron_fairseq.names import look_up
-    from macaron_fairseq.numerics import fitting, toy
-
-    sides = {side: toy.methods(side) for side in ("encoder", "decoder")}
-    known = sides["encoder"]
-    for name in args.scheme or ():
-        look_up(known, name, "splitting scheme", "--scheme")
-    for name in args.substep or ():
-        look_up(toy.SUBSTEPS, name, "sub-step", "--substep")
-    steps = [args.step / 2**i for i in range(3)]
-    results = []
-    wanted = [(x, y) for x in args.scheme or known for y in args.substep or toy.SUBSTEPS]
-    for scheme, substep in tqdm(wanted, unit="method", disable=None, leave=False):
-        for side in sides:
-            errors = toy.errors(side, scheme, substep, steps, args.seed)
-            results.append(result(side, scheme, substep, errors, fitting.slope(steps, errors)))
-    return "Local error on toy systems", steps, results
+def refuse_meaningless(args: argparse.Namespace) -> None:
+    """Raise a `UserError` for arguments that do not go together."""
+    if bool(args.path) != bool(args.data):
+        raise UserError("--path and --data belong together: a checkpoint, and the data it was of")
+    for name in OF_TOYS if args.path else OF_A_MODEL:
+        if getattr(args, name) is not None:
+            title = "INPUT" if name == "input" else f"--{name.replace('_', '-')}"
+            raise UserError(f"{title} has no meaning {'with' if args.path else 'without'} --path")
+    if args.target and not args.input:
+        raise UserError("--target is the translation of INPUT: name that file too, or drop it")
+    if args.input and args.gen_subset:
+        raise UserError("INPUT and --gen-subset both say which sentences: drop one")
 
 
-def of_model(args: argparse.Namespace, result: Any) -> tuple[str, list[float], list[Any]]:
-    """Title, step sizes and results on a trained model."""
+def of_toys(args: argparse.Namespace) -> Measured:
+    """What the toy systems give."""
+    from macaron_fairseq.numerics import toy
+
+    check_names(args, toy.methods("encoder"), toy.SUBSTEPS)
+    seed = 1 if args.seed is None else args.seed
+    steps = halved(args.step or 0.01, times=2)
+    results = toy.measure(args.scheme, args.substep, steps, seed)
+    return "Local error on toy systems", {"seed": seed}, steps, results
+
+
+def of_model(args: argparse.Namespace) -> Measured:
+    """What a trained model gives."""
     from macaron_fairseq import (
         plugin,  # noqa: F401 - registers the models with fairseq
+        schemes,
         substeps,
     )
-    from macaron_fairseq.numerics import fitting, trained
+    from macaron_fairseq.dynamics import comparing, sentences
+    from macaron_fairseq.numerics import trained
 
+    check_names(args, schemes.SCHEMES, substeps.SUBSTEPS)
+    data = comparing.open_data([args.path], args.data, args.source_lang, args.target_lang)
+    subset, limit = args.gen_subset or "test", args.sentences or 20
+    if args.input:
+        found = sentences.from_text(data, args.input, args.target, limit)
+    else:
+        found = sentences.from_data_set(data, subset, limit)
+    where = str(args.input or f"{data.folder}, set {subset}")
+    model, with_target, description = trained.load(args.path, data, found)
+    pairs = trained.choose(model, args.scheme, args.substep)
+    steps = halved(args.step or 1.0, times=5)
+    return (
+        f"Local error of the layers of {args.path}, trained as {trained.settings(description)}",
+        {"model": description, "data": sentences.description(data, found, where)},
+        steps,
+        trained.measure(model, with_target, pairs, steps),
+    )
+
+
+def check_names(
+    args: argparse.Namespace, schemes: Mapping[str, Any], substeps: Mapping[str, Any]
+) -> None:
+    """Raise a `UserError` if there is no scheme or no sub-step of a name."""
+    for name in args.scheme or ():
+        look_up(schemes, name, "splitting scheme", "--scheme")
     for name in args.substep or ():
-        substeps.get(name, "--substep")
-    model, sentences = trained.load(args.path, args.data, args.gen_subset, args.sentences)
-    names = trained.usable(model, args.substep or list(substeps.SUBSTEPS))
-    with tqdm(total=len(sentences), unit="sentence", disable=None, leave=False) as bar:
-        found = trained.errors(model, sentences, names, bar.update)
-    results = [
-        result(side, f"layer {number}", name, errors, fitting.slope(trained.STEPS, errors))
-        for (side, number), by_name in found.items()
-        for name, errors in by_name.items()
-    ]
-    return f"Local error of the layers of {args.path}", trained.STEPS, results
+        look_up(substeps, name, "sub-step", "--substep")
+
+
+def halved(longest: float, times: int) -> list[float]:
+    """That step, and so many that are half of the one before."""
+    return [longest / 2**i for i in range(times + 1)]

@@ -1,11 +1,36 @@
-"""The exponent with which errors fall as steps get shorter."""
+"""Errors, and the exponent with which they fall as steps get shorter."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 ROUNDING = 1e-14  # of errors relative to the state, in fp64
 FITTED = 3
+
+
+@dataclass(frozen=True)
+class Result:
+    """The errors of one scheme and sub-step on one side."""
+
+    side: str
+    scheme: str
+    substep: str
+    errors: list[float]  # one for each step size, the longest first
+    slope: float | None
+    layer: int | None = None  # from 1; None for all layers together, and for toy systems
+
+
+def result(
+    side: str,
+    scheme: str,
+    substep: str,
+    steps: Sequence[float],
+    errors: list[float],
+    layer: int | None = None,
+) -> Result:
+    """A result with its slope."""
+    return Result(side, scheme, substep, errors, slope(steps, errors), layer)
 
 
 def slope(steps: Sequence[float], errors: Sequence[float]) -> float | None:

@@ -5,14 +5,18 @@ the decoder only), G a two-layer perceptron with tanh. All in fp64, and smooth, 
 several systems, since in one of them errors may happen to cancel.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from macaron_fairseq import schemes, substeps
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
+from macaron_fairseq.numerics import integration
+from macaron_fairseq.numerics.fitting import Result, result
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
 from macaron_fairseq.substeps import Field, Gate, SubStep
 
 SYSTEMS, TOKENS, MEMORY, WIDTH, INNER = 16, 6, 5, 8, 16
@@ -65,16 +69,16 @@ SUBSTEPS = {"exact": EXACT, **substeps.SUBSTEPS}  # the gated one with g = 1/2, 
 
 def advance(steps: Steps, fields: Fields, substep: SubStep, x: Tensor, h: float) -> Tensor:
     """The state after a layer whose steps are `h` times as long; operators share their weights."""
-    for step in steps:
-        kinds = [operator.kind for operator in step.operators]
-        size = h * step.size
-        x = x + size * substep.slope(partial(total, fields, kinds), x, size, None)
-    return x
+
+    def apply(operator: Operator, x: Tensor) -> Tensor:
+        return fields[operator.kind](x)
+
+    return integration.advance(steps, apply, substep, {}, x, h)
 
 
-def total(fields: Fields, kinds: list[str], x: Tensor) -> Tensor:
-    """What some of the fields give, in sum."""
-    return torch.stack([fields[kind](x) for kind in kinds]).sum(0)
+def whole(fields: Fields) -> Field:
+    """What all fields give, in sum."""
+    return lambda x: torch.stack([f(x) for f in fields.values()]).sum(0)
 
 
 def richardson(steps: Steps, fields: Fields, substep: SubStep, x: Tensor, h: float) -> Tensor:
@@ -96,7 +100,7 @@ def methods(side: str) -> dict[str, Method]:
     return {**found, RICHARDSON: partial(richardson, symmetric)}
 
 
-def errors(side: str, scheme: str, substep: str, steps: list[float], seed: int) -> list[float]:
+def errors(side: str, scheme: str, substep: str, steps: Sequence[float], seed: int) -> list[float]:
     """The error after one step against the flow, relative to the state, for each step size.
 
     Root mean square over all systems, tokens and channels.
@@ -105,10 +109,24 @@ def errors(side: str, scheme: str, substep: str, steps: list[float], seed: int) 
     if side == "encoder":
         fields = {kind: f for kind, f in fields.items() if kind != CROSS_ATTENTION}
     method = methods(side)[scheme]
-    whole = partial(total, fields, list(fields))
     found = []
     for h in steps:
-        flow = x + h * exact(whole, x, h)
+        flow = x + h * exact(whole(fields), x, h)
         difference = method(fields, SUBSTEPS[substep], x, h) - flow
         found.append((difference.norm() / x.norm()).item())
     return found
+
+
+def measure(
+    scheme_names: Sequence[str] | None,
+    substep_names: Sequence[str] | None,
+    steps: Sequence[float],
+    seed: int,
+) -> list[Result]:
+    """The results of these schemes with these sub-steps, of all where None is given."""
+    wanted = list(product(scheme_names or methods("encoder"), substep_names or SUBSTEPS))
+    return [
+        result(side, scheme, substep, steps, errors(side, scheme, substep, steps, seed))
+        for scheme, substep in tqdm(wanted, unit="method", disable=None, leave=False)
+        for side in ("encoder", "decoder")
+    ]

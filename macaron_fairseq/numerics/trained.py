@@ -1,97 +1,221 @@
-"""Local errors of trained layers, by step halving on their frozen weights."""
+"""Local errors of trained layers, by step halving on their frozen weights.
 
-from collections.abc import Callable, Iterator, Sequence
+A layer's networks can take the steps of any scheme that has the same ones, and with them those of
+any sub-step. The states are those of the model as it was trained.
+"""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from tqdm import tqdm
 
-from macaron_fairseq import substeps
-from macaron_fairseq.dynamics import comparing, loading, local_error, operators, sentences
+from macaron_fairseq import describing, kernels, schemes, substeps
+from macaron_fairseq.dynamics import comparing, loading, local_error, operators
+from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.layers import SplittingLayer
+from macaron_fairseq.names import listed
+from macaron_fairseq.numerics import integration
+from macaron_fairseq.numerics.fitting import Result, result
+from macaron_fairseq.schemes import CROSS_ATTENTION, Operator, Steps
 
-STEPS = [2.0**-i for i in range(6)]
-
-Errors = dict[tuple[str, int], dict[str, list[float]]]
+Pair = tuple[str, str]  # names of a scheme and a sub-step
 
 
-def load(path: Path, data: Path, subset: str, limit: int) -> tuple[Any, list[Any]]:
-    """A model in fp64, and the first sentences of a data set.
+# --- the model and its sentences -----------------------------------------------------------------
+
+
+def load(
+    path: Path, data: Data, found: Sequence[Sentence]
+) -> tuple[Any, list[Sentence], dict[str, Any]]:
+    """A model in fp64, the sentences with a target, and what the JSON file says of the model.
+
+    Sentences without a translation get the model's own, which the decoder then reads.
 
     Raises:
-        UserError: if a file is bad, or the model is none that can be measured.
+        UserError: if the file is bad, or a sentence is too long for the model.
     """
-    opened = comparing.open_data([path], data, None, None)
-    (loaded,) = loading.load_all([path], None, opened, torch.device("cpu"))
-    found = sentences.from_data_set(opened, subset, limit)
+    (loaded,) = loading.load_all([path], None, data, torch.device("cpu"))
     loading.refuse_long(loaded, found)
-    return loaded.runnable().double(), found
+    if loaded.engine and found[0].target is None:
+        found = comparing.translated(loaded, loaded.engine, data, found)
+    model = loaded.runnable().double()
+    kernels.fuse(model)  # fairseq's own attention to a source takes its softmax in fp32
+    return model, list(found), loaded.description()
 
 
-def usable(model: Any, wanted: Sequence[str]) -> list[str]:
-    """Those of the sub-steps that the model's weights allow; its own comes first.
+def settings(description: dict[str, Any]) -> str:
+    """The scheme and the sub-step that a model was trained with."""
+    own = ", ".join(f"{name} {value}" for name, value in description["settings"].items())
+    return own or "scheme lie-trotter, substep euler"  # fairseq's own layers
+
+
+# --- what can be measured ------------------------------------------------------------------------
+
+
+def choose(
+    model: Any, scheme_names: Sequence[str] | None, substep_names: Sequence[str] | None
+) -> list[Pair]:
+    """Those of the schemes and sub-steps that the model's weights allow; None stands for all.
 
     Raises:
-        UserError: if none is left.
+        UserError: if something was named that they do not allow, or the model is post-norm.
     """
-    layers = [x for x in model.modules() if isinstance(x, SplittingLayer)]
+    layers = [x for x in model.modules() if is_layer(x)]
     if not layers:
-        return [substeps.DEFAULT]  # fairseq's own
-    own = next(name for name, x in substeps.SUBSTEPS.items() if x is layers[0].substep)
-    names = [x for x in wanted if not substeps.SUBSTEPS[x].is_gated or x == own]
-    if not names:
-        raise UserError("a gated sub-step needs gates, and the model was trained without")
-    return sorted(names, key=lambda x: x != own)
+        raise UserError("the model has no layers of a kind that is supported")
+    if not all(getattr(x, "normalize_before", False) for x in layers):
+        raise UserError(
+            "the model is post-norm: its layers normalise the state even where steps are short, "
+            "and follow no flow whose error could be measured"
+        )
+    refusals = {
+        pair: refusal_by_all(layers, *pair)
+        for pair in product(scheme_names or schemes.SCHEMES, substep_names or substeps.SUBSTEPS)
+    }
+    pairs = [pair for pair, reason in refusals.items() if not reason]
+    left_schemes, left_substeps = {x for x, _ in pairs}, {x for _, x in pairs}
+    for (scheme, substep), reason in refusals.items():
+        is_named_and_missing = (
+            (scheme_names and substep_names)
+            or (scheme_names and scheme not in left_schemes)
+            or (substep_names and substep not in left_substeps)
+        )
+        if reason and is_named_and_missing:
+            raise UserError(reason)
+    return pairs
 
 
-@contextmanager
-def integrated(model: Any, substep: str) -> Iterator[None]:
-    """Let the model's layers take their steps by another sub-step for a while."""
-    layers = [x for x in model.modules() if isinstance(x, SplittingLayer)]
-    before = [x.substep for x in layers]
-    try:
-        for layer in layers:
-            layer.substep = substeps.get(substep)
-        yield
-    finally:
-        for layer, x in zip(layers, before, strict=True):
-            layer.substep = x
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is a layer, fairseq's own or this package's."""
+    return type(module).forward in operators.MACARON | operators.FAIRSEQ
 
 
-def errors(
-    model: Any, found: Sequence[Any], names: Sequence[str], progress: Callable[[], object]
-) -> Errors:
-    """The median error over all tokens, for each layer, sub-step and step of `STEPS`.
+def refusal_by_all(layers: Iterable[Any], scheme: str, substep: str) -> str | None:
+    """Why none of the layers can take a scheme's steps by a sub-step; None if one can."""
+    reasons = [refusal(layer, scheme, substep) for layer in layers]
+    return None if None in reasons else reasons[0]
+
+
+def refusal(layer: Any, scheme: str, substep: str) -> str | None:
+    """Why that layer cannot; None if it can."""
+    steps, is_gated = steps_of(layer, scheme), substeps.get(substep).is_gated
+    if is_gated and not gates(layer):
+        return f"the sub-step '{substep}' needs gates, and the model was trained without: drop it"
+    if steps is None:
+        fitting = [name for name in schemes.SCHEMES if steps_of(layer, name)]
+        return (
+            f"the scheme '{scheme}' has another number of FFNs in a layer than the model, whose "
+            f"weights are for {listed(fitting)}"
+        )
+    if is_gated and any(x.operators not in gates(layer) for x in steps):
+        return f"the gates of '{substep}' were not trained for the steps of '{scheme}': drop one"
+    return None
+
+
+def steps_of(layer: Any, scheme: str) -> Steps | None:
+    """The steps of a scheme in that layer; None if it has other networks than they need."""
+    own = set(schemes.operators(describing.steps_of(layer)[0]))
+    side = operators.DECODER if hasattr(layer, "encoder_attn") else operators.ENCODER
+    steps = getattr(schemes.get(scheme), side)
+    if not any(x.kind == CROSS_ATTENTION for x in own):
+        steps = schemes.without(steps, CROSS_ATTENTION)
+    return steps if set(schemes.operators(steps)) == own else None
+
+
+def gates(layer: Any) -> integration.Gates:
+    """The gates of a layer by the operators of their steps."""
+    if not getattr(layer, "gates", None):
+        return {}
+    return {step.operators: layer.gate(step) for step in layer.steps}
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+def measure(
+    model: Any, found: Sequence[Sentence], pairs: Sequence[Pair], steps: Sequence[float]
+) -> list[Result]:
+    """The results of all layers of a side together, and then of each layer.
+
+    An error is the median over all tokens of the sentences.
 
     Args:
         model: see `load`.
         found: the sentences.
-        names: of sub-steps.
-        progress: called once for each sentence.
+        pairs: see `choose`.
+        steps: the sizes h, each half of the one before.
 
     Raises:
-        UserError: if the model is post-norm.
+        UserError: if `operators.run` raises it.
     """
-    tokens: dict[tuple[str, int], dict[str, list[list[torch.Tensor]]]] = {}
-    for sentence in found:
-        for layer in operators.run(model, sentence.source, sentence.target):
-            if not layer.is_pre_norm:
-                raise UserError(
-                    "the model is post-norm: its layers normalise the state even where steps are "
-                    "short, and follow no flow whose error could be measured"
-                )
-            by_name = tokens.setdefault((layer.side, layer.number), {})
-            for name in names:
-                with integrated(model, name), torch.no_grad():
-                    one = local_error.local_errors(layer.advance, layer.state, STEPS)
-                by_name.setdefault(name, []).append(one)
-        progress()
-    return {
-        key: {
-            name: [torch.cat(x).median().item() for x in zip(*several, strict=True)]
-            for name, several in by_name.items()
-        }
-        for key, by_name in tokens.items()
-    }
+    # For each side, layer, scheme and sub-step, and for each sentence: a tensor (time,) for each h.
+    errors: dict[tuple[str, int, Pair], list[list[Tensor]]] = defaultdict(list)
+    for sentence in tqdm(found, unit="sentence", disable=None, leave=False):
+        for call, layer, given in calls(model, sentence):
+            apply = partial(apply_operator, layer, given)
+            for scheme, substep in pairs:
+                own = steps_of(layer, scheme)
+                if own is None or refusal(layer, scheme, substep):
+                    continue
+                method = substeps.get(substep)
+                advance = partial(integration.advance, own, apply, method, gates(layer))
+                with torch.no_grad():
+                    one = local_error.local_errors(advance, call.state, steps)
+                errors[call.side, call.number, (scheme, substep)].append(one)
+    together: dict[tuple[str, Pair], list[list[Tensor]]] = defaultdict(list)
+    for (side, _, pair), of_sentences in errors.items():
+        together[side, pair] += of_sentences
+    return [
+        *(result(side, *pair, steps, medians(x)) for (side, pair), x in together.items()),
+        *(result(side, *pair, steps, medians(x), n) for (side, n, pair), x in errors.items()),
+    ]
+
+
+def medians(of_sentences: list[list[Tensor]]) -> list[float]:
+    """The median over all tokens for each h."""
+    return [torch.cat(x).median().item() for x in zip(*of_sentences, strict=True)]
+
+
+def calls(model: Any, sentence: Sentence) -> Iterable[tuple[operators.Layer, Any, dict[str, Any]]]:
+    """Run the model; each layer as it ran, the module, and the arguments of its call."""
+    with recording(model) as found:
+        ran = operators.run(model, sentence.source, sentence.target)
+    return [(call, *module) for call, module in zip(ran, found, strict=True)]
+
+
+@contextmanager
+def recording(model: nn.Module) -> Iterator[list[tuple[Any, dict[str, Any]]]]:
+    """A list that fills with the layers that are called, and the arguments of the calls.
+
+    `operators.run` tells what a layer does in its own steps; other steps need its operators.
+    """
+    found = []
+
+    def record(layer: nn.Module, args: Any, kwargs: Any, _: Any) -> None:
+        bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
+        found.append((layer, bound.arguments))
+
+    hooks = [
+        layer.register_forward_hook(record, with_kwargs=True)
+        for layer in model.modules()
+        if is_layer(layer)
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def apply_operator(layer: Any, given: dict[str, Any], operator: Operator, x: Tensor) -> Tensor:
+    """What an operator of a pre-norm layer gives for x; `given` are the arguments of its call."""
+    network, layer_norm = describing.weights_of(layer, operator)
+    return operators.apply(layer, given, operator.kind, network, layer_norm(x))
