@@ -49,6 +49,7 @@ SIDES = {
     "stock": Side("stock"),
     "ours": Side("ours", flags=OUR_SEARCH),
     "stock-our-search": Side("stock", flags=OUR_SEARCH),
+    "ours-stock-search": Side("ours"),
     "ours-stock-path": Side("ours", flags=("--model-overrides", "{'macaron_kernels': 'fairseq'}")),
     "stock-float32": Side("stock", "float32"),
     "ours-float32": Side("ours", "float32"),
