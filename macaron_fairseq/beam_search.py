@@ -119,10 +119,11 @@ class CandidateModel(EnsembleModel):
         logits, log_probs = (
             self.matrix(name, len(features), len(weight)) for name in ("logits", "log_probs")
         )
-        blocks = zip(weight.split(TYPES), logits.split(TYPES, 1), strict=True)
-        for part, of_part in blocks:
+        for part, of_part in zip(weight.split(TYPES), logits.split(TYPES, 1), strict=True):
             torch.mm(features, part.t(), out=of_part)
-        return torch.log_softmax(logits.div_(temperature), -1, out=log_probs)
+        if temperature != 1:
+            logits.div_(temperature)
+        return torch.log_softmax(logits, -1, out=log_probs)
 
     def matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """A matrix of that name with any content."""
