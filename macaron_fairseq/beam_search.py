@@ -102,10 +102,9 @@ class CandidateModel(EnsembleModel):
         model: Any = self.single_model
         return (
             self.models_size == 1
-            and self.has_encoder()
-            and plain.projects_features(model.decoder)
             and isinstance(model, TransformerModelBase)
             and plain.inherits(model, TransformerModelBase, PROBABILITIES)
+            and plain.projects_features(model.decoder)
             and model.decoder.output_projection.weight.dtype == torch.float32
             and model.decoder.output_projection.weight.device.type == "cpu"
             and not torch.is_grad_enabled()

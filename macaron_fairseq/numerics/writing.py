@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from fractions import Fraction
-from importlib import metadata
 from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
@@ -71,7 +69,7 @@ def write(
     """
     content = {
         **about,
-        "versions": {**environment.versions(), **versions()},
+        "versions": environment.versions(),
         "steps": steps,
         "results": [asdict(x) for x in results],
     }
@@ -84,15 +82,6 @@ def write(
     for path, text in written.items():
         files.write(path, text)
     return list(written)
-
-
-def versions() -> dict[str, str]:
-    """Versions of the libraries that trainings do without, of those that are installed."""
-    found = {}
-    for name in ("numpy", "scipy", "matplotlib"):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
 
 
 def picture(title: str, results: Sequence[Result], steps: Sequence[float]) -> bytes:
