@@ -425,3 +425,20 @@ def test_a_failed_training_shows_its_end(tmp_path):
         file.write("one line more\n")
     output = recipe(*command, "prepare", "--work", tmp_path / "other", *FAST, status=1)
     assert "21" in output and "20" in output and "Traceback" not in output
+
+
+def test_progress_goes_on_where_the_checkpoint_was(tmp_path):
+    log = (
+        "| INFO | fairseq_cli.train | {'optimization': {'max_update': 8000}}\n"
+        "| INFO | fairseq.trainer | Loaded checkpoint x.pt (epoch 9 @ 2170 updates)\n"
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n"
+    )
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "common/progress.py", "tiny", tmp_path / "train.log"],
+        input=log,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert "2170/8000" in done.stderr.splitlines()[-1]
+    assert (tmp_path / "train.log").read_text() == log

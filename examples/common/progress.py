@@ -25,6 +25,12 @@ def updates_wanted(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def resumed_from(line: str) -> int | None:
+    """The updates done before, from the line in which fairseq says that it loaded a checkpoint."""
+    found = re.search(r"Loaded checkpoint .* @ (\d+) updates\)", line)
+    return int(found[1]) if found else None
+
+
 def main() -> None:
     """Copy standard input to the log; a bar on a terminal, a line now and then elsewhere."""
     if len(sys.argv) != 3:
@@ -41,6 +47,9 @@ def main() -> None:
             log.flush()
             tail.append(line)
             bar.total = updates_wanted(line) or bar.total
+            if done := resumed_from(line):
+                bar.reset()  # the speed is that of this start
+                bar.initial = bar.n = bar.last_print_n = done
             figures = numbers(line)
             if "num_updates" in figures and "loss" in figures:
                 bar.n = int(figures["num_updates"])
