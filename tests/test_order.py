@@ -429,3 +429,11 @@ def test_post_norm_follows_no_flow(data, tmp_path):
     torch.save(state, post)
     with pytest.raises(UserError, match="the model is post-norm: its layers normalise"):
         command("--path", post, "--data", data, "-o", tmp_path / "out")
+
+
+def test_data_that_it_was_not_trained_for(data, tmp_path):
+    (tmp_path / "text").write_text("the new est the er\n")
+    (tmp_path / "translation").write_text("öl , öl , öl\n", "utf-8")
+    text = [tmp_path / "text", "--target", tmp_path / "translation"]
+    with pytest.raises(UserError, match="worse than chance"):
+        command(*text, "--path", CHECKPOINT, "--data", data, "-o", tmp_path / "out")

@@ -142,8 +142,10 @@ def of_model(args: argparse.Namespace) -> Measured:
     else:
         found = sentences.from_data_set(data, subset, limit)
     where = str(args.input or f"{data.folder}, set {subset}")
-    model, with_target, description = trained.load(args.path, data, found)
-    pairs = trained.choose(model, args.scheme, args.substep)
+    loaded = trained.load(args.path, data)
+    pairs = trained.choose(loaded.model, args.scheme, args.substep)
+    model, with_target = trained.prepare(loaded, data, found)
+    description = loaded.description()
     steps = halved(args.step or 1.0, times=5)
     return (
         f"Local error of the layers of {args.path}, trained as {trained.settings(description)}",

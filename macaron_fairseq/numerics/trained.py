@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from macaron_fairseq import describing, kernels, schemes, substeps
-from macaron_fairseq.dynamics import comparing, loading, local_error, operators
+from macaron_fairseq.dynamics import comparing, likelihood, loading, local_error, operators
+from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.names import listed
@@ -32,23 +33,33 @@ Pair = tuple[str, str]  # names of a scheme and a sub-step
 # --- the model and its sentences -----------------------------------------------------------------
 
 
-def load(
-    path: Path, data: Data, found: Sequence[Sentence]
-) -> tuple[Any, list[Sentence], dict[str, Any]]:
-    """A model in fp64, the sentences with a target, and what the JSON file says of the model.
+def load(path: Path, data: Data) -> Loaded:
+    """A model.
+
+    Raises:
+        UserError: if the file is bad.
+    """
+    (loaded,) = loading.load_all([path], None, data, torch.device("cpu"))
+    return loaded
+
+
+def prepare(loaded: Loaded, data: Data, found: Sequence[Sentence]) -> tuple[Any, list[Sentence]]:
+    """The model in fp64, and the sentences with a target.
 
     Sentences without a translation get the model's own, which the decoder then reads.
 
     Raises:
-        UserError: if the file is bad, or a sentence is too long for the model.
+        UserError: if a sentence is too long for the model, or the data are not what it was trained
+            for (see `likelihood.checked`).
     """
-    (loaded,) = loading.load_all([path], None, data, torch.device("cpu"))
     loading.refuse_long(loaded, found)
-    if loaded.engine and found[0].target is None:
+    if found[0].target is not None:
+        likelihood.checked(loaded, data, found)
+    elif loaded.engine:
         found = comparing.translated(loaded, loaded.engine, data, found)
     model = loaded.runnable().double()
     kernels.fuse(model)  # fairseq's own attention to a source takes its softmax in fp32
-    return model, list(found), loaded.description()
+    return model, list(found)
 
 
 def settings(description: dict[str, Any]) -> str:
@@ -148,7 +159,7 @@ def measure(
     An error is the median over all tokens of the sentences.
 
     Args:
-        model: see `load`.
+        model: see `prepare`.
         found: the sentences.
         pairs: see `choose`.
         steps: the sizes h, each half of the one before.
