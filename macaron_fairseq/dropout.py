@@ -8,7 +8,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-# Random numbers drawn at a time: as many as a core's cache holds.
+# Elements at a time: as many as a core's cache holds.
 BLOCK = 2**16
 
 
@@ -26,19 +26,51 @@ class Dropout(FairseqDropout):
             if x.dtype == torch.bfloat16:
                 return CoarseDropout.apply(x, self.p)
             if draws_are_known():
-                return x * noise(x, self.p)
+                return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
 
 
-def noise(x: Tensor, p: float) -> Tensor:
-    """What dropout multiplies x with: 0 with probability p, else 1 / (1 - p)."""
-    drawn = torch.empty(x.shape, dtype=x.dtype)
-    draw(drawn.view(-1), 1 - p)
-    return drawn.div_(1 - p)
+class RememberedDropout(torch.autograd.Function):
+    """PyTorch's dropout, which remembers what was kept in one byte for an element, not in four."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        """Draw, and leave out; block by block, while it is in the cache."""
+        kept = torch.empty_like(x, dtype=torch.bool)
+        draw(flat(kept), 1 - p)
+        ctx.save_for_backward(kept)
+        ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
+        return masked(x, kept, ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Leave out the same of the gradient."""
+        (kept,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for gradients of gradients
+            return grad * kept * ctx.scale, None
+        return masked(grad, kept, ctx.scale), None
+
+
+def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """x where `kept` is True, scaled, and 0 elsewhere."""
+    y = torch.empty_like(kept, dtype=x.dtype)
+    if x.stride() != y.stride():
+        x = y.copy_(x)
+    factors = torch.empty(BLOCK, dtype=x.dtype)
+    parts = zip(*(flat(tensor).split(BLOCK) for tensor in (x, kept, y)), strict=True)
+    for values, kept_values, results in parts:
+        factor = factors[: len(values)].copy_(kept_values).mul_(scale)
+        torch.mul(values, factor, out=results)
+    return y
+
+
+def flat(x: Tensor) -> Tensor:
+    """The elements of a dense tensor in the order in which they are stored, as PyTorch draws."""
+    return x.as_strided((x.numel(),), (1,))
 
 
 def draw(drawn: Tensor, probability: float) -> None:
-    """Fill a vector with ones, of that probability, and zeros: `bernoulli_`'s, number by number.
+    """Fill a bool vector with True, of that probability: `bernoulli_`'s ones, number by number.
 
     PyTorch divides 53 of 64 random bits by 2^53 and compares; here the probability is multiplied.
     """
@@ -84,7 +116,7 @@ def draws_are_known() -> bool:
         theirs = torch.empty(64).bernoulli_(0.7)
         after_theirs = torch.get_rng_state()
         torch.set_rng_state(state)
-        draw(ours := torch.empty(64), 0.7)
-        return torch.equal(theirs, ours) and torch.equal(after_theirs, torch.get_rng_state())
+        draw(ours := torch.empty(64, dtype=torch.bool), 0.7)
+        return torch.equal(theirs.bool(), ours) and torch.equal(after_theirs, torch.get_rng_state())
     finally:
         torch.set_rng_state(state)

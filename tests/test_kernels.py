@@ -67,6 +67,43 @@ def test_dropout_is_pytorchs_number_by_number(p, dtype):
     assert (results[0][0] == 0).float().mean().item() == pytest.approx(p, abs=0.01)
 
 
+def test_dropout_is_pytorchs_in_any_layout():
+    x = torch.randn(6, 5, 41)
+    for view in (
+        x.transpose(0, 2),
+        x[:, 1:],
+        x[::2, :, ::3].transpose(0, 1),
+        x[0, 0].expand(9, 41),
+    ):
+        results = []
+        for kind in (FairseqDropout, Dropout):
+            torch.manual_seed(5)
+            leaf = view.detach().requires_grad_()
+            y = kind(0.3).train()(leaf)
+            (y * torch.arange(y.numel()).view(y.shape)).sum().backward()
+            results.append((y, leaf.grad))
+        for one, other in zip(*results, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_dropout_has_second_derivatives():
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+
+    def left(x):
+        torch.manual_seed(5)
+        return Dropout(0.3).train()(x) ** 3
+
+    assert torch.autograd.gradcheck(left, x) and torch.autograd.gradgradcheck(left, x)
+
+
+def test_dropout_remembers_a_byte_for_an_element():
+    saved = []
+    x = torch.randn(100_000, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
+        Dropout(0.3).train()(x)
+    assert sum(y.nbytes for y in saved) == 100_000
+
+
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99, 0.999999])
 def test_dropout_of_bf16(p):
     torch.manual_seed(5)
