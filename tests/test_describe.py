@@ -5,6 +5,7 @@ from argparse import Namespace
 import pytest
 import torch
 from conftest import FIXTURES, SMALL, build, dictionary, task
+from fairseq import models
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -98,6 +99,51 @@ def test_fairseqs_transformer(capsys):
     assert sum("(the same)" in line for line in lines) == 3
 
 
+def layer_by_hand(d, ffn):
+    """Parameters of an encoder layer, and operations for a token in sentences of ten."""
+    parameters = 4 * (d * d + d) + 2 * d * ffn + ffn + d + 2 * 2 * d
+    return parameters, (2 * (4 * d * d + 2 * d * ffn) + 4 * 10 * d) / 1e6
+
+
+def test_masked_language_models(capsys):
+    lines = described(
+        capsys, "--arch", "roberta_base", "--types", "100", "--tokens", "10"
+    ).splitlines()
+    parameters, operations = layer_by_hand(768, 3072)
+    assert lines[0] == "roberta_base: fairseq's own layers"
+    assert lines[2:6] == [
+        "encoder, 12 layers of width 768, post-norm",
+        "  x <- LN(x + Self(x))",
+        "  x <- LN(x + FFN(x))",
+        "  Self of 12 heads; FFN 768 -> 3072 -> 768",
+    ]
+    assert lines[6].startswith(f"  {parameters:,} parameters; baseline {parameters:,} (the same)")
+    assert lines[7].startswith(f"  {operations:.3f} million operations; ")
+    assert not any(line.startswith("decoder") for line in lines)
+
+
+@pytest.mark.parametrize("arch", ["roberta", "masked_lm"])
+def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
+    sizes = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
+    args = Namespace(arch=arch, max_positions=12, tokens_per_sample=12)
+    for name, value in sizes.items():
+        setattr(args, f"encoder_{name}", value)
+    words = dictionary(60)
+    both = Namespace(source_dictionary=words, dictionary=words)
+    model = models.build_model(args, both)
+    torch.save({"args": args, "model": model.state_dict()}, tmp_path / "x.pt")
+    lines = described(capsys, "--path", tmp_path / "x.pt", "--tokens", "10").splitlines()
+    assert lines[2] == "encoder, 2 layers of width 16, post-norm"
+    parameters, operations = layer_by_hand(16, 24)
+    assert lines[6].startswith(f"  {parameters:,} parameters; ")
+    assert lines[7].startswith(f"  {operations:.3f} million operations; ")
+    whole = sum(p.numel() for p in model.parameters())
+    assert lines[9:11] == [
+        "whole model, with embeddings of 64 types",
+        f"  {whole:,} parameters",
+    ]
+
+
 def test_a_first_half_of_another_width(capsys):
     flags = ["--arch", "macaron_transformer_tiny", "--encoder-first-ffn-embed-dim", "64"]
     lines = described(capsys, *flags).splitlines()
@@ -120,6 +166,7 @@ def test_a_first_half_of_another_width(capsys):
             ["--arch", "transformer", "--decoder-first-ffn-embed-dim", "8"],
             "--decoder-first-ffn-embed-dim is of Macaron models",
         ),
+        (["--arch", "roberta_base", "--macaron-scheme", "parallel"], "roberta_base is fairseq's"),
         (["--path", "none.pt"], "none.pt: no such checkpoint"),
     ],
 )

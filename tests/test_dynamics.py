@@ -15,6 +15,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
+from macaron_fairseq import anatomy
 from macaron_fairseq.dynamics import (
     likelihood,
     local_error,
@@ -199,11 +200,11 @@ def test_which_models_are_known():
         def forward(self):
             pass
 
-    assert operators.is_translation(TransformerModel)
-    assert not operators.is_translation(NotAutoregressive)
-    assert not operators.is_translation(RobertaModel)
-    assert operators.is_masked_lm(RobertaModel)
-    assert not operators.is_masked_lm(TransformerModel)
+    assert anatomy.is_translation(TransformerModel)
+    assert not anatomy.is_translation(NotAutoregressive)
+    assert not anatomy.is_translation(RobertaModel)
+    assert anatomy.is_masked_lm(RobertaModel)
+    assert not anatomy.is_masked_lm(TransformerModel)
 
 
 # --- steps ---------------------------------------------------------------------------------------

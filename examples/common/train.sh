@@ -56,8 +56,6 @@ train_one() { # ARCH SEED
   asked=$(hash_of "$(< "$data/made-from")" "${command[@]}")
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
-  # Huge pages for large tensors: far fewer page faults on a CPU.
-  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
   if ((${NODE_RANK:-0})); then # the first node keeps the log; fairseq is silent on others
     "${launch[@]}" "${command[@]}" >> "$run/train-$NODE_RANK.log" 2>&1 \
       || die "training failed on this node; see $run/train-$NODE_RANK.log"

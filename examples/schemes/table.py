@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 
 from macaron_fairseq import (
-    describing,
     files,
     plugin,  # noqa: F401 - registers the models with fairseq
 )
+from macaron_fairseq.describing import models, text
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports import environment, runs
 from macaron_fairseq.reports.runs import Run
@@ -46,8 +46,8 @@ def read(variant: str, found: Sequence[Run]) -> Row:
     for run in found:
         if run.training.best_valid_loss is None or run.training.words_per_second is None:
             raise UserError(f"{run.folder} was not trained to its end: run run.sh again")
-    args, task = describing.saved(found[0].folder / "checkpoint_best.pt")
-    size = describing.size(describing.build(Namespace(**vars(args)), task), "", TOKENS)
+    args, task = models.saved(found[0].folder / "checkpoint_best.pt")
+    size = text.size(models.build(Namespace(**vars(args)), task), "", TOKENS)
     scored = [test for run in found for test in run.tests.values()]
     return Row(
         variant,

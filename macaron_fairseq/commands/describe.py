@@ -26,7 +26,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
         "operations beside those of the Transformer with FFNs of the same width together, and "
-        "the parameters of the architecture's named baseline. No data is needed."
+        "the parameters of the architecture's named baseline. No data is needed. Works for "
+        "macaron_transformer, fairseq's transformer, and its masked language models (roberta, "
+        "masked_lm)."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)
@@ -56,7 +58,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    from macaron_fairseq import describing
+    from macaron_fairseq.describing import models, text
     from macaron_fairseq.errors import UserError
 
     flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
                 "a checkpoint says itself what it is: give no flags of the model, and no --types, "
                 "with --path"
             )
-        model = describing.saved(args.path)
+        model = models.saved(args.path)
     else:
-        model = describing.named(args.arch, flags, args.types or TYPES)
-    print(describing.describe(*model, args.tokens), end="")
+        model = models.named(args.arch, flags, args.types or TYPES)
+    print(text.describe(*model, args.tokens), end="")

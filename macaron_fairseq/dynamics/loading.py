@@ -13,8 +13,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from macaron_fairseq import averaging, checkpoints, files, substeps
-from macaron_fairseq.dynamics import operators
+from macaron_fairseq import anatomy, averaging, checkpoints, files, substeps
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
@@ -101,9 +100,9 @@ def are_translation(paths: Sequence[Path]) -> bool:
     for path in paths:
         name = architecture(path)
         model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-        if model and operators.is_translation(model):
+        if model and anatomy.is_translation(model):
             kinds[path] = True
-        elif model and operators.is_masked_lm(model):
+        elif model and anatomy.is_masked_lm(model):
             kinds[path] = False
         else:
             raise UserError(

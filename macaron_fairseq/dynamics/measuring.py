@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from macaron_fairseq import measures
+from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.dynamics import local_error, operators, spectrum, trajectory
 from macaron_fairseq.dynamics.operators import Layer, Sublayer
 from macaron_fairseq.dynamics.running import Histogram, Running, rounded
@@ -150,7 +151,7 @@ def drawn(sentences: int, seed: int) -> list[dict[str, float]]:
     """
     generator = torch.Generator().manual_seed(seed)
     places = torch.rand(sentences, 2, generator=generator, dtype=torch.double).tolist()
-    return [dict(zip((operators.ENCODER, operators.DECODER), x, strict=True)) for x in places]
+    return [dict(zip((ENCODER, DECODER), x, strict=True)) for x in places]
 
 
 def run(model: Any, sentence: Sentence) -> list[Layer]:

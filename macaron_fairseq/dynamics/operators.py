@@ -1,4 +1,4 @@
-"""What a model's layers do to a state: the one place that knows fairseq's and our layers.
+"""What a model's layers do to a state, of fairseq's layers and of this package's.
 
 A sub-layer is one step of a layer along an operator, or along the sum of several. It turns the
 state x, (time, 1, channel), into
@@ -18,9 +18,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from fairseq.models.masked_lm import MaskedLMModel
-from fairseq.models.roberta import RobertaModel
-from fairseq.models.transformer import TransformerModelBase
 from fairseq.modules import TransformerSentenceEncoderLayer
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
@@ -28,6 +25,8 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from macaron_fairseq import anatomy, schemes
+from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.layers import (
     MacaronDecoderLayer,
@@ -35,11 +34,7 @@ from macaron_fairseq.layers import (
     SplittingLayer,
     prepend_source,
 )
-from macaron_fairseq.model import MacaronTransformerModel
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Step
-
-ENCODER = "encoder"
-DECODER = "decoder"
+from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, Operator, Step
 
 # Layers are known by what they compute: a subclass with a `forward` of its own is another layer.
 MACARON = {MacaronEncoderLayer.forward, MacaronDecoderLayer.forward}
@@ -97,17 +92,6 @@ class Layer:
         return self.advance(x, h) - x
 
 
-def is_translation(model: type) -> bool:
-    """Whether that class is of an encoder-decoder that `run` knows."""
-    forward = getattr(model, "forward", None)
-    return forward is TransformerModelBase.forward or issubclass(model, MacaronTransformerModel)
-
-
-def is_masked_lm(model: type) -> bool:
-    """Whether that class is of a masked language model that `run` knows."""
-    return issubclass(model, (RobertaModel, MaskedLMModel))
-
-
 def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]:
     """Run a model on one sentence, without padding.
 
@@ -124,14 +108,14 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
         UserError: if a layer is none that is known here.
     """
     calls: list[Layer] = []
-    encoder = getattr(model.encoder, "sentence_encoder", model.encoder)
-    with torch.no_grad(), recording(ENCODER, encoder.layers, calls):
-        if not hasattr(model, "decoder"):
+    layers = {side: model.get_submodule(name) for side, name in anatomy.stacks(model).items()}
+    with torch.no_grad(), recording(ENCODER, layers[ENCODER], calls):
+        if DECODER not in layers:
             model(source[None])
             return calls
         encoded = model.encoder(source[None], src_lengths=torch.tensor([len(source)]))
     if target is not None:
-        with torch.no_grad(), recording(DECODER, model.decoder.layers, calls):
+        with torch.no_grad(), recording(DECODER, layers[DECODER], calls):
             model.decoder(target[None], encoder_out=encoded, features_only=True)
     return calls
 
@@ -200,22 +184,23 @@ def macaron_sublayers(layer: SplittingLayer, given: dict[str, Any]) -> Iterator[
 
 def fairseq_sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
     """Attentions, then the FFN."""
-    pre_norm = getattr(layer, "normalize_before", False)  # the class without it is post-norm
-    found = [(SELF_ATTENTION, layer.self_attn, layer.self_attn_layer_norm)]
-    if getattr(layer, "encoder_attn", None) is not None and given.get("encoder_out") is not None:
-        found.append((CROSS_ATTENTION, layer.encoder_attn, layer.encoder_attn_layer_norm))
-    for kind, network, layer_norm in [*found, (FFN, layer, layer.final_layer_norm)]:
+    pre_norm = anatomy.is_pre_norm(layer)
+    steps, _ = anatomy.steps_of(layer)
+    if given.get("encoder_out") is None:
+        steps = schemes.without(steps, CROSS_ATTENTION)
+    for operator in schemes.operators(steps):
+        network, layer_norm = anatomy.weights_of(layer, operator)
 
         def added(
             x: Tensor,
             h: float = 1.0,
-            kind: str = kind,
+            kind: str = operator.kind,
             network: Any = network,
             norm: Any = layer_norm,
         ) -> Tensor:
             return h * apply(layer, given, kind, network, norm(x) if pre_norm else x)
 
-        yield Sublayer(kind, 1.0, added, None if pre_norm else layer_norm)
+        yield Sublayer(operator.kind, 1.0, added, None if pre_norm else layer_norm)
 
 
 def apply(layer: Any, given: dict[str, Any], kind: str, network: Any, y: Tensor) -> Tensor:

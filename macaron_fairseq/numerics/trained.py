@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from macaron_fairseq import describing, kernels, schemes, substeps
+from macaron_fairseq import anatomy, kernels, schemes, substeps
+from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.dynamics import comparing, likelihood, loading, local_error, operators
 from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.sentences import Data, Sentence
@@ -133,8 +134,8 @@ def refusal(layer: Any, scheme: str, substep: str) -> str | None:
 
 def steps_of(layer: Any, scheme: str) -> Steps | None:
     """The steps of a scheme in that layer; None if it has other networks than they need."""
-    own = set(schemes.operators(describing.steps_of(layer)[0]))
-    side = operators.DECODER if hasattr(layer, "encoder_attn") else operators.ENCODER
+    own = set(schemes.operators(anatomy.steps_of(layer)[0]))
+    side = DECODER if hasattr(layer, "encoder_attn") else ENCODER
     steps = getattr(schemes.get(scheme), side)
     if not any(x.kind == CROSS_ATTENTION for x in own):
         steps = schemes.without(steps, CROSS_ATTENTION)
@@ -228,5 +229,5 @@ def recording(model: nn.Module) -> Iterator[list[tuple[Any, dict[str, Any]]]]:
 
 def apply_operator(layer: Any, given: dict[str, Any], operator: Operator, x: Tensor) -> Tensor:
     """What an operator of a pre-norm layer gives for x; `given` are the arguments of its call."""
-    network, layer_norm = describing.weights_of(layer, operator)
+    network, layer_norm = anatomy.weights_of(layer, operator)
     return operators.apply(layer, given, operator.kind, network, layer_norm(x))
