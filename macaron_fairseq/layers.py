@@ -141,7 +141,8 @@ class SplittingLayer:
 
     def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
         """The state x after all steps, without the operators of the kind `skipped`."""
-        x = x.contiguous()  # as fairseq transposes it, each LayerNorm would copy it
+        if self.normalize_before:
+            x = x.contiguous()  # as fairseq transposes it, each LayerNorm would copy it
         for step in self.steps:
             operators = [operator for operator in step.operators if operator.kind != skipped]
             if not operators:

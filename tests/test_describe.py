@@ -10,6 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from macaron_fairseq import UserError, cli, flops, schemes, substeps
+from macaron_fairseq.describing import models as described_models
+from macaron_fairseq.describing import text
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 
@@ -131,7 +133,9 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
     words = dictionary(60)
     both = Namespace(source_dictionary=words, dictionary=words)
     model = models.build_model(args, both)
-    torch.save({"args": args, "model": model.state_dict()}, tmp_path / "x.pt")
+    old = {name.replace("encoder.", "decoder.", 1): x for name, x in model.state_dict().items()}
+    args.max_positions = None
+    torch.save({"args": args, "model": old}, tmp_path / "x.pt")
     lines = described(capsys, "--path", tmp_path / "x.pt", "--tokens", "10").splitlines()
     assert lines[2] == "encoder, 2 layers of width 16, post-norm"
     parameters, operations = layer_by_hand(16, 24)
@@ -142,6 +146,19 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
         "whole model, with embeddings of 64 types",
         f"  {whole:,} parameters",
     ]
+
+
+def test_every_architecture_that_is_offered_can_be_described():
+    """Also those that other models of fairseq register."""
+    small = Namespace(encoder_layers=1)
+    offered = [
+        name for name, x in models.ARCH_MODEL_REGISTRY.items() if described_models.is_known(x)
+    ]
+    assert {"roberta_large", "bert_base", "transformer", "macaron_transformer"} <= {*offered}
+    assert "xmod_base" not in offered  # whose layers have adapters
+    for name in offered:
+        text_of_it = text.describe(*described_models.named(name, small, 10), 5)
+        assert text_of_it.startswith(f"{name}: ")
 
 
 def test_a_first_half_of_another_width(capsys):
@@ -160,13 +177,16 @@ def test_a_first_half_of_another_width(capsys):
         (["--path", CHECKPOINT, "--types", "9"], "and no --types, with --path"),
         (
             ["--arch", "transformer_tiny_pre_norm", "--macaron-substep", "rk4"],
-            "--macaron-substep is of Macaron models, and transformer_tiny_pre_norm is fairseq's",
+            "transformer_tiny_pre_norm, which is fairseq's own, has no --macaron-substep: drop it",
         ),
         (
             ["--arch", "transformer", "--decoder-first-ffn-embed-dim", "8"],
-            "--decoder-first-ffn-embed-dim is of Macaron models",
+            "has no --decoder-first-ffn-embed-dim: drop it",
         ),
-        (["--arch", "roberta_base", "--macaron-scheme", "parallel"], "roberta_base is fairseq's"),
+        (
+            ["--arch", "roberta_base", "--macaron-scheme", "parallel"],
+            "own, has no --macaron-scheme",
+        ),
         (["--path", "none.pt"], "none.pt: no such checkpoint"),
     ],
 )

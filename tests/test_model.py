@@ -70,6 +70,25 @@ def test_lie_trotter_is_fairseqs_transformer(flags):
     equal()
 
 
+@pytest.mark.parametrize("flags", [PRE_NORM, []], ids=["pre-norm", "post-norm"])
+def test_gradients_are_fairseqs_where_rounding_shows(flags):
+    """So wide that another layout in memory would be another order of sums."""
+    dropout = ["--dropout", "0.1", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
+    sizes = ["--encoder-embed-dim", "128", "--decoder-embed-dim", "128"]
+    common = [*SMALL, *WIDE, *sizes, *dropout, *flags]
+    same = ["--macaron-scheme", "lie-trotter", "--macaron-kernels", "fairseq"]
+    post = [] if flags else ["--macaron-post-norm"]
+    stock = build("transformer", *common)
+    macaron = build("macaron_transformer", *common, *same, *post)
+    source, lengths, previous = batch(sizes=[(n, n + 1) for n in range(11, 25)])
+    for model in (stock, macaron):
+        torch.manual_seed(3)
+        lprobs = model.train()(source, lengths, previous)[0].log_softmax(-1)
+        (lprobs * torch.linspace(-1, 1, lprobs.shape[-1])).sum().backward()
+    for (name, one), other in zip(stock.named_parameters(), macaron.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad), name
+
+
 OPTIONS = [
     [],
     ["--macaron-post-norm"],

@@ -1,6 +1,7 @@
 """`macaron-fairseq describe`: a model's layers as formulas."""
 
 import argparse
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq.describing import models, text
     from macaron_fairseq.errors import UserError
 
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports all that it builds
     flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})
     if args.path:
         if vars(flags) or args.types:

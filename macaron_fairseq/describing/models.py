@@ -1,6 +1,7 @@
 """Models from a name or a checkpoint's arguments alone, without data; and their baselines."""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.masked_lm import MaskedLMModel
+from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
 from macaron_fairseq import anatomy, averaging, checkpoints, schemes
@@ -53,8 +56,8 @@ def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
     for name in vars(flags):
         if name not in known:
             raise UserError(
-                f"--{name.replace('_', '-')} is of Macaron models, and {arch} is fairseq's own: "
-                "drop it, or choose another --arch"
+                f"{arch}, which is fairseq's own, has no --{name.replace('_', '-')}: drop it, or "
+                "choose another --arch"
             )
 
 
@@ -73,21 +76,26 @@ def saved(path: Path) -> tuple[Namespace, Any]:
         )
     names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
     if anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
-        names = ["encoder.sentence_encoder.embed_tokens.weight"]
+        names = ["sentence_encoder.embed_tokens.weight"]
+        positions = rows(state["model"], "sentence_encoder.embed_positions.weight")
+        if positions:
+            args.max_positions = positions - Dictionary().pad() - 1
+    sizes = []
     for name in names:
-        if name not in state["model"]:
+        sizes.append(rows(state["model"], name))
+        if not sizes[-1]:
             raise UserError(f"{path} has no '{name}': use a checkpoint of fairseq-train")
-    sizes = [len(state["model"][name]) for name in names]
     return args, task(sizes[0], sizes[-1])
 
 
+def rows(weights: Mapping[str, Any], name: str) -> int:
+    """How many rows a weight has whose name ends so (it began otherwise of old); 0 without one."""
+    return next((len(x) for full_name, x in weights.items() if full_name.endswith(name)), 0)
+
+
 def is_known(model: Any) -> bool:
-    """Whether a model class of fairseq is one that can be described."""
-    return (
-        model is TransformerModel
-        or model is MacaronTransformerModel
-        or (model is not None and anatomy.is_masked_lm(model))
-    )
+    """Whether a model class can be described: a subclass may have other layers."""
+    return model in (MacaronTransformerModel, TransformerModel, RobertaModel, MaskedLMModel)
 
 
 def task(source_types: int, target_types: int) -> Any:
@@ -98,7 +106,6 @@ def task(source_types: int, target_types: int) -> Any:
         source_dictionary=source,
         target_dictionary=target,
         dictionary=source,
-        max_positions=lambda: POSITIONS,
     )
 
 
@@ -115,16 +122,19 @@ def build(args: Namespace, task: Any) -> Any:
     if not anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
         with torch.device("meta"):
             return build_model(args, task)
-    if not hasattr(args, "max_positions") and not hasattr(args, "tokens_per_sample"):
-        args.tokens_per_sample = POSITIONS
+    if getattr(args, "max_positions", None) is None:
+        args.max_positions = getattr(args, "tokens_per_sample", None) or POSITIONS
     return build_model(args, task)  # whose first values must be real
 
 
+def is_macaron(args: Namespace) -> bool:
+    """Whether a model is of this package, not fairseq's own."""
+    return ARCH_MODEL_REGISTRY[args.arch] is MacaronTransformerModel
+
+
 def baseline(args: Namespace) -> Namespace:
-    """The arguments of the Transformer of equal size: each layer's FFNs are one."""
+    """The arguments of the Transformer as large as a Macaron model: each layer's FFNs are one."""
     args = copy(args)
-    if ARCH_MODEL_REGISTRY[args.arch] is not MacaronTransformerModel:
-        return args
     upgrade_args(args)
     complete(args)
     for side in (ENCODER, DECODER):

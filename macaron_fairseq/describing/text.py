@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import nn
 
 from macaron_fairseq import anatomy, flops, schemes
 from macaron_fairseq.anatomy import DECODER, ENCODER
-from macaron_fairseq.describing.models import baseline, build, counterpart
-from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.describing.models import baseline, build, counterpart, is_macaron
 from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
 from macaron_fairseq.substeps import SubStep
 
@@ -35,8 +33,10 @@ def describe(args: Namespace, task: Any, tokens: int) -> str:
         task: its dictionaries, see `models.task`.
         tokens: the length of source and target at which operations are counted.
     """
-    stock = build(baseline(args), task)
+    # Building fills the arguments in, which the baseline is not to see.
+    stock = build(baseline(args), task) if is_macaron(args) else None
     model = build(args, task)
+    stock = stock or model
     lines = [heading(args), ""]
     for side in anatomy.stacks(model):
         lines += [*side_lines(model, stock, side, tokens), ""]
@@ -55,15 +55,18 @@ def describe(args: Namespace, task: Any, tokens: int) -> str:
     lines += [
         "",
         f"Operations of matrix products forward, for each {counted} in sentences of {tokens}.",
-        "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
-        "wide as all of a layer here.",
     ]
+    if stock is not model:
+        lines.append(
+            "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
+            "wide as all of a layer here."
+        )
     return "\n".join(lines) + "\n"
 
 
 def heading(args: Namespace) -> str:
     """The architecture, and how its layers are integrated."""
-    if ARCH_MODEL_REGISTRY[args.arch] is not MacaronTransformerModel:
+    if not is_macaron(args):
         return f"{args.arch}: fairseq's own layers"
     sides = ENCODER, DECODER
     names = [schemes.name_of_side(args, side) for side in sides]
