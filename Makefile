@@ -5,7 +5,7 @@ export VENV
 # In a recipe: the environment's commands come first.
 ACTIVATE = PATH="$$(cd "$$VENV/bin" && pwd):$$PATH"; export PATH
 
-.PHONY: help setup quickstart test
+.PHONY: help setup quickstart test coverage
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -16,9 +16,13 @@ setup: ## make the environment .venv, or bring it up to date
 quickstart: setup ## set up, then run examples/quickstart/run.sh
 	@$(ACTIVATE); examples/quickstart/run.sh
 
-test: setup ## set up, then lint, check the types and run the tests with coverage
+test: setup ## set up, then lint, check the types and run the tests
 	@$(ACTIVATE); set -ex; \
 	ruff check macaron_fairseq examples benchmarks tests setup.py; \
 	ruff format --check macaron_fairseq examples benchmarks tests setup.py; \
 	mypy; \
+	pytest -n auto --dist loadfile
+
+coverage: setup ## set up, then run the tests and list the lines that none of them runs: slower
+	@$(ACTIVATE); \
 	pytest -n auto --dist loadfile --cov=macaron_fairseq --cov-report=term-missing

@@ -191,7 +191,6 @@ def check_slopes(found, side, scheme, expected):
     ("arch", "flags"),
     [
         ("macaron_transformer", ["--macaron-scheme", "yoshida4"]),
-        ("macaron_transformer", ["--macaron-scheme", "parallel"]),
         ("transformer_pre_norm", []),
     ],
 )
