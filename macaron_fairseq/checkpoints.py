@@ -3,11 +3,15 @@
 import re
 import zipfile
 from argparse import Namespace
+from collections import defaultdict
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from fairseq.distributed.utils import _TensorPlaceholder
+from omegaconf import AnyNode, DictConfig, ListConfig
+from omegaconf.base import ContainerMetadata, Metadata
 from torch import Tensor
 from torch.torch_version import TorchVersion
 
@@ -16,6 +20,13 @@ from macaron_fairseq.saved_args import PassUserDir
 
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
 SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
+# As the first process of a training sends it to the others: with the configuration in omegaconf's
+# classes and places for the tensors, which follow. None of these runs anything.
+SENT_GLOBALS: list[Any] = [
+    *(dict, list, int, defaultdict, (Any, "typing.Any")),
+    *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata),
+    _TensorPlaceholder,
+]
 
 RECOVER = (
     "was saving it interrupted? Use another checkpoint of its folder "
@@ -24,14 +35,14 @@ RECOVER = (
 
 
 def allow_safe_globals() -> None:
-    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, and nothing more.
+    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, read or sent; no more.
 
     Raises:
         UserError: if this PyTorch does not load safely unless told to, as fairseq does not tell it.
     """
     if TorchVersion(torch.__version__) < "2.6":
         raise UserError(f"PyTorch {torch.__version__} is too old: install 2.6 or newer")
-    torch.serialization.add_safe_globals(SAFE_GLOBALS)
+    torch.serialization.add_safe_globals(SAFE_GLOBALS + SENT_GLOBALS)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,13 @@ def run(command, *args, check=True, cwd=None, stdin=None, **env):
     if check:
         assert done.returncode == 0, done.stdout
     return done
+
+
+def free_port():
+    """A port of the loopback interface on which nobody listens."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def write_reversal(folder, seed=1, **sizes):

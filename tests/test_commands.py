@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from conftest import (
     TRAIN,
     USER_DIR,
     build,
+    free_port,
     hypotheses,
     logged,
     preprocess,
@@ -90,12 +90,6 @@ def test_a_training_broken_off_in_an_epoch_ends_as_if_it_had_not_been(data_bin, 
 def test_worker_processes_that_load_data_change_nothing(data_bin, training, tmp_path):
     done = train(data_bin, tmp_path, "--max-update", "3", "--num-workers", "2", "--no-save")
     assert logged(done.stdout) == {i: training.logged[i] for i in (1, 2, 3)}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, tmp_path):

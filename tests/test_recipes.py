@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import archives
 import pytest
 import torch
-from conftest import ROOT, SMALL
+from conftest import ROOT, SMALL, free_port
 from server import serve
 
 EXAMPLES = ROOT / "examples"
@@ -370,6 +371,7 @@ def test_published_scores_are_of_the_recipes_models(path):
         (["--pair", "en-zz"], "the pairs are"),
         (["--from", "nowhere"], "is no folder"),
         (["--gpus", "2"], "--gpus is for --dry-run"),
+        (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
         (["train", "--dry-run", "--gpus", "3"], "cannot be made of 4096 tokens on each of 3"),
     ],
 )
@@ -411,6 +413,43 @@ def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
     assert [i for i, pair in enumerate(zip(*words, strict=True)) if len({*pair}) > 1] == [
         i + 1 for i, word in enumerate(words[0]) if word in ("--save-dir", "--arch")
     ]
+
+
+def test_processes_and_nodes_train_the_model_of_one(tmp_path):
+    """By torchrun, on a CPU; without dropout, whose draws are each process's own."""
+    archives.multi30k(tmp_path / "archives")
+    script, pair = "multi30k/reproduce.sh", ("--pair", "cs-en", "--archs", ARCHS[1])
+    recipe(
+        script, "prepare", "--from", tmp_path / "archives", "--work", tmp_path / "one", *pair, *FAST
+    )
+    for name in ("processes", "nodes"):
+        shutil.copytree(tmp_path / "one", tmp_path / name)
+
+    def command(name, *options):
+        folders = ("--work", tmp_path / name)
+        return script, "train", *folders, *pair, *FAST, *options, *FLAGS, "--dropout", "0"
+
+    def last_valid_loss(name):
+        log = (tmp_path / name / ARCHS[1] / "seed1" / "train.log").read_text()
+        line = [line for line in log.split("\n") if "valid_loss" in line][-1]
+        figures = json.loads(line[line.index("{") :])
+        return figures["valid_num_updates"], float(figures["valid_loss"])
+
+    assert "1 x 512 tokens x update-freq 16 " in recipe(*command("one"))
+    assert "2 x 512 tokens x update-freq 8 " in recipe(*command("processes", "--processes", "2"))
+    node = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    second = start(*command("nodes"), NODE_RANK="1", **node)
+    assert "2 x 512 tokens x update-freq 8 " in recipe(*command("nodes"), NODE_RANK="0", **node)
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, output
+
+    updates, loss = last_valid_loss("one")
+    assert updates == "8"
+    for name in ("processes", "nodes"):
+        assert last_valid_loss(name) == (updates, pytest.approx(loss, abs=2e-3))
+    # What one process has begun goes on in two.
+    recipe(*command("one", "--processes", "2", "--max-update", "12"))
+    assert last_valid_loss("one")[0] == "12"
 
 
 def test_a_failed_training_shows_its_end(tmp_path):

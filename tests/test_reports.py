@@ -123,6 +123,17 @@ def test_flags_that_differ_between_architectures_are_shown(pair, out):
     assert "--lr" not in text[text.index("```sh") : text.index("```\n")]
 
 
+def test_several_processes_are_mentioned(pair, out):
+    started = "torchrun started it in as many processes"
+    assert started not in report(pair, out / "report")[0]
+    for folder in pair:
+        edit(
+            folder / "manifest.json",
+            lambda x: x["flags"].extend(["--distributed-world-size", "16"]),
+        )
+    assert started in report(pair, out / "report")[0]
+
+
 def test_another_machine_or_day_is_told_apart(pair, out):
     def resume(content):
         later = json.loads(json.dumps(START)) | {"date": "2026-11-22T01:00:00+00:00", "code": None}

@@ -37,7 +37,7 @@ def main() -> None:
         sys.exit(__doc__)
     name, path = sys.argv[1:]
     tail: deque[str] = deque(maxlen=20)
-    finished = False
+    finished = is_torchruns = False
     bar = tqdm(
         desc=name, unit=" updates", mininterval=0.5 if sys.stderr.isatty() else 20, smoothing=0.05
     )
@@ -45,7 +45,9 @@ def main() -> None:
         for line in sys.stdin:
             log.write(line)
             log.flush()
-            tail.append(line)
+            is_torchruns = is_torchruns or "torch/distributed/elastic" in line
+            if not is_torchruns:  # which only repeats that a process failed
+                tail.append(line)
             bar.total = updates_wanted(line) or bar.total
             if done := resumed_from(line):
                 bar.reset()  # the speed is that of this start

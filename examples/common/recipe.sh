@@ -112,6 +112,7 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --average N        score the mean of the last N checkpoints
   --bf16, --fp32     precision on GPUs (default: fp16; on a CPU always fp32)
   --cpu              use no GPU
+  --processes N      train in N processes on a CPU, which share its cores (default: 1)
   --gpus N           as if N GPUs were here (for --dry-run)
   --sizes any        accept archives of other sizes than the usual ones
   --workers N        processes for text work (default: all cores)
@@ -133,7 +134,7 @@ parse() { # ARGUMENT...
       -h | --help) usage && exit ;;
       --) shift && extra=("$@") && break ;;
       --pair | --setting | --work | --from | --mirror | --archs | --seeds | --max-update | \
-        --max-tokens | --average | --gpus | --workers | --sizes)
+        --max-tokens | --average | --gpus | --processes | --workers | --sizes)
         [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
         if [[ $1 == --mirror ]]; then mirrors+=("${2%/}"); else options[${1#--}]=$2; fi
         shift
@@ -161,9 +162,10 @@ apply_options() {
   max_tokens=${options[max-tokens]:-$tokens}
   gpus=${options[gpus]:-}
   [[ ! $gpus || $dry_run ]] || die "--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES"
+  processes=${options[processes]:-1}
   workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
   average=${options[average]:-$average}
-  for number in "$max_update" "$max_tokens" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
+  for number in "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
     ${options[average]:+"$average"}; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
   done

@@ -12,33 +12,52 @@ stage_train() {
 
 # Count the devices, hold the batch of an update to the recipe's, and choose the precision.
 plan_devices() {
-  local nodes=${NNODES:-1} devices total=$((tokens * batches))
+  local nodes=${NNODES:-1} per_node devices total=$((tokens * batches))
   [[ $cpu || $gpus ]] || gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
   ((cpu)) && gpus=0
+  per_node=$((gpus ? gpus : processes)) devices=$(((gpus ? gpus : processes) * nodes))
   if ((gpus == 0)); then
-    ((nodes == 1)) || die "several nodes need GPUs, and there are none here"
-    device=(--cpu) devices=1
-    say "no GPU: training in fp32 with $(nproc) CPU threads"
+    ((nodes == 1 || cpu)) || die "several nodes, and no GPU on this one: give --cpu if you mean that"
+    device=(--cpu)
+    say "no GPU: training in fp32 with $(env -u OMP_NUM_THREADS nproc) CPU cores, processes: $processes"
   else
+    ((processes == 1)) || die "--processes is for a CPU: each GPU has its own process"
     [[ $precision == fp32 ]] || device=("--$precision")
-    devices=$((gpus * nodes))
   fi
   ((total % (max_tokens * devices) == 0)) || die "an update of $total tokens cannot be made of" \
     "$max_tokens tokens on each of $devices devices: choose --max-tokens N such that N x $devices" \
-    "divides $total, or fewer devices by CUDA_VISIBLE_DEVICES"
+    "divides $total, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
   update_freq=$((total / (max_tokens * devices)))
   say "$devices x $max_tokens tokens x update-freq $update_freq = $total tokens an update at most"
-  if ((nodes > 1)); then
-    local variable
-    need torchrun
+  ((nodes == 1 && (gpus || processes == 1))) || plan_launch "$nodes" "$per_node" "$devices"
+}
+
+# By torchrun: the processes of several nodes, and several on a CPU.
+plan_launch() { # NODES PER_NODE DEVICES
+  local variable
+  need torchrun
+  launch=(torchrun --nproc_per_node "$2")
+  if (($1 == 1)); then
+    launch+=(--standalone --local_addr 127.0.0.1)
+  else
     for variable in NODE_RANK MASTER_ADDR MASTER_PORT; do
-      [[ ${!variable:-} ]] || die "NNODES is $nodes but $variable is not set"
+      [[ ${!variable:-} ]] || die "NNODES is $1 but $variable is not set"
     done
-    launch=(torchrun --nnodes "$nodes" --node_rank "$NODE_RANK" --nproc_per_node "$gpus"
-      --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$(command -v fairseq-train)")
-    # fairseq counts the GPUs of one node only, and would train a model on each.
-    device+=(--distributed-world-size "$devices")
+    launch+=(--nnodes "$1" --node_rank "$NODE_RANK"
+      --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT")
   fi
+  # fairseq counts the GPUs of one node only, and would train a model on each.
+  device+=(--distributed-world-size "$3")
+  if ((gpus)); then
+    launch+=("$(command -v fairseq-train)")
+    return
+  fi
+  # Without GPUs fairseq does not heed torchrun by itself.
+  device+=(--distributed-init-method env:// --distributed-no-spawn
+    --distributed-backend gloo --ddp-backend legacy_ddp)
+  # shellcheck disable=SC2016  # RANK is each process's own
+  launch+=(--no-python bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK"' fairseq-train)
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + $2 - 1) / $2))}
 }
 
 train_one() { # ARCH SEED

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 # "" stands for what precedes the first flag: the folder with the data.
 PLACES = ("", "--user-dir", "--save-dir", "--tensorboard-logdir")
 # How the batch of an update is divided among devices: the recipes hold the batch itself.
-DEVICES = ("--max-tokens", "--update-freq", "--distributed-world-size")
+DEVICES = (
+    "--max-tokens",
+    "--update-freq",
+    "--distributed-world-size",
+    "--distributed-init-method",
+    "--distributed-no-spawn",
+    "--distributed-backend",
+    "--ddp-backend",
+)
 # Where a training ends may be moved; up to there it is the same.
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
 CHANGEABLE = (*PLACES, *DEVICES, *LIMITS)

@@ -224,6 +224,8 @@ def manifest(summary: Summary) -> list[str]:
         "\n".join(facts),
         f"```sh\n{command}" + (f" \\\n{common}" if common else "") + "\n```",
     ]
+    if any(flag.startswith("--distributed-world-size") for flag in flags["common"]):
+        text.append("torchrun started it in as many processes as `--distributed-world-size` says.")
     if not flags["differing"]:
         return [
             *text,
