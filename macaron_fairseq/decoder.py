@@ -49,7 +49,9 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """fairseq's mask, which says what it is, so that a kernel may do without it."""
         mask = super().buffered_future_mask(tensor)
-        mask.hides_future = True
+        # With activation checkpoints the second computation gets a copy of the mask, and must be by
+        # the same kernel as the first, to draw the same dropout.
+        mask.hides_future = not self.cfg.checkpoint_activations
         return mask
 
     def reorder_incremental_state_scripting(

@@ -1,4 +1,4 @@
-"""Dropout that leaves out what PyTorch's leaves out, and decides so in half the time on a CPU."""
+"""Dropout that leaves out what PyTorch's leaves out, in less memory and time on a CPU."""
 
 from functools import cache
 from math import ceil
@@ -23,10 +23,8 @@ class Dropout(FairseqDropout):
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
         is_on = 0 < self.p < 1 and (self.training or self.apply_during_inference)
         if is_on and not inplace and x.device.type == "cpu":
-            if x.dtype == torch.bfloat16:
-                return CoarseDropout.apply(x, self.p)
-            if draws_are_known():
-                return RememberedDropout.apply(x, self.p)
+            kind = CoarseDropout if x.dtype == torch.bfloat16 else RememberedDropout
+            return kind.apply(x, self.p)
         return super().forward(x, inplace)
 
 
@@ -37,7 +35,10 @@ class RememberedDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         """Draw, and leave out; block by block, while it is in the cache."""
         kept = torch.empty_like(x, dtype=torch.bool)
-        draw(flat(kept), 1 - p)
+        if draws_are_known():
+            draw(flat(kept), 1 - p)
+        else:
+            kept.copy_(torch.empty_like(x).bernoulli_(1 - p))
         ctx.save_for_backward(kept)
         ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
         return masked(x, kept, ctx.scale)

@@ -77,6 +77,8 @@ def assert_same(ensemble, **options):
 def test_plain_beam_search_finds_what_fairseqs_does(options, arch):
     generator = assert_same([model(arch)], **options)
     assert isinstance(generator.search, CandidateSearch)
+    with torch.no_grad():
+        assert generator.model.is_plain()  # and not fairseq's way in disguise
 
 
 def test_ensembles_of_several_kinds():

@@ -16,8 +16,9 @@ from fairseq.search import (
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
+from torch.nn import functional
 
-from macaron_fairseq import decoding
+from macaron_fairseq import decoding, dropout
 from macaron_fairseq.attention import Attention
 from macaron_fairseq.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -53,7 +54,9 @@ def test_dropout_of_all_leaves_zeros():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99])
-def test_dropout_is_pytorchs_number_by_number(p, dtype):
+@pytest.mark.parametrize("known", [True, False])
+def test_dropout_is_pytorchs_number_by_number(known, p, dtype, monkeypatch):
+    monkeypatch.setattr(dropout, "draws_are_known", lambda: known and draws_are_known())
     x = torch.randn(7, 30011, dtype=dtype)  # more than a block
     results = []
     for kind in (FairseqDropout, Dropout):
@@ -224,8 +227,6 @@ def generate(ensemble, search=BeamSearch, with_alignment=False, beam=5, constrai
         "target": previous,
     }
     kwargs = {}
-    if options.pop("prefix", None):
-        kwargs["prefix_tokens"] = previous[:, 1:]
     if constrain:
         kwargs["constraints"] = pack_constraints(
             [[torch.tensor([7, 9])], [torch.tensor([5]), torch.tensor([8])], [], [], []]
@@ -342,6 +343,24 @@ def test_gradients_of_cached_decoding_are_those_of_the_whole():
         assert (one - other).abs().max() <= 1e-6 * (1 + other.abs().max())
 
 
+def test_activation_checkpoints_compute_twice_by_the_same_kernel(monkeypatch):
+    """The kernel draws the dropout, and another one might draw otherwise."""
+    kernel, calls = functional.scaled_dot_product_attention, []
+
+    def recorded(*args, **kwargs):
+        calls.append((kwargs["is_causal"], kwargs["attn_mask"] is None))
+        return kernel(*args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
+    flags = ["--attention-dropout", "0", "--checkpoint-activations"]
+    model = build("macaron_transformer", *SMALL, *flags).train()
+    source, lengths, previous = batch(sizes=((5, 4), (5, 4)))  # no padding
+    y, _ = model(source, lengths, previous)
+    once = calls.copy()
+    y.sum().backward()
+    assert len(once) == 6 and sorted(calls) == sorted(once * 2)
+
+
 def test_criteria_that_read_alignments_get_them():
     source, lengths, previous = batch()
     for flags, expected in ((["--load-alignments"], True), ([], False), (STOCK, True)):
@@ -352,8 +371,49 @@ def test_criteria_that_read_alignments_get_them():
 
 # --- caches --------------------------------------------------------------------------------------
 
+# Self-attention is evaluated several times in a layer: each needs a cache of its own.
+SEVERAL_CACHES = [
+    ["--macaron-scheme", scheme, "--macaron-substep", substep]
+    for scheme, substep in [
+        ("strang-symmetric", "euler"),
+        ("yoshida4", "euler"),
+        ("parallel", "midpoint"),
+        ("strang-marchuk", "rk4"),
+        ("strang-marchuk", "gated-rk2"),
+    ]
+]
 
-@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+
+class Uncached(torch.nn.Module):
+    """A model whose decoder reads the whole prefix at each step, as far as beam search can see."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.encoder, self.decoder = model.encoder, WholePrefix(model.decoder)
+
+    def max_decoder_positions(self):
+        return 1024
+
+    def get_normalized_probs(self, output, log_probs, sample=None):
+        return self.decoder.inner.get_normalized_probs(output, log_probs, sample)
+
+
+class WholePrefix(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens, encoder_out):
+        return self.inner(tokens, encoder_out)
+
+
+@pytest.mark.parametrize("flags", SEVERAL_CACHES, ids=" ".join)
+def test_beam_search_with_several_caches_finds_what_it_finds_with_none(flags):
+    model = sharpen(build("macaron_transformer", *SMALL, *flags).eval())
+    assert_same_hypotheses(generate([model]), generate([Uncached(model)]))
+
+
+@pytest.mark.parametrize("flags", [*OPTIONS, *SEVERAL_CACHES], ids=" ".join)
 def test_any_reordering_of_a_batch_with_beams(flags):
     """Hypotheses may also move to another sentence, be left out and be repeated."""
     model = build("macaron_transformer", *SMALL, *flags).double()
