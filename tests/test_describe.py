@@ -196,6 +196,13 @@ def test_mistakes(words, sentence, capsys):
     assert sentence in str(error.value)
 
 
+def test_a_checkpoint_of_another_model(tmp_path, capsys):
+    path = tmp_path / "x.pt"
+    torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
+    with pytest.raises(UserError, match="lightconv_iwslt_de_en, which is not supported"):
+        described(capsys, "--path", path)
+
+
 def test_a_checkpoint_without_embeddings(tmp_path, capsys):
     torch.save({"args": Namespace(arch="transformer"), "model": {}}, tmp_path / "x.pt")
     with pytest.raises(UserError, match=r"x\.pt has no 'encoder\.embed_tokens\.weight'"):

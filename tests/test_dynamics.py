@@ -354,10 +354,20 @@ def test_eigenvalues_of_rounding_count_as_zero():
     assert figures["complex"] == 0
 
 
-@pytest.fixture(scope="module")
-def fields():
+# The step of the differences, and how near they come. fairseq's own attention takes its softmax in
+# fp32 in any model, so that they need longer steps.
+MODELS = {
+    "macaron_transformer": (1e-6, dict(rtol=1e-6, atol=1e-7)),
+    "transformer_pre_norm": (1e-3, dict(rtol=1e-3, atol=1e-3)),
+    "transformer": (1e-3, dict(rtol=1e-3, atol=1e-3)),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def fields(request):
     """What sub-layers and layers of a model add to the states they meet, in fp64; the states."""
-    model = pre_norm().double().requires_grad_(False)
+    smooth = ["--activation-fn", "tanh"]  # no kinks within a step
+    model = build(request.param, *SMALL, *NO_DROPOUT, *smooth).double().requires_grad_(False)
     source, _, previous = batch(sizes=((4, 3),))
     found = {}
     for layer in operators.run(model, source[0], previous[0])[1:3]:
@@ -366,14 +376,14 @@ def fields():
             found[f"{layer.side} {sublayer.operator}"] = sublayer.increment, x
             x = sublayer.advance(x)
         found[f"{layer.side} layer"] = layer.increment, layer.state
-    return found
+    return found, *MODELS[request.param]
 
 
 CAUSAL = ["decoder ffn", "decoder self-attention", "decoder cross-attention", "decoder layer"]
 FIELDS = ["encoder ffn", "encoder self-attention", "encoder layer", *CAUSAL]
 
 
-def whole_jacobian(field, x, e=1e-6):
+def whole_jacobian(field, x, e):
     """All of J by central differences, (time, channel, time, channel)."""
     columns = []
     for i in range(x.numel()):
@@ -386,21 +396,23 @@ def whole_jacobian(field, x, e=1e-6):
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_jacobian_by_differences(fields, name):
-    field, x = fields[name]
-    j = whole_jacobian(field, x)
+    found, e, tolerance = fields
+    field, x = found[name]
+    j = whole_jacobian(field, x, e)
     for token in (0, len(x) - 1):
         torch.testing.assert_close(
-            spectrum.own_block(field, x, token), j[token, :, token], rtol=1e-6, atol=1e-7
+            spectrum.own_block(field, x, token), j[token, :, token], **tolerance
         )
     n = x.numel()
     found = spectrum.largest_singular_value(field, x, torch.Generator().manual_seed(1))
-    assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=1e-2)
+    assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=2e-2)
 
 
 @pytest.mark.parametrize("name", ["encoder ffn", *CAUSAL])
 def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
-    field, x = fields[name]
-    j = whole_jacobian(field, x)
+    found, e, tolerance = fields
+    field, x = found[name]
+    j = whole_jacobian(field, x, e)
     n = x.numel()
     whole = torch.linalg.eigvals(j.reshape(n, n))
     blocks = torch.cat(
@@ -408,7 +420,8 @@ def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
     )
     # The coefficients tr J^k of the characteristic polynomial, which rounding spares.
     for k in (1, 2, 3):
-        torch.testing.assert_close((whole**k).sum(), (blocks**k).sum(), rtol=1e-4, atol=1e-6)
+        near = {key: 100 * value for key, value in tolerance.items()}
+        torch.testing.assert_close((whole**k).sum(), (blocks**k).sum(), **near)
 
 
 # --- likelihood ----------------------------------------------------------------------------------

@@ -1,12 +1,13 @@
 """The order of schemes and sub-steps: the toy systems, the slopes, trained layers, the command."""
 
 import json
+from argparse import Namespace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, arguments, batch, build, task
+from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, task
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from formulas import DECODERS, ENCODERS, one_step, pre_norm_layer
@@ -14,7 +15,7 @@ from scipy.integrate import solve_ivp
 from stored import CHECKPOINT, altered, write_data
 
 from macaron_fairseq import UserError, cli, kernels, schemes, substeps
-from macaron_fairseq.dynamics import local_error, operators
+from macaron_fairseq.dynamics import loading, local_error, operators
 from macaron_fairseq.dynamics.sentences import Sentence
 from macaron_fairseq.numerics import fitting, integration, toy, trained
 from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
@@ -35,7 +36,7 @@ def system():
 
 
 def test_the_fields_are_attention_and_a_perceptron(system):
-    """Attention is a mean with positive weights, so a shift of all values shifts it as well."""
+    """Attention to oneself is of all tokens, to a source and of an FFN of one."""
     fields, x = system
     assert x.dtype == torch.float64
     changed = x.clone()
@@ -400,7 +401,8 @@ def test_text_without_a_translation_is_translated(data, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--scheme", "strang"], "unknown splitting scheme 'strang': --scheme takes "),
+        (["--scheme", "strang-marchk"], "--scheme takes strang-marchuk, strang-marchuk-attention"),
+        (["--step", "1e300"], "not finite: give a smaller --step"),
         (["--substep", "exakt"], "unknown sub-step 'exakt': --substep takes exact"),
         (["--path", CHECKPOINT], "--path and --data belong together"),
         (["--sentences", 3], "--sentences has no meaning without --path"),
@@ -417,6 +419,18 @@ def test_mistakes(words, sentence, tmp_path):
         command(*words, "-o", tmp_path / "out")
     assert sentence in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_unsupported_model(data, tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
+    with pytest.raises(UserError, match="lightconv_iwslt_de_en, which is not supported"):
+        command("--path", path, "--data", data, "-o", tmp_path / "out")
+
+
+def test_released_checkpoints_are_known_by_their_scheme():
+    found = loading.settings(FIXTURES / "released" / "checkpoint.pt")
+    assert trained.settings({"settings": found}) == "scheme strang-marchuk"
 
 
 def test_post_norm_follows_no_flow(data, tmp_path):

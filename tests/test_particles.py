@@ -330,6 +330,7 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
             r"lower --time, or --beta \(--beta-max\), since the rate of usa is e\^beta, until",
         ),
         (["phase", "--system", "usa", "--beta-max", "1e9"], r"needs too many steps"),
+        (["equiangular", "--system", "usa", "--beta", "1", "800"], r"needs too many steps"),
         (["landscape", "--strength", "1e9"], r"needs too many steps: lower --time or --strength"),
         (
             ["phase", "--beta-min", "3", "--beta-max", "3"],

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import shlex
 import sys
 from collections.abc import Mapping
@@ -92,6 +93,10 @@ def run(args: argparse.Namespace) -> None:
             "install this package with its extra [dynamics]"
         ) from error
     title, about, steps, results = of_model(args) if args.path else of_toys(args)
+    if not all(math.isfinite(error) for x in results for error in x.errors):
+        raise UserError(
+            f"the errors of steps of {steps[0]:g} are not finite: give a smaller --step"
+        )
     about = {"title": title, "command": shlex.join(["macaron-fairseq", *sys.argv[1:]]), **about}
     paths = writing.write(args.output, about, results, steps)
     print(writing.table(title, results, steps), end="")

@@ -13,7 +13,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from macaron_fairseq import anatomy, averaging, checkpoints, files, substeps
+from macaron_fairseq import anatomy, averaging, checkpoints, files, schemes, substeps
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
@@ -53,7 +53,7 @@ class Loaded:
 def labels(paths: Sequence[Path]) -> list[str]:
     """What tells the checkpoints apart: architectures, schemes and sub-steps, or paths."""
     architectures = [architecture(path) for path in paths]
-    schemes = [
+    described = [
         ", ".join(
             " ".join([*key.split("_")[:-1], value])  # encoder_scheme: the encoder's
             for key, value in settings(path).items()
@@ -62,7 +62,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
         or name
         for path, name in zip(paths, architectures, strict=True)
     ]
-    for names in (architectures, schemes):
+    for names in (architectures, described):
         if len(set(names)) == len(names):
             return names
     return [str(path) for path in paths]
@@ -82,7 +82,9 @@ def architecture(path: Path) -> str:
 
 def settings(path: Path) -> dict[str, str]:
     """The scheme and the sub-step of a checkpoint's Macaron model; empty for other models."""
-    given = averaging.model_arguments(checkpoints.load(path))
+    given = dict(averaging.model_arguments(checkpoints.load(path)))
+    if given.get("macaron"):  # of the authors' code
+        given["macaron_scheme"] = schemes.DEFAULT
     return {
         key.removeprefix("macaron_"): given[key]
         for key in sorted(given)

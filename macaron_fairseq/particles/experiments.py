@@ -181,6 +181,7 @@ def equiangular(
     name: str, n: int, rho: float, times: Floats, betas: Sequence[float]
 ) -> Equiangular:
     """For each beta, simulate n particles whose cosines all start at rho; solve the equation."""
+    simulation.refuse_fast(System(name, max(betas)), times[-1])
     equation = [simulation.equiangular_curve(rho, beta, n, name, times) for beta in betas]
     start = simulation.equiangular_start(n, rho)
     pairs = np.array(

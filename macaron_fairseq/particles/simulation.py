@@ -85,7 +85,11 @@ def integrate(system: System, start: Floats, times: Floats, bar: tqdm | None = N
 
 
 def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats) -> Floats:
-    """The common cosine of n particles by its own differential equation, from rho: (t,)."""
+    """The common cosine of n particles by its own differential equation, from rho: (t,).
+
+    Raises:
+        UserError: if SciPy gives up.
+    """
     solved = solve_ivp(
         lambda _, value: equiangular_rate(value, beta, n, name),
         (times[0], times[-1]),
@@ -95,4 +99,6 @@ def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats)
         rtol=RELATIVE,
         atol=ABSOLUTE,
     )
+    if not solved.success:
+        raise UserError(f"the equation could not be solved: {solved.message}")
     return solved.y[0]
