@@ -172,19 +172,31 @@ def run(device: Device, name: str, *words: object) -> Run:
 def interleave(
     sides: Sequence[str], repetitions: int, measure: Callable[[str], Figures], bar: tqdm
 ) -> list[Figures]:
-    """Measure A B C A B C ..., so that a machine's moods meet all sides alike.
+    """Measure A B C, B C A, ..., so that a machine's moods meet all sides alike.
 
-    Each measurement also gets its side, its number, and the processes that were busy before it.
+    Each measurement also gets its side, its number, the processes that were busy before it, and the
+    seconds of this machine's cores that its host gave to others meanwhile.
     """
     found = []
     for repetition in range(1, repetitions + 1):
-        for side in sides:
+        first = (repetition - 1) % len(sides)
+        for side in [*sides[first:], *sides[:first]]:
             bar.set_postfix_str(side)
-            load = os.getloadavg()[0]
+            about = {"side": side, "repetition": repetition, "load": os.getloadavg()[0]}
+            stolen = stolen_seconds()
             figures = measure(side)
-            found.append({"side": side, "repetition": repetition, "load": load, **figures})
+            found.append({**about, "stolen_seconds": stolen_seconds() - stolen, **figures})
             bar.update()
     return found
+
+
+def stolen_seconds() -> float:
+    """Since the start of a virtual machine, summed over its cores; 0 where nothing tells."""
+    try:
+        fields = Path("/proc/stat").read_text("utf-8").split("\n", 1)[0].split()
+        return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 # --- statistics ----------------------------------------------------------------------------------
