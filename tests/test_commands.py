@@ -309,7 +309,9 @@ def test_the_python_interface_tokenises_and_splits_words(tmp_path):
         bpe="subword_nmt",
         bpe_codes=str(codes),
         tokenizer="moses",
+        moses_no_dash_splits=True,
     )
+    assert hub.tokenize("1-2, 3") == "1-2 , 3"
     tokens = hub.encode("123, 45.")
     assert hub.src_dict.string(tokens) == "12@@ 3 , 4@@ 5 ."
     for flags in ({"beam": 1, "max_len_b": 9}, {"beam": 5, "max_len_b": 9}):

@@ -373,6 +373,7 @@ def test_published_scores_are_of_the_recipes_models(path):
         (["--gpus", "2"], "--gpus is for --dry-run"),
         (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
         (["train", "--dry-run", "--gpus", "3"], "cannot be made of 4096 tokens on each of 3"),
+        (["--cpu", "--processes", "3"], "cannot be made of 4096 tokens on each of 3"),  # at once
     ],
 )
 def test_refused(arguments, sentence, tmp_path):
@@ -387,6 +388,8 @@ def test_refused(arguments, sentence, tmp_path):
         # The paper's: 4 GPUs x 8192 tokens.
         ([], {}, ["--update-freq 1 ", "--max-tokens 8192 ", "--fp16"]),
         (["--gpus", "2", "--bf16"], {}, ["--update-freq 2 ", "--bf16"]),
+        # More GPUs than batches: smaller batches each.
+        (["--gpus", "16"], {}, ["--update-freq 1 ", "--max-tokens 2048 "]),
         (["--gpus", "8", "--max-tokens", "4096"], {}, ["--update-freq 1 "]),
         # 4 GPUs x 16 x 4096.
         (["--setting", "big"], {}, ["--update-freq 16 ", "--lr 0.003", "wmt_en_de_big"]),
@@ -394,7 +397,7 @@ def test_refused(arguments, sentence, tmp_path):
             ["--setting", "big", "--gpus", "8"],
             {"NNODES": "4", "NODE_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
             [
-                "torchrun --nnodes 4 --node_rank 1 --nproc_per_node 8",
+                "torchrun --nproc_per_node 8 --nnodes 4 --node_rank 1 ",
                 "--distributed-world-size 32 ",
                 "--update-freq 2 ",
             ],
@@ -411,7 +414,9 @@ def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
     # Baseline and Macaron differ in --arch and where they are saved.
     words = [line.split() for line in commands]
     assert [i for i, pair in enumerate(zip(*words, strict=True)) if len({*pair}) > 1] == [
-        i + 1 for i, word in enumerate(words[0]) if word in ("--save-dir", "--arch")
+        i + 1
+        for i, word in enumerate(words[0])
+        if word in ("--save-dir", "--arch", "--tensorboard-logdir")
     ]
 
 
@@ -442,6 +447,10 @@ def test_processes_and_nodes_train_the_model_of_one(tmp_path):
     assert "2 x 512 tokens x update-freq 8 " in recipe(*command("nodes"), NODE_RANK="0", **node)
     output, _ = second.communicate(timeout=60)
     assert second.returncode == 0, output
+    script_alone = (script, "--cpu", "--work", tmp_path / "one", *pair)
+    assert "several nodes are for the stage train" in recipe(
+        *script_alone, status=1, NODE_RANK="0", **node
+    )
 
     updates, loss = last_valid_loss("one")
     assert updates == "8"

@@ -3,7 +3,7 @@
 
 stage_evaluate() {
   local arch seed run device=()
-  [[ -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
+  need_data
   if [[ $cpu ]] || ! python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
     device=(--cpu)
   elif [[ $precision == fp16 ]]; then

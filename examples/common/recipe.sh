@@ -48,12 +48,17 @@ need() { # COMMAND...
   done
 }
 
+need_data() {
+  [[ -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
+}
+
 # Keep others from working on the same, until `release` or the end of this process and its children.
 hold() { # LOCK
   command -v flock > /dev/null || return 0
   exec 9> "$1"
-  # A killed run lets go once its last process is gone.
-  flock -w 20 9 || die "another run is at work there: it holds $1"
+  # A killed run lets go once its last process is gone. 1 is flock's for having waited too long;
+  # some network disks have no locks.
+  flock -w 20 9 || (($? != 1)) || die "another run is at work there: it holds $1"
 }
 
 release() { exec 9>&-; }
@@ -188,6 +193,7 @@ apply_options() {
 
 recipe() { # ARGUMENT...
   local stages=() mirrors=() extra=() precision=fp16 cpu="" dry_run="" stage
+  local launch=(fairseq-train) device=() update_freq # of the stage train
   local -A options=()
   name=$(basename "$(dirname "$0")")
   published=$(dirname "$0")/published.json
@@ -196,6 +202,10 @@ recipe() { # ARGUMENT...
   apply_options
   # Text is UTF-8 whatever the machine's language.
   export PYTHONUTF8=1
+  if [[ " ${stages[*]} " == *" train "* ]]; then # what cannot be trained is refused before hours of text
+    [[ $dry_run || ${stages[0]} == prepare ]] || need_data
+    plan_devices
+  fi
   for stage in "${stages[@]}"; do "stage_$stage"; done
 }
 

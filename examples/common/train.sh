@@ -2,44 +2,56 @@
 # shellcheck shell=bash disable=SC2154
 
 stage_train() {
-  local arch seed update_freq launch=(fairseq-train) device=()
-  [[ $dry_run || -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
-  plan_devices
+  local arch seed
+  [[ $dry_run ]] || need_data
   for seed in "${seeds[@]}"; do
     for arch in "${archs[@]}"; do train_one "$arch" "$seed"; done
   done
 }
 
 # Count the devices, hold the batch of an update to the recipe's, and choose the precision.
+# Sets gpus, max_tokens, update_freq, device, launch.
 plan_devices() {
-  local nodes=${NNODES:-1} per_node devices total=$((tokens * batches))
+  local nodes=${NNODES:-1} on_node devices total=$((tokens * batches)) fewer=$max_tokens
   [[ $cpu || $gpus ]] || gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
   ((cpu)) && gpus=0
-  per_node=$((gpus ? gpus : processes)) devices=$(((gpus ? gpus : processes) * nodes))
+  on_node=$((gpus ? gpus : processes)) devices=$(((gpus ? gpus : processes) * nodes))
   if ((gpus == 0)); then
     ((nodes == 1 || cpu)) || die "several nodes, and no GPU on this one: give --cpu if you mean that"
     device=(--cpu)
     say "no GPU: training in fp32 with $(env -u OMP_NUM_THREADS nproc) CPU cores, processes: $processes"
+    [[ $cpu ]] || ! nvidia-smi > /dev/null 2>&1 || say "there is a GPU that this PyTorch cannot use"
   else
     ((processes == 1)) || die "--processes is for a CPU: each GPU has its own process"
     [[ $precision == fp32 ]] || device=("--$precision")
+  fi
+  if [[ ! ${options[max-tokens]:-} ]]; then # more devices than batches: smaller ones
+    while ((total % (fewer * devices) && fewer >= 1000 && fewer % 2 == 0)); do fewer=$((fewer / 2)); done
+    ((total % (fewer * devices))) || max_tokens=$fewer
   fi
   ((total % (max_tokens * devices) == 0)) || die "an update of $total tokens cannot be made of" \
     "$max_tokens tokens on each of $devices devices: choose --max-tokens N such that N x $devices" \
     "divides $total, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
   update_freq=$((total / (max_tokens * devices)))
   say "$devices x $max_tokens tokens x update-freq $update_freq = $total tokens an update at most"
-  ((nodes == 1 && (gpus || processes == 1))) || plan_launch "$nodes" "$per_node" "$devices"
+  if ((nodes > 1 || (gpus == 0 && processes > 1))); then
+    plan_torchrun "$nodes" "$on_node" "$devices"
+  elif ((gpus == 0)); then
+    device+=(--distributed-world-size 1) # else as many as there are GPUs, --cpu or not
+  else # or fairseq would wait for the other tasks of a Slurm job
+    unset SLURM_JOB_NODELIST SLURM_STEP_NODELIST
+  fi
 }
 
-# By torchrun: the processes of several nodes, and several on a CPU.
-plan_launch() { # NODES PER_NODE DEVICES
-  local variable
+# The processes of several nodes, and several on a CPU.
+plan_torchrun() { # NODES ON_NODE DEVICES
+  local variable cores
   need torchrun
   launch=(torchrun --nproc_per_node "$2")
   if (($1 == 1)); then
     launch+=(--standalone --local_addr 127.0.0.1)
   else
+    [[ ${stages[*]} == train ]] || die "several nodes are for the stage train: run the others once, on one"
     for variable in NODE_RANK MASTER_ADDR MASTER_PORT; do
       [[ ${!variable:-} ]] || die "NNODES is $1 but $variable is not set"
     done
@@ -55,9 +67,10 @@ plan_launch() { # NODES PER_NODE DEVICES
   # Without GPUs fairseq does not heed torchrun by itself.
   device+=(--distributed-init-method env:// --distributed-no-spawn
     --distributed-backend gloo --ddp-backend legacy_ddp)
+  cores=$(env -u OMP_NUM_THREADS nproc)
   # shellcheck disable=SC2016  # RANK is each process's own
-  launch+=(--no-python bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK"' fairseq-train)
-  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + $2 - 1) / $2))}
+  launch=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(((cores + $2 - 1) / $2))}" "${launch[@]}"
+    --no-python bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK"' fairseq-train)
 }
 
 train_one() { # ARCH SEED
@@ -72,7 +85,9 @@ train_one() { # ARCH SEED
     printf '%q ' "${launch[@]}" "${command[@]}" && echo
     return
   fi
-  asked=$(hash_of "$(< "$data/made-from")" "${command[@]}")
+  # What is trained, wherever: elsewhere or on other devices it is finished all the same.
+  asked=$(hash_of "$(< "$data/made-from")" "$1" "$2" "${flags[@]}" "$max_update" "${extra[@]}" \
+    "${precision/fp16/}")
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
   if ((${NODE_RANK:-0})); then # the first node keeps the log; fairseq is silent on others
