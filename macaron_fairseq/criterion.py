@@ -19,7 +19,7 @@ NAME = "chunked_label_smoothed_cross_entropy"
 
 # Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
 # about this size on; an accelerator wants fewer and larger ones.
-CHUNK_ELEMENTS_CPU = 2**21
+CHUNK_ELEMENTS_CPU = 2**22
 CHUNK_ELEMENTS = 2**25
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
