@@ -424,9 +424,9 @@ def test_processes_and_nodes_train_the_model_of_one(tmp_path):
     """By torchrun, on a CPU; without dropout, whose draws are each process's own."""
     archives.multi30k(tmp_path / "archives")
     script, pair = "multi30k/reproduce.sh", ("--pair", "cs-en", "--archs", ARCHS[1])
-    recipe(
-        script, "prepare", "--from", tmp_path / "archives", "--work", tmp_path / "one", *pair, *FAST
-    )
+    folders = ("--from", tmp_path / "archives", "--work", tmp_path / "one")
+    recipe(script, "prepare", *folders, *pair, *FAST, "--merges", "30")
+    assert (tmp_path / "one" / "data" / "code").read_text().count("\n") == 1 + 30
     for name in ("processes", "nodes"):
         shutil.copytree(tmp_path / "one", tmp_path / name)
 

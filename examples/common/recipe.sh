@@ -112,6 +112,7 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --mirror ADDRESS   try ADDRESS/ARCHIVE first; may be repeated
   --archs "A B"      architectures, the baseline first
   --seeds "1 2 3"    train each architecture with each of these (default: 1)
+  --merges N         BPE merges to learn from both languages (stage prepare)
   --max-update N     end training at N updates
   --max-tokens N     tokens on a device at once; the batch of an update stays the recipe's
   --average N        score the mean of the last N checkpoints
@@ -138,8 +139,8 @@ parse() { # ARGUMENT...
       --dry-run) dry_run=1 ;;
       -h | --help) usage && exit ;;
       --) shift && extra=("$@") && break ;;
-      --pair | --setting | --work | --from | --mirror | --archs | --seeds | --max-update | \
-        --max-tokens | --average | --gpus | --processes | --workers | --sizes)
+      --pair | --setting | --work | --from | --mirror | --archs | --seeds | --merges | \
+        --max-update | --max-tokens | --average | --gpus | --processes | --workers | --sizes)
         [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
         if [[ $1 == --mirror ]]; then mirrors+=("${2%/}"); else options[${1#--}]=$2; fi
         shift
@@ -163,6 +164,7 @@ apply_options() {
   if declare -F for_pair > /dev/null; then for_pair "$source" "$target"; fi
   [[ ! ${options[archs]:-} ]] || read -r -a archs <<< "${options[archs]}"
   read -r -a seeds <<< "${options[seeds]:-1}"
+  merges=${options[merges]:-$merges}
   max_update=${options[max-update]:-$max_update}
   max_tokens=${options[max-tokens]:-$tokens}
   gpus=${options[gpus]:-}
@@ -170,7 +172,7 @@ apply_options() {
   processes=${options[processes]:-1}
   workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
   average=${options[average]:-$average}
-  for number in "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
+  for number in "$merges" "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
     ${options[average]:+"$average"}; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
   done
