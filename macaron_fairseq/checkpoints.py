@@ -65,7 +65,10 @@ def load(path: Path) -> dict[str, Any]:
     try:
         mmap = zipfile.is_zipfile(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+    except (
+        *(UnpicklingError, RuntimeError, EOFError, OSError),
+        *(ValueError, KeyError, AttributeError, TypeError),
+    ) as error:
         raise UserError(f"{path} {explain(error)}") from error
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):

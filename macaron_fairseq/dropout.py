@@ -16,7 +16,8 @@ class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator.
 
     PyTorch decides from 64 random bits, one element at a time; here bits are drawn, and compared
-    on all cores, in blocks. For bf16, where nothing is exact anyway, it is 15 bits.
+    on all cores, in blocks, where this PyTorch is known to draw so. For bf16, where nothing is
+    exact anyway, it is 15 bits.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:

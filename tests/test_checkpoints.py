@@ -1,5 +1,6 @@
 """Bad checkpoints are refused with their name and the reason; nothing in them runs."""
 
+import copyreg
 import os
 import pickle
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, run, train
+from omegaconf import DictConfig
 
 from macaron_fairseq import UserError, averaging, checkpoints
 
@@ -84,6 +86,18 @@ def test_broken_files_are_refused(tmp_path):
     torch.save([1, 2], path)
     with pytest.raises(UserError, match="no fairseq checkpoint"):
         checkpoints.load(path)
+    torch.save({"cfg": Incomplete()}, path)
+    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+        checkpoints.load(path)
+
+
+class Incomplete:
+    """Pickled as a configuration of omegaconf that lacks what it is made of."""
+
+    __class__ = DictConfig
+
+    def __reduce_ex__(self, protocol):
+        return copyreg.__newobj__, (DictConfig,), {"a": 1}
 
 
 def generate(path, *flags, **kwargs):

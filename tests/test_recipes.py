@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -299,8 +300,9 @@ def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
     pairs = archives.sentences(220, 1)
     write_text(folder, train=pairs[:200], valid=pairs[200:210], test=pairs[210:])
     command = ["own-data/run.sh", "--from", folder, "--work", work, "--pair", "en-de"]
-    arguments = ["--archs", ARCHS[1], *FAST, *FLAGS]
+    arguments = ["--archs", ARCHS[1], *FAST[: FAST.index("--average")], *FLAGS]
     recipe(*command, *arguments)
+    assert not (work / ARCHS[1] / "seed1" / "averaged").exists()  # the best checkpoint is scored
     assert fingerprint(work) in (work / "report" / "report.md").read_text()
     write_text(folder, train=pairs[20:200])
     recipe(*command, "prepare", *arguments)
@@ -459,6 +461,8 @@ def test_processes_and_nodes_train_the_model_of_one(tmp_path):
     # What one process has begun goes on in two.
     recipe(*command("one", "--processes", "2", "--max-update", "12"))
     assert last_valid_loss("one")[0] == "12"
+    log = (tmp_path / "one" / ARCHS[1] / "seed1" / "train.log").read_text()
+    assert re.search(r"Loaded checkpoint .* @ 8 updates\)", log)
 
 
 def test_a_failed_training_shows_its_end(tmp_path):
@@ -473,6 +477,20 @@ def test_a_failed_training_shows_its_end(tmp_path):
         file.write("one line more\n")
     output = recipe(*command, "prepare", "--work", tmp_path / "other", *FAST, status=1)
     assert "21" in output and "20" in output and "Traceback" not in output
+
+
+def test_the_reason_of_a_failure_is_shown_and_not_what_torchrun_says_of_it(tmp_path):
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "torch/distributed/elastic/rendezvous/api.py", line 1, in a_frame\n'
+        "DistNetworkError: the port is taken\n"
+        "E torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)\n"
+        "=====\n"
+    )
+    command = [sys.executable, EXAMPLES / "common/progress.py", "tiny", tmp_path / "train.log"]
+    done = subprocess.run(command, input=log, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.endswith("DistNetworkError: the port is taken\n\n")
 
 
 def test_progress_goes_on_where_the_checkpoint_was(tmp_path):

@@ -126,12 +126,11 @@ def test_flags_that_differ_between_architectures_are_shown(pair, out):
 def test_several_processes_are_mentioned(pair, out):
     started = "torchrun started it in as many processes"
     assert started not in report(pair, out / "report")[0]
-    for folder in pair:
-        edit(
-            folder / "manifest.json",
-            lambda x: x["flags"].extend(["--distributed-world-size", "16"]),
-        )
-    assert started in report(pair, out / "report")[0]
+    for size, is_mentioned in (("1", False), ("16", True)):
+        for folder in pair:
+            flags = ["--distributed-world-size", size]
+            edit(folder / "manifest.json", lambda x, flags=flags: x["flags"].extend(flags))
+        assert (started in report(pair, out / "report")[0]) == is_mentioned
 
 
 def test_another_machine_or_day_is_told_apart(pair, out):

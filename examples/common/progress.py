@@ -31,6 +31,11 @@ def resumed_from(line: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def is_of_a_failed_process(line: str) -> bool:
+    """Whether torchrun begins here to tell that a process failed."""
+    return "torch/distributed/elastic/multiprocessing/api.py" in line and "failed (exit" in line
+
+
 def main() -> None:
     """Copy standard input to the log; a bar on a terminal, a line now and then elsewhere."""
     if len(sys.argv) != 3:
@@ -45,8 +50,8 @@ def main() -> None:
         for line in sys.stdin:
             log.write(line)
             log.flush()
-            is_torchruns = is_torchruns or "torch/distributed/elastic" in line
-            if not is_torchruns:  # which only repeats that a process failed
+            is_torchruns = is_torchruns or is_of_a_failed_process(line)
+            if not is_torchruns:  # many lines that only repeat it
                 tail.append(line)
             bar.total = updates_wanted(line) or bar.total
             if done := resumed_from(line):

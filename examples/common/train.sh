@@ -12,21 +12,24 @@ stage_train() {
 # Count the devices, hold the batch of an update to the recipe's, and choose the precision.
 # Sets gpus, max_tokens, update_freq, device, launch.
 plan_devices() {
-  local nodes=${NNODES:-1} on_node devices total=$((tokens * batches)) fewer=$max_tokens
+  local nodes=${NNODES:-1} on_node devices least total=$((tokens * batches)) fewer=$max_tokens
   [[ $cpu || $gpus ]] || gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
   ((cpu)) && gpus=0
   on_node=$((gpus ? gpus : processes)) devices=$(((gpus ? gpus : processes) * nodes))
   if ((gpus == 0)); then
     ((nodes == 1 || cpu)) || die "several nodes, and no GPU on this one: give --cpu if you mean that"
     device=(--cpu)
-    say "no GPU: training in fp32 with $(env -u OMP_NUM_THREADS nproc) CPU cores, processes: $processes"
-    [[ $cpu ]] || ! nvidia-smi > /dev/null 2>&1 || say "there is a GPU that this PyTorch cannot use"
+    say "no GPU: training in fp32 on CPU cores: $(nproc), processes: $processes"
+    [[ $cpu || -v CUDA_VISIBLE_DEVICES ]] || ! nvidia-smi > /dev/null 2>&1 \
+      || say "there is a GPU that this PyTorch cannot use"
   else
     ((processes == 1)) || die "--processes is for a CPU: each GPU has its own process"
     [[ $precision == fp32 ]] || device=("--$precision")
   fi
-  if [[ ! ${options[max-tokens]:-} ]]; then # more devices than batches: smaller ones
-    while ((total % (fewer * devices) && fewer >= 1000 && fewer % 2 == 0)); do fewer=$((fewer / 2)); done
+  if [[ ! ${options[max-tokens]:-} ]]; then
+    # More devices than batches: smaller ones, but not so small that fairseq would drop long sentences.
+    least=$((tokens < 4096 ? 250 : 1024))
+    while ((total % (fewer * devices) && fewer >= 2 * least)); do fewer=$((fewer / 2)); done
     ((total % (fewer * devices))) || max_tokens=$fewer
   fi
   ((total % (max_tokens * devices) == 0)) || die "an update of $total tokens cannot be made of" \

@@ -224,8 +224,11 @@ def manifest(summary: Summary) -> list[str]:
         "\n".join(facts),
         f"```sh\n{command}" + (f" \\\n{common}" if common else "") + "\n```",
     ]
-    if any(flag.startswith("--distributed-world-size") for flag in flags["common"]):
-        text.append("torchrun started it in as many processes as `--distributed-world-size` says.")
+    if is_by_torchrun(flags["common"]):
+        text.append(
+            "torchrun started it in as many processes as `--distributed-world-size` says; without "
+            'GPUs each needs `--distributed-rank "$RANK"` besides.'
+        )
     if not flags["differing"]:
         return [
             *text,
@@ -238,6 +241,12 @@ def manifest(summary: Summary) -> list[str]:
         for name, shown in flags["differing"].items()
     ]
     return [*text, table(header, rows)]
+
+
+def is_by_torchrun(flags: Sequence[str]) -> bool:
+    """Whether a training with those flags had several processes."""
+    sizes = [flag for flag in flags if flag.startswith("--distributed-world-size ")]
+    return bool(sizes) and not sizes[-1].endswith(" 1")
 
 
 def revisions(runs: Sequence[dict[str, Any]]) -> list[str]:
