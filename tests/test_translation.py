@@ -294,6 +294,8 @@ def process(data):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A shell lets what it starts in the background ignore Ctrl-C, and all that this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         # Where it does not answer, the test fails instead of waiting for ever.
         timer = threading.Timer(120, process.kill)
