@@ -589,11 +589,15 @@ def states_after(measured, place):
 def test_state_figures(measured, place):
     row = measured.sides[0]["states"][place]
     pairs, clusters, ranks, energies, lengths = [], [], [], [], []
+    sizes, almost, participation = [], [], []
     for x in states_after(measured, place):
         n = len(x)
+        sizes.append(n)
         u = [v / math.sqrt(sum(v**2)) for v in x]
         lengths += [math.sqrt((v**2).mean()) for v in x]
-        pairs += [u[i] @ u[j] for i in range(n) for j in range(i)]
+        own = [u[i] @ u[j] for i in range(n) for j in range(i)]
+        pairs += own
+        almost.append(np.mean([cosine > 0.999 for cosine in own]))
         group = list(range(n))  # the least member of each token's cluster
         for _ in range(n):
             for i in range(n):
@@ -602,13 +606,17 @@ def test_state_figures(measured, place):
                         group[i] = group[j] = min(group[i], group[j])
         clusters.append(len(set(group)))
         singular = np.linalg.svd(np.array(u), compute_uv=False) ** 2 / n
+        participation.append(1 / sum(p**2 for p in singular))
         ranks.append(math.exp(-sum(p * math.log(p) for p in singular if p > 1e-15)))
         energies.append(sum(math.exp(2 * (a @ b - 1)) for a in u for b in u) / (2 * 2 * n**2))
     figures = row["figures"]
     assert figures["cosine"]["n"] == len(pairs) == 9 * 4 + 5 * 2 + 7 * 3 + 3
     for name, values in (
         *(("cosine", pairs), ("clusters", clusters), ("effective_rank", ranks)),
-        *(("energy", energies), ("norm", lengths)),
+        *(("energy", energies), ("norm", lengths), ("almost_one", almost)),
+        ("participation_ratio", participation),
+        ("clusters_per_token", np.divide(clusters, sizes)),
+        ("effective_rank_per_token", np.divide(ranks, sizes)),
     ):
         assert figures[name]["mean"] == pytest.approx(np.mean(values), rel=1e-4), name
         assert figures[name]["sd"] == pytest.approx(np.std(values, ddof=1), rel=1e-3, abs=1e-9)
