@@ -3,7 +3,6 @@
 
 stage_train() {
   local arch seed
-  [[ $dry_run ]] || need_data
   for seed in "${seeds[@]}"; do
     for arch in "${archs[@]}"; do train_one "$arch" "$seed"; done
   done
