@@ -1,6 +1,7 @@
 """The order of schemes and sub-steps: the toy systems, the slopes, trained layers, the command."""
 
 import json
+import math
 from argparse import Namespace
 from functools import partial
 
@@ -45,6 +46,29 @@ def test_the_fields_are_attention_and_a_perceptron(system):
         difference = (fields[kind](changed) - fields[kind](x)).abs()
         assert difference[:, 0].max() > 1e-3
         assert (difference[:, 1:].max() > 1e-3) == is_of_others
+
+
+def test_attention_is_a_mean_weighted_by_exponentials(system):
+    """Token by token, of the first system, with the matrices drawn again in their order."""
+    fields, x = system
+    generator = torch.Generator().manual_seed(1)
+    shapes = {"x": (6, 8), "memory": (5, 8)}
+    shapes |= dict.fromkeys(("self scores", "self values", "cross scores", "cross values"), (8, 8))
+    drawn = {
+        name: torch.randn(16, *shape, generator=generator, dtype=torch.float64)[0]
+        for name, shape in shapes.items()
+    }
+    assert torch.equal(drawn["x"], x[0])
+    for kind, name, among in (
+        (SELF_ATTENTION, "self", drawn["x"]),
+        (CROSS_ATTENTION, "cross", drawn["memory"]),
+    ):
+        scores = drawn[f"{name} scores"] / math.sqrt(8)
+        values = drawn[f"{name} values"] * 2 / math.sqrt(8)
+        for token, found in zip(drawn["x"], fields[kind](x)[0], strict=True):
+            weights = [math.exp((token @ scores @ other) / math.sqrt(8)) for other in among]
+            mean = sum(w * (other @ values) for w, other in zip(weights, among, strict=True))
+            torch.testing.assert_close(found, mean / sum(weights), rtol=1e-12, atol=1e-12)
 
 
 def test_the_flow_is_scipys(system):
