@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from macaron_fairseq.errors import UserError
 
+MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
@@ -17,7 +18,7 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
 
     Args:
         args: fairseq-train's distributed_world_size, distributed_port and distributed_init_method.
-        environ: what torchrun or Slurm's srun has set.
+        environ: what torchrun, Slurm's srun or mpirun has set.
         gpus: how many of them this process may use; 0 on a CPU.
 
     Raises:
@@ -28,6 +29,13 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     by_torchrun = all(name in environ for name in TORCHRUN)
     launcher = "torchrun" if by_torchrun else "srun"
     started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
+    by_mpirun = max(int(environ.get(name) or 1) for name in MPI)
+    if started == 1 and by_mpirun > 1 and not by_torchrun and not args.distributed_init_method:
+        raise UserError(
+            f"mpirun started {by_mpirun} processes, and fairseq, which does not look for it, would "
+            "train a model in each: start them with torchrun, or pass --distributed-world-size 1 "
+            "if that is meant"
+        )
     if started == 1 or args.distributed_init_method:
         return
     if not gpus:

@@ -6,9 +6,11 @@ A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["no
 
 import difflib
 import functools
+import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -210,6 +212,14 @@ def _start(pipeline: Pipeline) -> None:
     global _pipeline
     _pipeline = pipeline
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A worker whose parent was killed would wait for work, and hold the recipe's lock, for ever.
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _process(block: Block) -> bytes:

@@ -179,7 +179,7 @@ def test_a_changed_file_is_reported(originals, here):
         said = fails(here / "f.txt", address)
         assert said.count("\n") == 1
         assert f"{here}/f.txt has the SHA-256 {sha256(here / 'f.txt')}, but" in said
-        assert f"says {sha256(originals / 'f.txt')} (remove its line" in said
+        assert f"says {sha256(originals / 'f.txt')} (if this file is meant, remove its line" in said
         assert (here / "f.txt").read_bytes() == b"Another text.\n" * 1000
 
         (here / "f.txt").unlink()

@@ -30,6 +30,8 @@ def check(environ, gpus, world_size=None, port=-1, init_method=None):
         (dict(environ=TORCHRUN, gpus=0, world_size=2), "--distributed-init-method"),
         (dict(environ=SRUN, gpus=1), "pass --distributed-world-size 4"),
         (dict(environ=SRUN, gpus=8), "pass --distributed-port"),
+        (dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1), "mpirun started 2 processes"),
+        (dict(environ={"PMI_SIZE": "4"}, gpus=8), "start them with torchrun"),
     ],
 )
 def test_refused(flags, sentence):
@@ -49,6 +51,10 @@ def test_refused(flags, sentence):
         dict(environ=SRUN, gpus=1, port=9218, world_size=4),
         # salloc and sbatch set this for the shell, where one process is started by hand.
         dict(environ={"SLURM_NTASKS": "4"}, gpus=1),
+        dict(environ={**SRUN, "PMI_SIZE": "4"}, gpus=8, port=9218),  # srun --mpi=pmi2
+        dict(environ={**TORCHRUN, "OMPI_COMM_WORLD_SIZE": "2"}, gpus=8),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1, world_size=1),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "1"}, gpus=8),
         dict(environ=TORCHRUN, gpus=0, init_method="tcp://127.0.0.1:1"),
     ],
 )

@@ -1,6 +1,7 @@
 """The recipes whole, on miniature archives of the real layout: killed, resumed, refused."""
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -175,7 +176,15 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     uninterrupted = iwslt14_work / ARCHS[1] / "seed1" / "test" / "hypotheses.txt"
     assert (run / "test" / "hypotheses.txt").read_text() == uninterrupted.read_text()
     stage("report")
-    assert (work / "report" / "report.md").is_file()
+    text = (work / "report" / "report.md").read_text()
+    assert "- translated with the mean of the last 2 checkpoints, --beam 5 --lenpen 1.0" in text
+    # Scores of a model that is trained on are not taken for its own.
+    (run / "trained").unlink()
+    stage("train")
+    assert (run / "trained").is_file() and not (run / "test").exists()
+    assert "run the stage evaluate" in recipe(
+        "iwslt14/reproduce.sh", "report", *arguments, *FLAGS, status=1
+    )
 
 
 def test_finished_work_is_recognised(iwslt14, iwslt14_work):
@@ -199,19 +208,23 @@ def test_unusual_archives_are_noticed(iwslt14, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "counts, status, sentence",
+    "every, counts, status, sentence",
     [
-        ("160239 7283 6750", 0, ""),
-        ("160242 7283 6750", 0, "notice: usually there are 160239 pairs and not 160242"),
-        ("160239 7276 6750", 0, "notice: usually there are 7283 pairs and not 7276"),
-        ("160400 7283 6750", 1, "these should be"),
-        ("160239 7283 6749", 1, "these should be"),
+        ("23", "160239 7283 6750", 0, ""),
+        ("23", "160242 7283 6750", 0, "notice: usually there are 160239 pairs and not 160242"),
+        ("23", "160239 7276 6750", 0, "notice: usually there are 7283 pairs and not 7276"),
+        ("23", "160400 7283 6750", 1, "these should be"),
+        ("23", "160239 7283 6749", 1, "these should be"),
+        ("", "160239 7276 6750", 1, "these should be"),  # where valid is a set of its own
     ],
 )
-def test_sizes_may_be_off_by_what_tokenisers_differ(counts, status, sentence):
-    script = 'source "$0"; name=x clean=x sizes=(160239 7283 6750); check_sizes $1'
+def test_sizes_may_be_off_by_what_tokenisers_differ(every, counts, status, sentence):
+    script = (
+        'source "$0"; name=x clean=x valid_every=$1 sizes=(160239 7283 6750); check_sizes ${@:2}'
+    )
+    recipe_sh = EXAMPLES / "common" / "recipe.sh"
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script, EXAMPLES / "common" / "recipe.sh", counts],
+        ["bash", "-euo", "pipefail", "-c", script, recipe_sh, every, *counts.split()],
         capture_output=True,
         text=True,
     )
@@ -339,6 +352,9 @@ def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path):
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     assert "going on from checkpoint2.pt" in done.stdout and last.read_bytes() == whole
     assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == whole[:-100]
+    last.write_bytes(b"")
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert "going on from checkpoint2.pt" in done.stdout and last.read_bytes() == whole
     for path in tmp_path.glob("checkpoint*.pt"):
         path.write_bytes(whole[:-100])
     done = subprocess.run(command, capture_output=True, check=True, text=True)
@@ -381,6 +397,30 @@ def test_published_scores_are_of_the_recipes_models(path):
 def test_refused(arguments, sentence, tmp_path):
     output = recipe("multi30k/reproduce.sh", *arguments, "--work", tmp_path / "work", status=1)
     assert sentence in output and output.count("\n") <= 2
+
+
+def test_a_folder_that_fairseq_would_take_for_two_is_refused(tmp_path):
+    output = recipe("multi30k/reproduce.sh", "prepare", "--work", tmp_path / "12:30", status=1)
+    assert "choose another --work" in output
+
+
+def test_archives_have_the_checksum_that_is_known(tmp_path):
+    archives.multi30k(tmp_path)
+    command = ["multi30k/reproduce.sh", "prepare", "--from", tmp_path, "--work", tmp_path / "work"]
+    output = recipe(*command, status=1)
+    digest = hashlib.sha256((tmp_path / "train.en.gz").read_bytes()).hexdigest()
+    assert f"train.en.gz has the SHA-256 {digest}, but" in output and "--sizes any" in output
+
+
+def test_a_search_path_of_cd_does_not_lead_astray():
+    done = subprocess.run(
+        ["bash", "examples/multi30k/reproduce.sh", "--help"],
+        cwd=ROOT,
+        env={**os.environ, "CDPATH": "."},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("Multi30k") and not done.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -497,6 +537,7 @@ def test_progress_goes_on_where_the_checkpoint_was(tmp_path):
     log = (
         "| INFO | fairseq_cli.train | {'optimization': {'max_update': 8000}}\n"
         "| INFO | fairseq.trainer | Loaded checkpoint x.pt (epoch 9 @ 2170 updates)\n"
+        '| INFO | train_inner | {"num_updates": "21| INFO | train_inner | {"loss": "3"}\n'
         "| INFO | fairseq_cli.train | done training in 0.1 seconds\n"
     )
     done = subprocess.run(

@@ -80,6 +80,18 @@ def test_scores_have_mean_and_sample_standard_deviation_over_seeds(out):
     assert "Mean ± sample standard deviation" in text
 
 
+def test_translations_of_different_searches_are_not_compared(pair, out):
+    how = "the mean of the last 10 checkpoints, --beam {}"
+    for run, beam in zip(pair, (5, 5), strict=True):
+        (run / "test_a" / "decoding").write_text(how.format(beam) + "\n")
+    text, data = report(pair, out / "report")
+    assert "\n- translated with the mean of the last 10 checkpoints, --beam 5\n" in text
+    assert data["tests"][0]["decoding"] == how.format(5)
+    (pair[0] / "test_a" / "decoding").write_text(how.format(1) + "\n")
+    with pytest.raises(UserError, match=r"checkpoints, --beam 1; and .* checkpoints, --beam 5"):
+        report(pair, out / "other")
+
+
 def test_runs_and_architectures_show_what_the_logs_tell(pair, out):
     text, data = report(pair, out / "report", title="A title")
     assert text.startswith("# A title\n")

@@ -261,6 +261,21 @@ def test_memory_does_not_grow_with_the_corpus(workers):
     results.close()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="there is no /proc")
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    script = (
+        "import os, signal; from macaron_fairseq import files, text\n"
+        "block = files.Block('x', 1, b'x\\n')\n"
+        "done = text.process([block] * 9, text.Pipeline(['lowercase'], 'en'), workers=2)\n"
+        "next(done)\n"
+        "print(open(f'/proc/self/task/{os.getpid()}/children').read(), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        printed, _ = process.communicate(timeout=120)  # to its end: when the last of them has gone
+    assert len(printed.split()) >= 2 and process.returncode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
     path = tmp_path / "corpus"

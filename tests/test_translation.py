@@ -185,7 +185,9 @@ def test_batches_keep_their_limits(parallel):
         seen.append([len(sentence) for sentence in batch])
         return [[word.upper() for word in sentence] for sentence in batch]
 
-    counting = SimpleNamespace(max_length=1000, parallel=parallel, translate=translate)
+    counting = SimpleNamespace(
+        max_length=1000, parallel=parallel, translate=translate, longest=lambda batch: 1000
+    )
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []
@@ -205,6 +207,16 @@ def test_batches_keep_their_limits(parallel):
     for batch, following in itertools.pairwise(seen[1:]):
         assert len(batch) == 8 or (len(batch) + 1) * (max(batch[0], following[0]) + 1) > 40
     assert sum(done) == len(lines)
+
+
+def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys):
+    source = tmp_path / "source"
+    source.write_text("the new\n\nthe new the\n")
+    command(data, source, "-o", tmp_path / "out", "--max-len-b", "1")
+    said = capsys.readouterr().err
+    assert "warning: the translation of line 3 ends at 1 tokens" in said and "line 2 " not in said
+    command(data, source, "-o", tmp_path / "out")
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_flags_limit_the_batches(data, tmp_path, monkeypatch):

@@ -15,8 +15,9 @@ stage_evaluate() {
 }
 
 evaluate_one() { # RUN
-  local run=$1 checkpoint=$1/checkpoint_best.pt checksum epochs i
+  local run=$1 checkpoint=$1/checkpoint_best.pt decoding="the best checkpoint" own checksum epochs i
   check_data "$run"
+  hold "$run/evaluation.lock"
   [[ -f $checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
   [[ -f $run/trained ]] || say "$run has not been trained to its end: scoring what there is"
   if ((average)); then
@@ -24,23 +25,26 @@ evaluate_one() { # RUN
     ((epochs >= average)) || die "$run holds $epochs checkpoints of epochs, and the recipe averages" \
       "$average: give --average $((epochs ? epochs : 1)), or train longer"
     step "$run/averaged" "$average $(stat -c '%n %s %Y' "$run"/checkpoint*.pt)" averaged "$run"
-    checkpoint=$run/averaged/checkpoint.pt
+    checkpoint=$run/averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
   fi
   checksum=$(sha256sum < "$checkpoint" | cut -d ' ' -f 1)
+  own=$(version macaron_fairseq)
+  decoding+=", ${decode[*]}"
   for i in "${!tests[@]}"; do
-    step "$run/${tests[i]}" "$checksum $(< "$data/made-from") ${decode[*]} ${metrics[*]} ${device[*]}" \
-      decoded "$checkpoint" "$checksum" "${tests[i]}" "test${i#0}"
+    step "$run/${tests[i]}" "$own $checksum $(< "$data/made-from") $decoding ${metrics[*]} ${device[*]}" \
+      decoded "$checkpoint" "$checksum" "$decoding" "${tests[i]}" "test${i#0}"
     say "${run#"$work"/}, ${tests[i]}:"
     cat "$run/${tests[i]}/scores.txt"
   done
+  release
 }
 
 # What was trained on other data must not be scored with this.
 check_data() { # RUN
-  local fingerprint
+  local trained_on
   [[ -f $1/manifest.json ]] || die "$1 was not trained: run the stage train first"
-  fingerprint=$(sed -n 's/^ *"fingerprint": "\(.*\)".*/\1/p' "$data/preprocessing.json")
-  grep -qF "\"$fingerprint\"" "$1/manifest.json" \
+  trained_on=$(fingerprint)
+  grep -qF "\"$trained_on\"" "$1/manifest.json" \
     || die "$1 was trained on other data than $data holds now: train again in another --work, or remove it"
 }
 
@@ -48,15 +52,16 @@ averaged() { # RUN OUT
   macaron-fairseq average "$1" --last "$average" -o "$2/checkpoint.pt"
 }
 
-decoded() { # CHECKPOINT CHECKSUM TEST SUBSET OUT
-  local out=$5 reference=$3.$target
-  say "translating $3"
+decoded() { # CHECKPOINT CHECKSUM DECODING TEST SUBSET OUT
+  local out=$6 reference=$4.$target
+  say "translating $4"
   # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told otherwise.
   logged "$out/generate.log" fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
-    --task macaron_translation --gen-subset "$4" --required-batch-size-multiple 1 \
+    --task macaron_translation --gen-subset "$5" --required-batch-size-multiple 1 \
     --post-process subword_nmt "${decode[@]}" "${device[@]}" > "$out/generated.txt"
   echo "$2" > "$out/checkpoint.sha256"
-  macaron-fairseq score "$out/generated.txt" --target-lang "$target" --test "$3" "${metrics[@]}" \
+  echo "$3" > "$out/decoding"
+  macaron-fairseq score "$out/generated.txt" --target-lang "$target" --test "$4" "${metrics[@]}" \
     --reference "$data/reference/$reference" --tokenized-reference "$data/tokenized/$reference" \
     --hypotheses "$out/hypotheses.txt" --json "$out/scores.json" > "$out/scores.txt"
 }

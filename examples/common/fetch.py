@@ -113,7 +113,7 @@ def verify(path: Path, name: str, expected: str | None, contents: bool = True) -
     if expected not in (None, digest.hexdigest()):
         raise FetchError(
             f"has the SHA-256 {digest.hexdigest()}, but --sha256 or SHA256SUMS says {expected} "
-            "(remove its line there if this file is the right one)"
+            "(if this file is meant, remove its line there, or give the recipe --sizes any)"
         )
     return digest.hexdigest()
 

@@ -15,7 +15,9 @@ from pathlib import Path
 def is_whole(path: Path) -> bool:
     """Whether it is what PyTorch writes: a zip archive, whose directory comes last."""
     with path.open("rb") as file:
-        return file.read(2) != b"PK" or zipfile.is_zipfile(path)  # older formats are not judged
+        begins = file.read(2)
+    is_older_format = begins and not b"PK".startswith(begins)  # which is not judged
+    return bool(is_older_format) or zipfile.is_zipfile(path)
 
 
 def main() -> None:

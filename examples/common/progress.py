@@ -14,9 +14,12 @@ from tqdm import tqdm
 
 
 def numbers(line: str) -> dict[str, Any]:
-    """The figures of a line of fairseq's JSON log; none of other lines."""
+    """The figures of a line of fairseq's JSON log; none of other or garbled lines."""
     found = re.search(r"\| (?:train_inner|train|valid) \| (\{.*\})", line)
-    return json.loads(found[1]) if found else {}
+    try:
+        return json.loads(found[1]) if found else {}
+    except ValueError:
+        return {}
 
 
 def updates_wanted(line: str) -> int | None:

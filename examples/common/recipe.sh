@@ -23,7 +23,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 shopt -s inherit_errexit
-pairs=() sizes=() clean=""
+unset CDPATH # with which cd prints, and may go elsewhere
+pairs=() sizes=() clean="" valid_every=""
 common=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 plugin=$(cd "$common/../../macaron_fairseq" && pwd)
 # shellcheck source=prepare.sh
@@ -50,6 +51,13 @@ need() { # COMMAND...
 
 need_data() {
   [[ -f $data/preprocessing.json ]] || die "$data holds no data yet: run the stage prepare first"
+}
+
+# What the data is, wherever and from what it was prepared.
+fingerprint() { sed -n 's/^ *"fingerprint": "\(.*\)".*/\1/p' "$data/preprocessing.json"; }
+
+version() { # PACKAGE
+  python3 -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$1"
 }
 
 # Keep others from working on the same, until `release` or the end of this process and its children.
@@ -90,12 +98,13 @@ step() {
   made_from=$(hash_of "${@:2}")
   shift 2
   if [[ -f $folder/made-from && $(< "$folder/made-from") == "$made_from" ]]; then return; fi
-  rm -rf "$folder.part"
+  rm -rf "$folder.part" "$folder.old"
   mkdir -p "$folder.part"
   "$@" "$folder.part"
   printf '%s\n' "$made_from" > "$folder.part/made-from"
-  rm -rf "$folder"
+  [[ ! -e $folder ]] || mv "$folder" "$folder.old" # half removed it would still pass for done
   mv "$folder.part" "$folder"
+  rm -rf "$folder.old"
 }
 
 usage() {
@@ -115,12 +124,12 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --merges N         BPE merges to learn from both languages (stage prepare)
   --max-update N     end training at N updates
   --max-tokens N     tokens on a device at once; the batch of an update stays the recipe's
-  --average N        score the mean of the last N checkpoints
+  --average N        score the mean of the last N checkpoints; 0: the best checkpoint
   --bf16, --fp32     precision on GPUs (default: fp16; on a CPU always fp32)
   --cpu              use no GPU
   --processes N      train in N processes on a CPU, which share its cores (default: 1)
   --gpus N           as if N GPUs were here (for --dry-run)
-  --sizes any        accept archives of other sizes than the usual ones
+  --sizes any        accept archives of other sizes and checksums than the usual ones
   --workers N        processes for text work (default: all cores)
   --dry-run          print the training commands and do nothing
   -- FLAG...         further flags of fairseq-train, for all architectures
@@ -172,10 +181,10 @@ apply_options() {
   processes=${options[processes]:-1}
   workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
   average=${options[average]:-$average}
-  for number in "$merges" "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"} \
-    ${options[average]:+"$average"}; do
+  for number in "$merges" "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"}; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
   done
+  [[ $average =~ ^(0|[1-9][0-9]*)$ ]] || die "--average takes a whole number, not '$average'; see --help"
   case ${options[sizes]:-} in
     "") ;;
     any) sizes=() ;;
@@ -187,6 +196,7 @@ apply_options() {
   work=${options[work]:-$common/../../runs/$name${options[pair]:+-$pair}${setting:+-$setting}}
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
+  [[ $work != *[:,]* ]] || die "fairseq splits paths at ':' and ',': choose another --work than $work"
   data=$work/data
   if [[ $dry_run ]]; then stages=(train); fi
   ((${#stages[@]})) || stages=(prepare train evaluate report)

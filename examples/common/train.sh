@@ -40,8 +40,8 @@ plan_devices() {
     plan_torchrun "$nodes" "$on_node" "$devices"
   elif ((gpus == 0)); then
     device+=(--distributed-world-size 1) # else as many as there are GPUs, --cpu or not
-  else # or fairseq would wait for the other tasks of a Slurm job
-    unset SLURM_JOB_NODELIST SLURM_STEP_NODELIST
+  else # or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU
+    unset SLURM_JOB_NODELIST SLURM_STEP_NODELIST MASTER_ADDR MASTER_PORT WORLD_SIZE RANK
   fi
 }
 
@@ -76,7 +76,7 @@ plan_torchrun() { # NODES ON_NODE DEVICES
 }
 
 train_one() { # ARCH SEED
-  local run=$work/$1/seed$2 asked command
+  local run=$work/$1/seed$2 asked command test
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
     --seed "$2" "${flags[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
@@ -88,16 +88,17 @@ train_one() { # ARCH SEED
     return
   fi
   # What is trained, wherever: elsewhere or on other devices it is finished all the same.
-  asked=$(hash_of "$(< "$data/made-from")" "$1" "$2" "${flags[@]}" "$max_update" "${extra[@]}" \
+  asked=$(hash_of "$(fingerprint)" "$1" "$2" "${flags[@]}" "$max_update" "${extra[@]}" \
     "${precision/fp16/}")
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
-  if ((${NODE_RANK:-0})); then # the first node keeps the log; fairseq is silent on others
+  if ((${NNODES:-1} > 1 && NODE_RANK)); then # the first node keeps the log; fairseq is silent on others
     "${launch[@]}" "${command[@]}" >> "$run/train-$NODE_RANK.log" 2>&1 \
       || die "training failed on this node; see $run/train-$NODE_RANK.log"
     return
   fi
-  hold "$run.lock"
+  hold "$run/training.lock"
+  for test in "${tests[@]}"; do rm -rf "${run:?}/$test"; done # scores of fewer updates
   macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
   python3 "$common/mend.py" "$run"
   "${launch[@]}" "${command[@]}" 2>&1 \

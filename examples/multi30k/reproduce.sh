@@ -16,9 +16,8 @@
 # Research use only: see the terms of the images' captions before you pass the data on.
 # shellcheck disable=SC2034,SC2329  # recipe.sh reads and calls what is set here
 set -euo pipefail
-common=$(cd "$(dirname "${BASH_SOURCE[0]}")/../common" && pwd)
 # shellcheck source=../common/recipe.sh
-source "$common/recipe.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 
 # Data
 pairs=(en-de de-en en-fr fr-en en-cs cs-en)
@@ -26,6 +25,7 @@ tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
 steps=normalize,lowercase,tokenize
 merges=10000
 sizes=(29000 1014 1000 1000 461)
+revision=a3d2e0d26b56f3846f66a952536ffed4e401d05a # of the data
 
 setting_cased() {
   steps=normalize,tokenize
@@ -51,7 +51,7 @@ inputs() {
   for part in $(fetched); do
     for language in "$source" "$target"; do
       fetch "$part.$language.gz" \
-        "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/$part.$language.gz" \
+        "https://raw.githubusercontent.com/multi30k/dataset/$revision/data/task1/raw/$part.$language.gz" \
         "https://github.com/multi30k/dataset/raw/master/data/task1/raw/$part.$language.gz"
     done
   done

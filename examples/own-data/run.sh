@@ -14,9 +14,8 @@
 # ones as above.
 # shellcheck disable=SC2034,SC2329  # recipe.sh reads and calls what is set here
 set -euo pipefail
-common=$(cd "$(dirname "${BASH_SOURCE[0]}")/../common" && pwd)
 # shellcheck source=../common/recipe.sh
-source "$common/recipe.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 
 # Data
 pairs=()

@@ -11,6 +11,7 @@
 # A variant is SCHEME or SCHEME/SUBSTEP, "baseline" fairseq's transformer. Flags after -- are those of
 # the quickstart (--max-update 100, --cpu ...). Interrupted? Run the same command again.
 set -euo pipefail
+unset CDPATH # with which cd prints, and may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 quickstart=$here/../quickstart/run.sh
 seeds="1 2 3"

@@ -15,9 +15,8 @@
 #   --setting v9-37k   News Commentary v9 and 37,000 merges, as in "Attention Is All You Need"
 # shellcheck disable=SC2034,SC2329  # recipe.sh reads and calls what is set here
 set -euo pipefail
-common=$(cd "$(dirname "${BASH_SOURCE[0]}")/../common" && pwd)
 # shellcheck source=../common/recipe.sh
-source "$common/recipe.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../common/recipe.sh"
 
 # Data: newstest2013 to validate, the full newstest2014 to test, both through sacreBLEU.
 pairs=(en-de)

@@ -26,6 +26,7 @@ class Scored:
     scores: dict[str, float]
     signatures: dict[str, str]
     checkpoint_sha256: str | None
+    decoding: str | None  # which checkpoint, and the flags of fairseq-generate
 
 
 @dataclass
@@ -79,18 +80,17 @@ def read_scored(folder: Path) -> Scored:
         sentences=found["sentences"],
         scores=scores,
         signatures=signatures,
-        checkpoint_sha256=checkpoint_sha256(folder, found),
+        checkpoint_sha256=found.get("checkpoint_sha256") or beside(folder, "checkpoint.sha256"),
+        decoding=beside(folder, "decoding"),
     )
     refuse_other_texts(scored, again)
     return scored
 
 
-def checkpoint_sha256(folder: Path, scores: dict[str, Any]) -> str | None:
-    """The hash of the decoded checkpoint: in its scores, or in the file where recipes put it."""
-    beside = folder / "checkpoint.sha256"
-    return scores.get("checkpoint_sha256") or (
-        beside.read_text("utf-8").strip() if beside.is_file() else None
-    )
+def beside(folder: Path, name: str) -> str | None:
+    """What recipes put in a file of that name beside the scores, if they did."""
+    path = folder / name
+    return path.read_text("utf-8").strip() if path.is_file() else None
 
 
 def refuse_other_texts(scored: Scored, again: str) -> None:
@@ -152,6 +152,8 @@ def score_difference(one: Run, other: Run) -> str | None:
         theirs = other.tests[name]
         if scored.reference_sha256 != theirs.reference_sha256:
             return f"their references of {name} are different texts"
+        if scored.decoding and theirs.decoding and scored.decoding != theirs.decoding:
+            return f"their {name} was translated with {scored.decoding}; and {theirs.decoding}"
         if list(scored.scores) != list(theirs.scores):
             both = (", ".join(x.scores) for x in (scored, theirs))
             return f"their metrics of {name} are {' and '.join(both)}"

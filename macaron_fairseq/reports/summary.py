@@ -54,6 +54,7 @@ def summarize_test(
         "name": name,
         "sentences": scored.sentences,
         "reference_sha256": scored.reference_sha256,
+        "decoding": scored.decoding,
         "signatures": scored.signatures,
         "architectures": [
             {

@@ -213,6 +213,7 @@ def manifest(summary: Summary) -> list[str]:
         f"- code: {', '.join(revisions(summary['runs']))}",
         f"- data: {data['source']}-{data['target']}, test sets {', '.join(data['tests'])}, "
         f"fingerprint `{data['fingerprint']}`",
+        *(f"- translated with {x}" for x in decodings(summary["tests"])),
         *checkpoints(summary["runs"]),
     ]
     common = " \\\n".join(f"  {flag}" for flag in flags["common"])
@@ -260,6 +261,18 @@ def revisions(runs: Sequence[dict[str, Any]]) -> list[str]:
             else:
                 found[f"`{code['revision']}`" + (" (modified)" if code["modified"] else "")] = None
     return list(found)
+
+
+def decodings(tests: Sequence[dict[str, Any]]) -> list[str]:
+    """Which checkpoints were decoded and how, with the test sets where that is not one for all."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        if test["decoding"]:
+            found.setdefault(test["decoding"], []).append(test["name"])
+    return [
+        how if len(names) == len(tests) else f"{how} ({', '.join(names)})"
+        for how, names in found.items()
+    ]
 
 
 def checkpoints(runs: Sequence[dict[str, Any]]) -> list[str]:

@@ -78,7 +78,7 @@ class CTranslate2Engine:
                     "data folder that the model was trained with"
                 )
         self.max_length = content["max_source_positions"] - 1  # one for the end of the sentence
-        self.longest = content["max_target_positions"] - 1
+        self.positions = content["max_target_positions"] - 1
         self.max_len = max_len_a, max_len_b
         self.options = {
             "beam_size": beam,
@@ -105,17 +105,20 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             raise UserError(f"CTranslate2 cannot load {folder}: {error}") from error
 
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have."""
+        a, b = self.max_len
+        return min(int(a * (max(map(len, batch)) + 1) + b), self.positions)
+
     def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """The best hypothesis of each sentence.
 
         Raises:
             UserError: if CTranslate2 fails, as where the GPU's memory does not suffice.
         """
-        a, b = self.max_len
-        limit = min(int(a * (max(map(len, batch)) + 1) + b), self.longest)
         try:
             results = self.translator.translate_batch(
-                batch, max_decoding_length=limit, **self.options
+                batch, max_decoding_length=self.longest(batch), **self.options
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"CTranslate2 cannot translate: {error}") from error

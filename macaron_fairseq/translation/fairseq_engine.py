@@ -49,9 +49,14 @@ class FairseqEngine:
         for model in self.models:
             model.to(device=device, dtype=dtype)
             model.prepare_for_inference_(FairseqConfig(generation=generation))
-        self.generator = self.task.build_generator(self.models, generation)
+        self.generator: Any = self.task.build_generator(self.models, generation)
         positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
         self.max_length = positions[0] - 1  # one for the end of the sentence
+
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have."""
+        a, b = self.generator.max_len_a, self.generator.max_len_b
+        return min(int(a * (max(map(len, batch)) + 1) + b), self.generator.max_len - 1)
 
     def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """The best hypothesis of each sentence.

@@ -22,6 +22,9 @@ class Engine(Protocol):
     max_length: int  # of a source sentence, in tokens
     parallel: int  # how many batches it works on at the same time, each called for by a thread
 
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have."""
+
     def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """Translate sentences, none of them empty or longer than `max_length`, in their order."""
 
@@ -62,7 +65,8 @@ def translate(
     """The translations of lines, block by block: each is done before the next is read.
 
     A line without tokens gives an empty one. Of a line that is too long for the engine the
-    beginning is translated, with a warning on stderr.
+    beginning is translated, with a warning on stderr; another tells of a translation that ends
+    where the search had to.
 
     Args:
         lines: raw text.
@@ -79,10 +83,9 @@ def translate(
         sentences = [encode(line) for line in block]
         for number, sentence in enumerate(sentences, before + 1):
             if len(sentence) > engine.max_length:
-                tqdm.write(
-                    f"warning: line {number} has {len(sentence)} tokens, of which the model takes "
-                    f"the first {engine.max_length}: the rest is not translated",
-                    file=sys.stderr,
+                warn(
+                    f"line {number} has {len(sentence)} tokens, of which the model takes the first "
+                    f"{engine.max_length}: the rest is not translated"
                 )
                 del sentence[engine.max_length :]
         translations: list[Tokens] = [[] for _ in block]
@@ -92,11 +95,22 @@ def translate(
             run = pool.map if engine.parallel > 1 else map
             done = run(engine.translate, ([sentences[i] for i in batch] for batch in todo))
             for batch, translated in zip(todo, done, strict=True):
+                longest = engine.longest([sentences[i] for i in batch])
                 for i, translation in zip(batch, translated, strict=True):
                     translations[i] = translation
+                    if len(translation) >= longest:
+                        warn(
+                            f"the translation of line {before + i + 1} ends at {longest} tokens, "
+                            "the most that it may have: it may be cut short"
+                        )
                 progress(len(batch))
         yield decode(translations)
         before += len(block)
+
+
+def warn(sentence: str) -> None:
+    """A warning on stderr, above a progress bar."""
+    tqdm.write(f"warning: {sentence}", file=sys.stderr)
 
 
 def blocks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
