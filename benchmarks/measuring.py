@@ -32,7 +32,12 @@ CHILD = Path(__file__).with_name("child.py")
 USER_DIR = ["--user-dir", str(Path(macaron_fairseq.__file__).parent)]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Beginnings of the names of what allocators, thread pools and PyTorch heed.
-VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "CUDA_", "TORCH")
+VARIABLES = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD"),
+    *("CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_", "TORCH"),
+)
+# cuDNN's attention plans anew for each shape of a batch, and batches of text have many.
+NO_PLANS = {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1"}
 # For --quick: 2+2 layers, 16 wide.
 SMALL = [
     *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "2"),
@@ -57,6 +62,8 @@ class Device:
         """It as fairseq's flags."""
         if not self.gpu:
             return ["--cpu"]
+        if self.precision == "fp16":
+            return ["--fp16", "--fp16-init-scale", "1"]  # an overflow would cost an update
         return [] if self.precision == "fp32" else [f"--{self.precision}"]
 
 
@@ -149,7 +156,7 @@ def run(device: Device, name: str, *words: object) -> Run:
         peaks = Path(folder, "peaks.json")
         process = subprocess.Popen(
             [sys.executable, CHILD, peaks, name, *map(str, words)],
-            env={**os.environ, **threads, **(one_gpu if device.gpu else {})},
+            env={**NO_PLANS, **os.environ, **threads, **(one_gpu if device.gpu else {})},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -279,6 +286,8 @@ def machine(device: Device) -> Figures:
         for name, value in sorted(os.environ.items())
         if name.startswith(VARIABLES)
     }
+    if device.gpu:
+        variables = {**NO_PLANS, **variables}
     return {
         **environment.hardware(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),

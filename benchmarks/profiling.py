@@ -1,4 +1,4 @@
-"""Where a fairseq command spends its time: PyTorch's operators by their own share of it.
+"""Where a fairseq command spends its time, the GPU's if it uses one: by PyTorch's operators.
 
   python benchmarks/profiling.py fairseq-train DATA-BIN --user-dir macaron_fairseq --cpu ...
   python benchmarks/profiling.py --rows 20 fairseq-generate DATA-BIN --path CHECKPOINT ...
@@ -13,11 +13,15 @@ from collections import Counter
 from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports.tables import table
+
+ON_GPU = torch.cuda.is_available() and "--cpu" not in sys.argv
+ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])]
 
 
 def main() -> None:
@@ -32,14 +36,15 @@ def main() -> None:
     (script,) = entry_points(group="console_scripts", name=args.command)
     sys.argv = [args.command, *args.words]
     with (
-        profile(activities=[ProfilerActivity.CPU]) as profiler,
+        profile(activities=ACTIVITIES) as profiler,
         redirect_stdout(sys.stderr),
     ):
         script.load()()
     seconds: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for event in profiler.key_averages():
-        seconds[event.key] += event.self_cpu_time_total / 1e6
+        own = event.self_device_time_total if ON_GPU else event.self_cpu_time_total
+        seconds[event.key] += own / 1e6
         calls[event.key] += event.count
     if not seconds:
         raise UserError(f"{args.command} did nothing that PyTorch could profile")

@@ -62,7 +62,7 @@ class Training:
     def __init__(self, args: argparse.Namespace, device: Device) -> None:
         self.args = args
         self.device = device
-        self.sides = training.flags_of_sides(args)
+        self.sides = training.flags_of_sides(args, device)
         self.ceiling = Ceiling(device, largest=256 if args.quick else None)
 
     def measure(self, folder: Path, length: int, types: int, bar: tqdm) -> list[Figures]:
@@ -155,7 +155,7 @@ def parse() -> argparse.Namespace:
         args.lengths, args.types = [8], [100]
         args.sentences, args.batch_size, args.beam, args.lines = 8, 8, 2, 200
     if args.kind == "training":
-        return training.quickened(args)
+        return training.completed(args)
     if args.precision == "bf16":
         raise UserError("fairseq-generate knows no bf16: choose --precision fp16 or fp32")
     if args.quick:

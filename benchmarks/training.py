@@ -8,9 +8,9 @@
 
 A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
-process had resident. `ceiling` is the share of this machine's fastest matrix product: only the
-products of the model count (macaron_fairseq/flops.py), without padding, and the time is the whole
-update's.
+process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
+fastest matrix product: only the products of the model count (macaron_fairseq/flops.py), without
+padding, and the time is the whole update's.
 Ratios are those of each repetition, their median and range.
 """
 
@@ -25,6 +25,7 @@ from pathlib import Path
 import corpora
 import host
 import measuring
+import torch
 from measuring import Ceiling, Device, Figures
 from tqdm import tqdm
 
@@ -61,7 +62,7 @@ def main() -> None:
     """Measure and report."""
     args = parse()
     device = measuring.device(args)
-    sides = flags_of_sides(args)
+    sides = flags_of_sides(args, device)
     ceiling = Ceiling(device, largest=256 if args.quick else None)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         data = args.data or synthetic(Path(folder, "data"), args.types, args, SYNTHETIC_LENGTHS)
@@ -104,7 +105,7 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if not (args.data or args.synthetic or args.quick):
         raise UserError("what should be trained on? Give --data DATA or --synthetic")
-    return quickened(args)
+    return completed(args)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,23 +120,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="define another side by what it gives to fairseq-train",
     )
     add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
-    add("--skip", type=positive, default=5, metavar="N", help="updates left out (default: 5)")
-    add("--updates", type=positive, default=20, metavar="N", help="measured (default: 20)")
+    add("--skip", type=positive, metavar="N", help="updates left out (default: 5, GPU: 50)")
+    add("--updates", type=positive, metavar="N", help="measured (default: 20, GPU: 200)")
 
 
-def quickened(args: argparse.Namespace) -> argparse.Namespace:
-    """The same with little work, if --quick."""
+def completed(args: argparse.Namespace) -> argparse.Namespace:
+    """The same with as many updates as the device needs, or with little work if --quick."""
     if args.quick:
         args.repetitions, args.skip, args.updates = 1, 1, 3
         args.flags = f"{shlex.join(QUICK)} {args.flags}"
+    has_gpu = torch.cuda.is_available() and not args.cpu  # whose updates take milliseconds
+    skip, updates = (50, 200) if has_gpu else (5, 20)
+    args.skip, args.updates = args.skip or skip, args.updates or updates
     return args
 
 
-def flags_of_sides(args: argparse.Namespace) -> dict[str, list[str]]:
+def flags_of_sides(args: argparse.Namespace, device: Device) -> dict[str, list[str]]:
     """The flags of the sides that were asked for.
 
     Raises:
-        UserError: if --side or --sides is not understood.
+        UserError: if --side or --sides is not understood, or a side is not for this device.
     """
     sides = dict(SIDES)
     for side in args.side:
@@ -143,6 +147,8 @@ def flags_of_sides(args: argparse.Namespace) -> dict[str, list[str]]:
         if not equals:
             raise UserError(f"--side {side} has no '=': write --side 'NAME=FLAGS'")
         sides[name] = shlex.split(flags)
+    if device.gpu and "ours-bf16" in args.sides:
+        raise UserError("ours-bf16 is for CPUs: on a GPU give --precision bf16 for all sides")
     return {
         name: [flag.replace("{size}", f"_{args.size}") for flag in flags]
         for name, flags in measuring.chosen(args.sides, sides).items()
@@ -151,7 +157,11 @@ def flags_of_sides(args: argparse.Namespace) -> dict[str, list[str]]:
 
 def synthetic(data: Path, types: int, args: argparse.Namespace, lengths: tuple[int, int]) -> Path:
     """A synthetic data folder with enough sentences for the updates, and as many again."""
-    tokens = 2 * (args.skip + args.updates) * (400 if args.quick else 4096)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--max-tokens", type=int, default=4096)
+    parser.add_argument("--update-freq", type=int, default=1)
+    flags = parser.parse_known_args(shlex.split(args.flags))[0]
+    tokens = 2 * (args.skip + args.updates) * flags.max_tokens * flags.update_freq
     corpora.write_synthetic(data, types, lengths, 2 * tokens // sum(lengths) + 8, test=1)
     return data
 
@@ -188,7 +198,10 @@ def compare(
             ceiling.measure()
         figures = measure_training([*common, *sides[name]], args.skip, args.updates, device)
         if figures["tokens"] != sum(target for _, target in lengths):
-            raise RuntimeError(f"{name} was trained on other sentences than were counted")
+            raise UserError(
+                f"{name} was trained on other sentences than were counted: did the gradients "
+                "overflow (--fp16-init-scale) in an update, which is then left out?"
+            )
         gflops = work[name].training(lengths) / 1e9 / figures["seconds"]
         precision = "bf16" if "bf16" in sides[name] else device.precision
         return {**figures, "precision": precision, "gflops": gflops}
@@ -245,11 +258,12 @@ def rows_of(
     for side in sides:
         of_side = [x for x in repetitions if x["side"] == side]
         speed = measuring.ratios(repetitions, side, base, "tokens_per_second")
-        memory = measuring.ratios(repetitions, side, base, "peak_memory_mib")
+        gpu = measuring.median(repetitions, side, "peak_gpu_memory_mib")
+        peak = "peak_memory_mib" if gpu is None else "peak_gpu_memory_mib"
+        memory = measuring.ratios(repetitions, side, base, peak)
         share = statistics.median(x["gflops"] for x in of_side) / ceiling.gflops(
             of_side[0]["precision"]
         )
-        gpu = measuring.median(repetitions, side, "peak_gpu_memory_mib")
         rows.append(
             [
                 side,

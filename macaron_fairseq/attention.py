@@ -145,7 +145,8 @@ class Attention(MultiheadAttention):
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
             if need_weights:
                 weights = probabilities.view(batch, -1, *probabilities.shape[1:])
-        return y.reshape(time, batch, channels), weights
+        # Or the output's projection would be a copy, a product and a sum instead of one operation.
+        return y.reshape(time, batch, channels).contiguous(), weights
 
     def attend_cached(
         self,

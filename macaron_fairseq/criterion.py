@@ -74,10 +74,10 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
         """Return features, (tokens, dim), and targets, (tokens,), of what the loss counts."""
-        target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :]
-        features = net_output[0][:, self.ignore_prefix_size :]
-        counted = target.ne(self.padding_idx)
-        return features[counted], target[counted]
+        target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
+        features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
+        counted = target.ne(self.padding_idx).nonzero().squeeze(1)  # once: a GPU waits for it
+        return features.index_select(0, counted), target.index_select(0, counted)
 
 
 def register() -> None:

@@ -109,15 +109,12 @@ class Batch:
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
-        if not self.keeps_sentences(new_order):
-            self.separate(new_order.device)
+        if not self.keeps_all(new_order):
+            if not self.keeps_sentences(new_order):
+                self.separate(new_order.device)
+            sentences = new_order.view(-1, self.beam)[:, 0] // self.beam
+            self.select(sentences)
         chosen = new_order.view(-1, self.beam)
-        sentences = chosen[:, 0] // self.beam
-        if not torch.equal(sentences, torch.arange(self.sentences(), device=new_order.device)):
-            for cache in self.caches.values():
-                select_sentences(cache, sentences)
-            self.slots = None if self.slots is None else self.slots[sentences]
-            self.padding = None if self.padding is None else self.padding[sentences]
         if self.beam > 1 and self.slots is not None:
             parents = (chosen % self.beam)[..., None].expand(-1, -1, self.length)
             self.slots = self.slots.gather(1, parents)
@@ -126,6 +123,14 @@ class Batch:
         """How many sentences the caches hold."""
         return next((len(x.keys) for x in self.caches.values() if x.keys is not None), 0)
 
+    def keeps_all(self, new_order: Tensor) -> bool:
+        """Whether all sentences stay where they are, as at most steps of a search."""
+        count = self.sentences()
+        if len(new_order) != count * self.beam:
+            return False
+        own = torch.arange(count, device=new_order.device)[:, None]
+        return bool((new_order.view(-1, self.beam) // self.beam == own).all())
+
     def keeps_sentences(self, new_order: Tensor) -> bool:
         """Whether hypotheses stay with those of their sentence."""
         if len(new_order) % self.beam:
@@ -133,12 +138,21 @@ class Batch:
         sentences = new_order.view(-1, self.beam) // self.beam
         return bool((sentences == sentences[:, :1]).all())
 
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences, in this order."""
+        own = torch.arange(len(sentences), device=sentences.device)
+        stay = int((sentences == own).cumprod(0).sum())  # the first ones, which need no copy
+        for cache in self.caches.values():
+            select_sentences(cache, sentences, stay)
+        self.slots = None if self.slots is None else self.slots[sentences]
+        self.padding = None if self.padding is None else self.padding[sentences]
+
     def separate(self, device: torch.device) -> None:
         """Make a sentence of each hypothesis, after which any reordering is possible."""
         sentences = torch.arange(self.sentences(), device=device).repeat_interleave(self.beam)
         slots = None if self.slots is None else self.slots.flatten(0, 1)[:, None, :, None, None]
         for cache in self.caches.values():
-            select_sentences(cache, sentences)
+            select_sentences(cache, sentences, stay=0)
             if cache.is_static or slots is None or cache.keys is None or cache.values is None:
                 continue
             index = slots.expand(-1, cache.keys.shape[1], -1, -1, cache.keys.shape[-1])
@@ -151,7 +165,7 @@ class Batch:
         self.beam = 1
 
 
-def select_sentences(cache: Cache, sentences: Tensor) -> None:
+def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
     """Keep the caches of these sentences, in place where there are not more of them."""
     if cache.keys is None or cache.values is None:
         return
@@ -159,9 +173,8 @@ def select_sentences(cache: Cache, sentences: Tensor) -> None:
     if count > len(cache.keys):
         cache.keys, cache.values = cache.keys[sentences], cache.values[sentences]
     else:
-        moved = int((sentences == torch.arange(count, device=sentences.device)).cumprod(0).sum())
         for x in (cache.keys, cache.values):
-            x[moved:count, :, :length] = x[sentences[moved:], :, :length]
+            x[stay:count, :, :length] = x[sentences[stay:], :, :length]
         cache.keys, cache.values = cache.keys[:count], cache.values[:count]
     cache.mask = None if cache.mask is None else cache.mask[sentences]
 

@@ -214,6 +214,8 @@ recipe() { # ARGUMENT...
   apply_options
   # Text is UTF-8 whatever the machine's language.
   export PYTHONUTF8=1
+  # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
+  export TORCH_CUDNN_SDPA_DEPRIORITIZED=${TORCH_CUDNN_SDPA_DEPRIORITIZED:-1}
   if [[ " ${stages[*]} " == *" train "* ]]; then # what cannot be trained is refused before hours of text
     [[ $dry_run || ${stages[0]} == prepare ]] || need_data
     plan_devices
