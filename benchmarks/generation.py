@@ -28,7 +28,8 @@ import measuring
 from measuring import Device, Figures
 from tqdm import tqdm
 
-from macaron_fairseq import files, task
+from macaron_fairseq import files
+from macaron_fairseq.acceleration import task
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports.tables import number, table

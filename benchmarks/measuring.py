@@ -22,9 +22,9 @@ from tqdm import tqdm
 
 import macaron_fairseq
 from macaron_fairseq import files
-from macaron_fairseq.architectures import SIZES
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.model.architectures import SIZES
 from macaron_fairseq.reports import environment
 from macaron_fairseq.text import available_cores
 

@@ -6,10 +6,10 @@ from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
 
-from macaron_fairseq import schemes, substeps
-from macaron_fairseq.model import MacaronTransformerModel
-from macaron_fairseq.schemes import CROSS_ATTENTION, SELF_ATTENTION, Operator, Steps
-from macaron_fairseq.substeps import SubStep
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, SELF_ATTENTION, Operator, Steps
+from macaron_fairseq.model.substeps import SubStep
+from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 ENCODER = "encoder"
 DECODER = "decoder"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from macaron_fairseq import checkpoints, files
+from macaron_fairseq import files
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import checkpoints
 
 State = dict[str, Any]
 

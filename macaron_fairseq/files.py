@@ -170,6 +170,11 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
                 partial.unlink()
 
 
+def as_json(content: Any) -> str:
+    """Plain data as JSON text for a file; a ValueError for NaN, which JSON has not."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write(path: Path, content: str | bytes) -> None:
     """Write a whole file, text as UTF-8; raises what `written` raises."""
     with written(path) as file:

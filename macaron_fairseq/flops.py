@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import nn
 
-from macaron_fairseq.layers import SplittingLayer
+from macaron_fairseq.model.layers import SplittingLayer
 
 
 @dataclass(frozen=True)

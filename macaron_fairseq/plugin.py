@@ -2,9 +2,11 @@
 
 import sys
 
-from macaron_fairseq import architectures, criterion, preflight, task
-from macaron_fairseq.checkpoints import allow_safe_globals
-from macaron_fairseq.model import MacaronTransformerModel as MacaronTransformerModel
+from macaron_fairseq.acceleration import task
+from macaron_fairseq.host import preflight
+from macaron_fairseq.host.checkpoints import allow_safe_globals
+from macaron_fairseq.model import architectures, criterion
+from macaron_fairseq.model.transformer import MacaronTransformerModel as MacaronTransformerModel
 
 allow_safe_globals()
 architectures.register_all()

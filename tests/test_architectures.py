@@ -6,8 +6,8 @@ from conftest import arguments, build, task
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 
-from macaron_fairseq import schemes
-from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.model import schemes
+from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 # embed_dim, heads, layers, width of each FFN half, (dropout, attention, activation): the paper's.
 MACARON = {

@@ -12,7 +12,8 @@ import pytest
 import torch
 from conftest import ROOT, run
 
-from macaron_fairseq import UserError, averaging, checkpoints, cli
+from macaron_fairseq import UserError, averaging, cli
+from macaron_fairseq.host import checkpoints
 
 ARGUMENTS = {
     "arch": "macaron_transformer",

@@ -14,7 +14,8 @@ import torch
 from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, run, train
 from omegaconf import DictConfig
 
-from macaron_fairseq import UserError, averaging, checkpoints
+from macaron_fairseq import UserError, averaging
+from macaron_fairseq.host import checkpoints
 
 STORED = FIXTURES / "stored"
 

@@ -9,9 +9,10 @@ from fairseq import models
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from macaron_fairseq import UserError, cli, flops, schemes, substeps
+from macaron_fairseq import UserError, cli, flops
 from macaron_fairseq.describing import models as described_models
 from macaron_fairseq.describing import text
+from macaron_fairseq.model import schemes, substeps
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 

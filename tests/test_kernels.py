@@ -18,9 +18,9 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq import decoding, dropout
-from macaron_fairseq.attention import Attention
-from macaron_fairseq.dropout import Dropout, RememberedDropout, draws_are_known
+from macaron_fairseq.acceleration import caches, dropout
+from macaron_fairseq.acceleration.attention import Attention
+from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
 
 STOCK = ["--macaron-kernels", "fairseq"]
@@ -428,7 +428,7 @@ def test_any_reordering_of_a_batch_with_beams(flags):
         )
         state = {}
         model.decoder(tokens, encoder_out, incremental_state=state)
-        assert state[decoding.KEY].beam == 2
+        assert state[caches.KEY].beam == 2
         for order in map(torch.tensor, orders):
             model.decoder.reorder_incremental_state_scripting(state, order)
             encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
@@ -437,7 +437,7 @@ def test_any_reordering_of_a_batch_with_beams(flags):
             cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
             full, _ = model.decoder(tokens, encoder_out)
             assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
-        assert state[decoding.KEY].beam == 1
+        assert state[caches.KEY].beam == 1
 
 
 def test_padding_in_a_prefix_is_not_seen():

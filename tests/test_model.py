@@ -8,8 +8,9 @@ from conftest import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, tas
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-from macaron_fairseq import UserError, schemes, substeps
-from macaron_fairseq.layers import SplittingLayer
+from macaron_fairseq import UserError
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.layers import SplittingLayer
 
 WIDE = ["--encoder-ffn-embed-dim", "24", "--decoder-ffn-embed-dim", "32"]
 GATED = ["--macaron-substep", "gated-rk2"]
@@ -104,7 +105,7 @@ STEPS = [
     for scheme in schemes.SCHEMES
     for substep in substeps.SUBSTEPS
 ]
-# Whose caches fairseq keeps: see attention.py.
+# Whose caches fairseq keeps: see acceleration/attention.py.
 OTHER_CACHES = [
     ["--macaron-substep", "midpoint", "--no-cross-attention", "--cross-self-attention"],
     ["--macaron-scheme", "yoshida4", "--no-cross-attention", "--cross-self-attention"],

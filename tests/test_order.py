@@ -15,11 +15,13 @@ from formulas import DECODERS, ENCODERS, one_step, pre_norm_layer
 from scipy.integrate import solve_ivp
 from stored import CHECKPOINT, altered, write_data
 
-from macaron_fairseq import UserError, cli, kernels, schemes, substeps
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.acceleration import kernels
 from macaron_fairseq.dynamics import loading, local_error, operators
 from macaron_fairseq.dynamics.sentences import Sentence
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 from macaron_fairseq.numerics import fitting, integration, toy, trained
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 
 STEPS = [0.01, 0.005, 0.0025]
 

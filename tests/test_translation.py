@@ -74,7 +74,7 @@ def reversal(data, request, tmp_path_factory):
     else:
         reverser = exported_engine(data, tmp_path_factory.mktemp("export"))
     preprocessing = data_folder.read_preprocessing(data)
-    encode, decode = flow.encoder(data, preprocessing), flow.decoder(preprocessing)
+    encode, decode = flow.preprocessor(data, preprocessing), flow.postprocessor(preprocessing)
 
     def translate(lines, **options):
         return flow.translate(lines, reverser, encode, decode, **options)
@@ -114,8 +114,8 @@ def test_text_is_preprocessed_translated_and_joined(reversal, raw, expected):
 def test_untokenised_languages_are_not_detokenised(data):
     steps = {"source_steps": ["lowercase"], "target_steps": ["lowercase"]}
     preprocessing = data_folder.Preprocessing(source="en", target="de", **steps)
-    assert flow.encoder(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
-    assert flow.decoder(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
+    assert flow.preprocessor(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
+    assert flow.postprocessor(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):

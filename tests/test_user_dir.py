@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, USER_DIR, run
 
-from macaron_fairseq.schemes import SCHEMES
+from macaron_fairseq.model.schemes import SCHEMES
 
 # --- what the import changes ---------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ def copy_of_the_plugin(folder):
     """A copy that can be told from the original: it has one more scheme, "copied"."""
     copy = folder / "macaron_fairseq"
     shutil.copytree(USER_DIR, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    with (copy / "schemes.py").open("a") as file:
+    with (copy / "model" / "schemes.py").open("a") as file:
         file.write('\nSCHEMES["copied"] = SCHEMES[DEFAULT]\n')
     return copy
 

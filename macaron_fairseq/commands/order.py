@@ -131,12 +131,8 @@ def of_toys(args: argparse.Namespace) -> Measured:
 
 def of_model(args: argparse.Namespace) -> Measured:
     """What a trained model gives."""
-    from macaron_fairseq import (
-        plugin,  # noqa: F401 - registers the models with fairseq
-        schemes,
-        substeps,
-    )
     from macaron_fairseq.dynamics import comparing, sentences
+    from macaron_fairseq.model import schemes, substeps
     from macaron_fairseq.numerics import trained
 
     check_names(args, schemes.SCHEMES, substeps.SUBSTEPS)

@@ -2,14 +2,13 @@
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.files import read_lines, write_lines
+from macaron_fairseq.files import as_json, read_lines, write, write_lines
 from macaron_fairseq.scoring import metrics
 from macaron_fairseq.scoring.hypotheses import best, detokenize, in_order, remove_bpe
 
@@ -136,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
             "generated_sha256": sha256(args.generated, generated),
             "scores": [asdict(score) for score in scores],
         }
-        write_lines(args.json, json.dumps(record, indent=1, ensure_ascii=False).split("\n"))
+        write(args.json, as_json(record))
     # Where stdout takes a file, the table does not belong into it.
     print(table(scores), file=sys.stderr if STDIO in (args.hypotheses, args.json) else sys.stdout)
 

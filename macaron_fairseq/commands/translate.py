@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{args.input}: no such file")
     engine_of = ENGINES[args.engine]
     preprocessing = data_folder.read_preprocessing(args.data)
-    encode = lines.encoder(args.data, preprocessing)
+    encode = lines.preprocessor(args.data, preprocessing)
     engine = engine_of(args, preprocessing)
     # Where the text goes to a terminal, a bar would stand between its lines.
     on_terminal = str(args.output) == "-" and sys.stdout.isatty()
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
             files.read_lines(args.input),
             engine,
             encode,
-            lines.decoder(preprocessing),
+            lines.postprocessor(preprocessing),
             block_lines=args.batch_lines,
             max_tokens=args.max_tokens,
             batch_size=args.batch_size,
@@ -164,10 +164,7 @@ def fairseq_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> li
     import torch
     from fairseq.dataclass.configs import GenerationConfig
 
-    from macaron_fairseq import (
-        plugin,  # noqa: F401  registers the models with fairseq
-        preflight,
-    )
+    from macaron_fairseq.host import preflight
     from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_dictionary
 
     if args.compute_type:

@@ -14,13 +14,15 @@ from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
-from macaron_fairseq import anatomy, averaging, checkpoints, schemes
+from macaron_fairseq import anatomy, averaging
 from macaron_fairseq.anatomy import DECODER, ENCODER
-from macaron_fairseq.architectures import complete
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.host import checkpoints
+from macaron_fairseq.model import schemes
+from macaron_fairseq.model.architectures import complete
+from macaron_fairseq.model.released import upgrade_args
+from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.names import look_up
-from macaron_fairseq.released import upgrade_args
 
 # Of a masked language model that does not say it.
 POSITIONS = 512

@@ -8,11 +8,12 @@ from typing import Any
 
 from torch import nn
 
-from macaron_fairseq import anatomy, flops, schemes
+from macaron_fairseq import anatomy, flops
 from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.describing.models import baseline, build, counterpart, is_macaron
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
-from macaron_fairseq.substeps import SubStep
+from macaron_fairseq.model import schemes
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
+from macaron_fairseq.model.substeps import SubStep
 
 NAMES = {FFN: "FFN", SELF_ATTENTION: "Self", CROSS_ATTENTION: "Cross"}
 

@@ -13,9 +13,11 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from macaron_fairseq import anatomy, averaging, checkpoints, files, schemes, substeps
+from macaron_fairseq import anatomy, averaging, files
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import checkpoints
+from macaron_fairseq.model import schemes, substeps
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
 
 BEAM = 5

@@ -25,16 +25,17 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from macaron_fairseq import anatomy, schemes
+from macaron_fairseq import anatomy
 from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.layers import (
+from macaron_fairseq.model import schemes
+from macaron_fairseq.model.layers import (
     MacaronDecoderLayer,
     MacaronEncoderLayer,
     SplittingLayer,
     prepend_source,
 )
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, Operator, Step
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, Operator, Step
 
 # Layers are known by what they compute: a subclass with a `forward` of its own is another layer.
 MACARON = {MacaronEncoderLayer.forward, MacaronDecoderLayer.forward}

@@ -91,7 +91,7 @@ def open_monolingual(data: Path) -> Data:
 
 def text_to_tokens(data: Path, steps: list[str], language: str) -> Encode:
     """The steps of a data folder for either of its languages."""
-    return lines.encoder(data, Preprocessing(language, language, steps, steps))
+    return lines.preprocessor(data, Preprocessing(language, language, steps, steps))
 
 
 def binarised(data: Path) -> Path:

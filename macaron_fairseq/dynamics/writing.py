@@ -1,6 +1,5 @@
 """Writing the page, the numbers and one small picture (`macaron-fairseq dynamics`)."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def write(content: dict[str, Any], folder: Path) -> list[Path]:
     Raises:
         UserError: if they cannot be written.
     """
-    numbers = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    numbers = files.as_json(content)
     written = {
         folder / "dynamics.json": numbers.encode(),
         folder / "dynamics.png": overview(content["models"]),

@@ -1,6 +1,5 @@
 """Writing a trained model as a folder of CTranslate2, and making sure that it is the same."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ def export(path: str, data: Path, folder: Path, quantization: str, replace: bool
     }
     with folders.written(folder, replace) as partial:
         spec.save(str(partial))
-        files.write(partial / EXPORT_JSON, json.dumps(about, indent=1) + "\n")
+        files.write(partial / EXPORT_JSON, files.as_json(about))
         difference = largest_difference(model, partial, source, target)
         if quantization == "float32" and not difference < TOLERANCE:
             raise UserError(

@@ -13,9 +13,9 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
-from macaron_fairseq import schemes
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.model import schemes
+from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.translation.ctranslate2_engine import import_ctranslate2
 
 # By their names in the model; what is set is taken out, so that nothing is left behind unseen.

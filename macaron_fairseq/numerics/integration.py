@@ -6,8 +6,8 @@ from functools import partial, reduce
 import torch
 from torch import Tensor
 
-from macaron_fairseq.schemes import Operator, Steps
-from macaron_fairseq.substeps import Gate, SubStep
+from macaron_fairseq.model.schemes import Operator, Steps
+from macaron_fairseq.model.substeps import Gate, SubStep
 
 Apply = Callable[[Operator, Tensor], Tensor]  # what an operator gives for a state
 Gates = Mapping[tuple[Operator, ...], Gate]  # of the steps along these operators

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from macaron_fairseq import schemes, substeps
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
+from macaron_fairseq.model.substeps import Field, Gate, SubStep
 from macaron_fairseq.numerics import integration
 from macaron_fairseq.numerics.fitting import Result, result
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
-from macaron_fairseq.substeps import Field, Gate, SubStep
 
 SYSTEMS, TOKENS, MEMORY, WIDTH, INNER = 16, 6, 5, 8, 16
 STRENGTH = 2.0  # of the second linear maps: how far a step of 1 goes

@@ -17,16 +17,18 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from macaron_fairseq import anatomy, kernels, schemes, substeps
+from macaron_fairseq import anatomy
+from macaron_fairseq.acceleration import kernels
 from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.dynamics import comparing, likelihood, loading, local_error, operators
 from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, Operator, Steps
 from macaron_fairseq.names import listed
 from macaron_fairseq.numerics import integration
 from macaron_fairseq.numerics.fitting import Result, result
-from macaron_fairseq.schemes import CROSS_ATTENTION, Operator, Steps
 
 Pair = tuple[str, str]  # names of a scheme and a sub-step
 

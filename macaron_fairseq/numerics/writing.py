@@ -1,6 +1,5 @@
 """Errors and slopes as a table, as JSON and as a picture."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
@@ -73,7 +72,7 @@ def write(
         "steps": steps,
         "results": [asdict(x) for x in results],
     }
-    numbers = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    numbers = files.as_json(content)
     written: dict[Path, str | bytes] = {
         folder / "order.txt": table(about["title"], results, steps),
         folder / "order.json": numbers,

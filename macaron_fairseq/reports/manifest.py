@@ -1,7 +1,6 @@
 """What a training was made from: flags, data, code, machine (`macaron-fairseq manifest`)."""
 
 import datetime
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
             "hardware": environment.hardware(),
         }
     )
-    files.write(path, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    files.write(path, files.as_json(manifest))
     return path
 
 

@@ -1,6 +1,5 @@
 """Writing a report's files (`macaron-fairseq report`)."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +44,6 @@ def write(
     text = tables.markdown(content, "curves.png" if picture else None)
     if picture:
         files.write(out / "curves.png", picture)
-    files.write(out / "report.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    files.write(out / "report.json", files.as_json(content))
     files.write(out / "report.md", text)
     return text

@@ -10,9 +10,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from macaron_fairseq import checkpoints
+from macaron_fairseq.acceleration.task import MacaronTranslationTask
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.task import MacaronTranslationTask
+from macaron_fairseq.host import checkpoints
 from macaron_fairseq.translation.lines import Tokens
 
 

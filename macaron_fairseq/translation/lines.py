@@ -29,7 +29,7 @@ class Engine(Protocol):
         """Translate sentences, none of them empty or longer than `max_length`, in their order."""
 
 
-def encoder(data: Path, preprocessing: Preprocessing) -> Callable[[str], Tokens]:
+def preprocessor(data: Path, preprocessing: Preprocessing) -> Callable[[str], Tokens]:
     """What makes the models' tokens of a line of raw text.
 
     Raises:
@@ -40,7 +40,7 @@ def encoder(data: Path, preprocessing: Preprocessing) -> Callable[[str], Tokens]
     return lambda line: pipeline(line).split()
 
 
-def decoder(preprocessing: Preprocessing) -> Callable[[Sequence[Tokens]], list[str]]:
+def postprocessor(preprocessing: Preprocessing) -> Callable[[Sequence[Tokens]], list[str]]:
     """What makes raw text of the models' tokens; lower case stays so."""
     is_tokenized = any(step.startswith("tokenize") for step in preprocessing.target_steps)
 

@@ -12,8 +12,8 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from macaron_fairseq import plain
-from macaron_fairseq.model import MacaronTransformerModel
+from macaron_fairseq.acceleration import plain
+from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
 

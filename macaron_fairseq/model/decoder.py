@@ -5,9 +5,9 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
-from macaron_fairseq import decoding
-from macaron_fairseq.decoding import IncrementalState
-from macaron_fairseq.layers import MacaronDecoderLayer, wrap_layer
+from macaron_fairseq.acceleration import caches
+from macaron_fairseq.acceleration.caches import IncrementalState
+from macaron_fairseq.model.layers import MacaronDecoderLayer, wrap_layer
 
 NO_LAYER = -1
 
@@ -36,7 +36,7 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
         if self.training and self.trains_without_weights and alignment_layer is None:
             alignment_layer = NO_LAYER
         if incremental_state is not None:
-            decoding.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
+            caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
         return super().extract_features(
             prev_output_tokens,
             encoder_out,
@@ -58,7 +58,7 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> None:
         """Reorder the caches, as beam search asks for."""
-        decoding.batch(incremental_state).reorder(new_order)
-        for state in decoding.of_evaluations(incremental_state):
-            if any(name != decoding.KEY for name in state):  # fairseq visits all modules
+        caches.batch(incremental_state).reorder(new_order)
+        for state in caches.of_evaluations(incremental_state):
+            if any(name != caches.KEY for name in state):  # fairseq visits all modules
                 super().reorder_incremental_state_scripting(state, new_order)

@@ -22,9 +22,16 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from macaron_fairseq import schemes, substeps
-from macaron_fairseq.decoding import IncrementalState, of_evaluation
-from macaron_fairseq.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Step, Steps
+from macaron_fairseq.acceleration.caches import IncrementalState, of_evaluation
+from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.model.schemes import (
+    CROSS_ATTENTION,
+    FFN,
+    SELF_ATTENTION,
+    Operator,
+    Step,
+    Steps,
+)
 
 # What an operator of that kind and network gives for a state that is normalised where it is to be.
 Evaluate = Callable[[str, Any, Tensor], Tensor]

@@ -6,7 +6,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
-from macaron_fairseq.layers import MacaronEncoderLayer, wrap_layer
+from macaron_fairseq.model.layers import MacaronEncoderLayer, wrap_layer
 
 
 class MacaronTransformerEncoder(TransformerEncoderBase):

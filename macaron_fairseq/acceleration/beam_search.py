@@ -14,7 +14,7 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor, nn
 
-from macaron_fairseq import plain
+from macaron_fairseq.acceleration import plain
 
 GROUP = 64  # types whose maximum is looked at first
 PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"

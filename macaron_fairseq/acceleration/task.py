@@ -5,7 +5,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from macaron_fairseq.beam_search import CandidateGenerator
+from macaron_fairseq.acceleration.beam_search import CandidateGenerator
 
 NAME = "macaron_translation"
 

@@ -1,7 +1,7 @@
 """Multi-head attention with fewer and fused operations: fairseq's parameters and results.
 
 The projections of one input are one matrix product, PyTorch's fused kernel computes what it can,
-and decoding uses the caches of `macaron_fairseq.decoding`.
+and decoding uses the caches of `macaron_fairseq.acceleration.caches`.
 """
 
 import torch
@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq import decoding, plain
+from macaron_fairseq.acceleration import caches, plain
 
 
 class Attention(MultiheadAttention):
@@ -25,7 +25,7 @@ class Attention(MultiheadAttention):
         key: Tensor | None,
         value: Tensor | None,
         key_padding_mask: Tensor | None = None,
-        incremental_state: decoding.IncrementalState | None = None,
+        incremental_state: caches.IncrementalState | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Tensor | None = None,
@@ -52,7 +52,7 @@ class Attention(MultiheadAttention):
         has_gradients = incremental_state is not None and torch.is_grad_enabled()
         if key is None or before_softmax or has_gradients or not self.is_plain():
             if incremental_state is not None:
-                incremental_state = decoding.of_evaluation(incremental_state, evaluation)
+                incremental_state = caches.of_evaluation(incremental_state, evaluation)
             return super().forward(
                 query,
                 key,
@@ -67,7 +67,7 @@ class Attention(MultiheadAttention):
             )
         need_weights = need_weights or need_head_weights
         if incremental_state is not None:
-            batch = decoding.batch(incremental_state)
+            batch = caches.batch(incremental_state)
             y, weights = self.attend_cached(
                 query, key, key_padding_mask, batch, need_weights, evaluation
             )
@@ -153,7 +153,7 @@ class Attention(MultiheadAttention):
         query: Tensor,
         key: Tensor,
         key_padding_mask: Tensor | None,
-        batch: decoding.Batch,
+        batch: caches.Batch,
         need_weights: bool,
         evaluation: int,
     ) -> tuple[Tensor, Tensor | None]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from macaron_fairseq import checkpoints, ranks
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import checkpoints, ranks
 
 logger = logging.getLogger(__name__)
 

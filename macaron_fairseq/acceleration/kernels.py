@@ -4,8 +4,8 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import nn
 
-from macaron_fairseq.attention import Attention
-from macaron_fairseq.dropout import Dropout
+from macaron_fairseq.acceleration.attention import Attention
+from macaron_fairseq.acceleration.dropout import Dropout
 
 FUSED = "fused"
 FAIRSEQ = "fairseq"

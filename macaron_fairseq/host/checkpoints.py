@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.saved_args import PassUserDir
+from macaron_fairseq.host.saved_args import PassUserDir
 
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
 SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]

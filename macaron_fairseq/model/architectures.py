@@ -13,8 +13,9 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from macaron_fairseq import kernels, schemes, substeps
+from macaron_fairseq.acceleration import kernels
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.model import schemes, substeps
 
 
 @dataclass(frozen=True)

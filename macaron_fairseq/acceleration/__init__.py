@@ -1,0 +1,1 @@
+"""The results of fairseq with less work: attention, dropout, caches of decoding, beam search."""

@@ -1,0 +1,152 @@
+"""The model's own arguments: what they are, and which do not go together."""
+
+from argparse import SUPPRESS, ArgumentParser, Namespace
+
+import torch
+from fairseq.tasks import FairseqTask
+
+from macaron_fairseq.acceleration import kernels
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.model import schemes, substeps
+
+
+def add(parser: ArgumentParser) -> None:
+    """Add what fairseq's transformer does not have."""
+    parser.add_argument(
+        "--macaron-scheme",
+        metavar="NAME",
+        default=SUPPRESS,
+        help="splitting scheme of each layer: "
+        f"{', '.join(schemes.SCHEMES)} (default: {schemes.DEFAULT})",
+    )
+    for side in ("encoder", "decoder"):
+        parser.add_argument(
+            f"--macaron-{side}-scheme",
+            metavar="NAME",
+            default=SUPPRESS,
+            help=f"that of the {side}, where it is another",
+        )
+    parser.add_argument(
+        "--macaron-substep",
+        metavar="NAME",
+        default=SUPPRESS,
+        help="how each step of a scheme is taken: "
+        f"{', '.join(substeps.SUBSTEPS)} (default: {substeps.DEFAULT})",
+    )
+    parser.add_argument(
+        "--macaron-post-norm",
+        action="store_true",
+        default=SUPPRESS,
+        help="LayerNorm after each residual connection instead of before each operator",
+    )
+    parser.add_argument(
+        "--macaron-kernels",
+        choices=kernels.NAMES,
+        default=SUPPRESS,
+        help="who computes attention and dropout: this package, or fairseq for comparison; "
+        "the results are the same, but for the numbers that dropout draws on a GPU "
+        f"(default: {kernels.NAMES[0]})",
+    )
+    parser.add_argument(
+        "--macaron-matmul",
+        choices=["fp32", "bf16"],
+        default=SUPPRESS,
+        help="precision of matrix products in training on a CPU: bf16 is faster, less exact; "
+        "parameters and sums stay fp32 (default: fp32; on GPUs use --bf16)",
+    )
+    for side in ("encoder", "decoder"):
+        parser.add_argument(
+            f"--{side}-first-ffn-embed-dim",
+            type=int,
+            metavar="N",
+            default=SUPPRESS,
+            help=f"inner width of the first FFN of each {side} layer, where it is another "
+            f"than --{side}-ffn-embed-dim",
+        )
+
+
+def complete_layers_to_keep(args: Namespace) -> None:
+    """Mend `--encoder-layers-to-keep` and `--decoder-layers-to-keep` in place.
+
+    fairseq parses a list but expects its text, and given one side's it loses the other's layers.
+    """
+    kept = [getattr(args, f"{side}_layers_to_keep", None) for side in ("encoder", "decoder")]
+    if not any(kept):
+        return
+    for side, layers in zip(("encoder", "decoder"), kept, strict=True):
+        layers = layers or range(getattr(args, f"{side}_layers"))
+        text = layers if isinstance(layers, str) else ",".join(map(str, layers))
+        setattr(args, f"{side}_layers_to_keep", text)
+
+
+def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
+    """Refuse, before data is read, what fairseq would reject later or ignore."""
+    source, target = task.source_dictionary, task.target_dictionary
+    if args.share_all_embeddings and source != target:
+        raise UserError(
+            f"--share-all-embeddings needs one dictionary for both languages, but the source has "
+            f"{len(source)} types and the target {len(target)}, not the same: run "
+            "fairseq-preprocess with --joined-dictionary, or drop the flag"
+        )
+    if args.share_all_embeddings and args.encoder_embed_dim != args.decoder_embed_dim:
+        raise UserError(
+            f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
+            f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
+        )
+    if args.macaron_matmul == "bf16" and is_for_gpu(args):
+        raise UserError(
+            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
+            "and give --bf16, or give --cpu without --fp16 and --bf16"
+        )
+    for side in ("encoder", "decoder"):
+        width, heads = (
+            getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
+        )
+        if width % heads:
+            raise UserError(
+                f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
+                f"{heads}: choose a multiple"
+            )
+
+
+def is_for_gpu(args: Namespace) -> bool:
+    """Whether fairseq-train was asked for half precision or will use a GPU that is here."""
+    if getattr(args, "fp16", False) or getattr(args, "bf16", False):
+        return True
+    return torch.cuda.is_available() and not getattr(args, "cpu", True)
+
+
+def refuse_senseless_steps(args: Namespace) -> None:
+    """Refuse schemes and sub-steps that the layers' norms or kernels do not go with."""
+    substep = substeps.get(args.macaron_substep)
+    for side in ("encoder", "decoder"):
+        name, steps = schemes.name_of_side(args, side), schemes.of_side(args, side)
+        if getattr(args, f"{side}_normalize_before"):
+            continue
+        reason = None
+        if substep.evaluations > 1:
+            reason = (
+                f"the sub-step '{args.macaron_substep}'",
+                "it follows the flow x' = f(x), and a post-norm layer normalises the state",
+            )
+        elif any(len(x.operators) > 1 for x in steps):
+            reason = (
+                f"the scheme '{name}'",
+                "its operators add to one state, and in post-norm each has a LayerNorm of its own",
+            )
+        elif any(x.size < 0 for x in steps):
+            reason = (
+                f"the scheme '{name}'",
+                "some of its steps go back, but a post-norm layer has normalised the state since",
+            )
+        if reason:
+            raise UserError(f"{reason[0]} needs pre-norm in the {side}, since {reason[1]}")
+    if args.macaron_kernels == kernels.FAIRSEQ:
+        applied = schemes.operators(schemes.of_side(args, "decoder"))
+        attentions = [x for x in applied if x.kind == schemes.SELF_ATTENTION]
+        if substep.evaluations > 1 or len(set(attentions)) < len(attentions):
+            raise UserError(
+                "--macaron-kernels fairseq has one cache for each attention, and the decoder's "
+                f"'{schemes.name_of_side(args, 'decoder')}' with the sub-step "
+                f"'{args.macaron_substep}' evaluates self-attention several times: drop the flag"
+            )

@@ -1,0 +1,137 @@
+"""The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme."""
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from macaron_fairseq.acceleration import kernels
+from macaron_fairseq.acceleration.task import MacaronTranslationTask
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import checkpoints
+from macaron_fairseq.host.checkpoints import PassUserDir
+from macaron_fairseq.model import architectures, arguments, released
+from macaron_fairseq.model.decoder import MacaronTransformerDecoder
+from macaron_fairseq.model.encoder import MacaronTransformerEncoder
+
+
+@register_model("macaron_transformer")
+class MacaronTransformerModel(TransformerModel):
+    """Macaron Net for translation (Lu et al. 2019), with all arguments of fairseq's transformer.
+
+    Trained models load as fairseq users know it, `bpe` and `tokenizer` being fairseq's names:
+
+        model = MacaronTransformerModel.from_pretrained(
+            "checkpoints", "checkpoint_best.pt", "data-bin",
+            bpe="subword_nmt", bpe_codes="codes", tokenizer="moses",
+        )
+        model.translate(["A sentence."], beam=5)
+    """
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> GeneratorHubInterface:
+        """Load trained models as fairseq's `from_pretrained` does, with this package's search.
+
+        Raises:
+            UserError: if a checkpoint is bad, naming it.
+        """
+        for name in checkpoint_file.split(os.pathsep):
+            checkpoints.load(Path(model_name_or_path, name))
+        hub = super().from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
+        )
+        if type(hub.task) is TranslationTask:  # which finds the same, slower
+            dictionaries = hub.task.source_dictionary, hub.task.target_dictionary
+            hub.task = MacaronTranslationTask(hub.task.cfg, *dictionaries)
+        return hub
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's transformer arguments and the scheme's."""
+        super().add_args(parser)
+        arguments.add(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
+        """Build a model from the command line's or a checkpoint's arguments."""
+        if OmegaConf.is_config(args):  # of fairseq-hydra-train; fairseq loses what it does not know
+            values: Any = OmegaConf.to_object(args)
+            args = Namespace(**values)
+        released.upgrade_args(args)
+        architectures.complete(args)
+        arguments.complete_layers_to_keep(args)
+        arguments.refuse_unworkable(args, task)
+        arguments.refuse_senseless_steps(args)
+        args.__class__ = PassUserDir  # as which fairseq will save it; see there
+        model = super().build_model(args, task)
+        if args.macaron_kernels == kernels.FUSED:
+            kernels.fuse(model)
+            model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
+        return model
+
+    @classmethod
+    def build_encoder(
+        cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
+    ) -> MacaronTransformerEncoder:
+        """Build the encoder."""
+        return MacaronTransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(
+        cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Module
+    ) -> MacaronTransformerDecoder:
+        """Build the decoder."""
+        return MacaronTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the decoder's output for source and previous target tokens, as fairseq does."""
+        if not self.has_bf16_products():
+            return super().forward(*args, **kwargs)
+        with torch.autocast("cpu", torch.bfloat16):
+            output, extra = super().forward(*args, **kwargs)
+        return output.float(), extra  # a sum of losses needs more than 8 bits
+
+    def has_bf16_products(self) -> bool:
+        """Whether matrix products are to be of bf16: in training, where asked for."""
+        return self.training and self.args.macaron_matmul == "bf16"
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Rename what the authors' released code named otherwise, then what old fairseq did."""
+        released.upgrade_state(state_dict)
+        super().upgrade_state_dict_named(state_dict, name)
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Load parameters; refuses those that were trained with another dictionary."""
+        for side, embed in (("encoder", "source"), ("decoder", "target")):
+            key = f"{side}.embed_tokens.weight"
+            types = len(getattr(self, side).dictionary)
+            if key in state_dict and len(state_dict[key]) != types:
+                raise UserError(
+                    f"the checkpoint embeds {len(state_dict[key])} {embed} types, but the {embed} "
+                    f"dictionary has {types}: use the data folder, or the dict.*.txt, that the "
+                    "model was trained with"
+                )
+        return super().load_state_dict(state_dict, *args, **kwargs)
