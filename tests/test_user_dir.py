@@ -222,8 +222,8 @@ def check():
     assert (parsed.encoder_layers, parsed.macaron_scheme) == (3, "strang-marchuk")
 
 check()
-for name in ("schemes", "architectures", "model"):
-    importlib.reload(importlib.import_module(f"macaron_fairseq.{name}"))
+for name in ("schemes", "architectures", "transformer"):
+    importlib.reload(importlib.import_module(f"macaron_fairseq.model.{name}"))
 importlib.reload(sys.modules["macaron_fairseq"])
 check()
 
