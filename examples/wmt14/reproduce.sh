@@ -4,7 +4,7 @@
 #   needs   GPUs (the paper: 4 for base, 4 to 32 for big) and about 60 GB of disk (big: 150), mostly
 #           checkpoints. Hours: not measured on GPUs by the project; docs/performance.md has the text
 #           work's
-#   prints  compound-split BLEU, the paper's metric (tokens:moses-normalized-compound-split|...), and
+#   prints  compound-split BLEU, the paper's kind (tokens:moses-normalized-compound-split|...), and
 #           BLEU (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU, on newstest2014
 #   paper   base: Transformer 27.3, Macaron 28.9; big: 28.4 and 30.2 (compound-split BLEU, Table 1).
 #           sacreBLEU is lower: the same output of Scaling NMT has 29.3 and 28.6
