@@ -1,7 +1,7 @@
 """Averaging the parameters of checkpoints of one training (`macaron-fairseq average`)."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
             f"these are different models, which have no mean: {first} and {second} do not tie the "
             "same parameters"
         )
-    arguments, other_arguments = model_arguments(one), model_arguments(other)
+    arguments, other_arguments = map(checkpoints.model_arguments, (one, other))
     for name in SAME:
         value, other_value = (x.get(name, UNSAID.get(name)) for x in (arguments, other_arguments))
         if value != other_value:
@@ -150,13 +150,6 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
                 f"these are different models, which have no mean: {name} is {value} in {first} "
                 f"and {other_value} in {second}"
             )
-
-
-def model_arguments(state: State) -> Mapping[str, Any]:
-    """The model's arguments, as fairseq-train, fairseq-hydra-train and old fairseq store them."""
-    arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
-    arguments = arguments if isinstance(arguments, Mapping) else vars(arguments)
-    return {"arch": arguments.get("_name"), **arguments}
 
 
 def save(state: State, path: Path) -> None:

@@ -7,3 +7,11 @@ class UserError(SystemExit, ValueError):
     As a `SystemExit` it ends a command with that sentence and status 1 instead of a traceback, in
     fairseq's commands too, which the plugin does not own; as a `ValueError` a program can catch it.
     """
+
+
+def missing(error: ImportError, packages: str, extra: str) -> UserError:
+    """What to say where an import failed: how to install these packages."""
+    return UserError(
+        f"{error.name or error} is missing, which this command needs: pip install {packages}, or "
+        f"install this package with its extra [{extra}]"
+    )

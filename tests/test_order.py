@@ -267,9 +267,9 @@ def test_a_side_is_measured_with_what_fits_it(sentences):
 def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sentences):
     model = build(arch, *SMALL, *flags).double()
     kernels.fuse(model)
-    for call, layer, given in trained.calls(model, sentences[0]):
-        apply = partial(trained.apply_operator, layer, given)
-        x, memory = call.state.transpose(0, 1), given.get("encoder_out")
+    for call in operators.run(model, sentences[0].source, sentences[0].target):
+        layer, apply = call.module, partial(operators.apply, call.module, call.given)
+        x, memory = call.state.transpose(0, 1), call.given.get("encoder_out")
         hidden, others = torch.zeros(1, x.shape[1], x.shape[1], dtype=torch.bool), ()
         if memory is not None:
             hidden = hidden.logical_not().triu(1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.errors import UserError, missing
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -146,10 +146,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq import measures  # noqa: F401 - needs scipy
         from macaron_fairseq.dynamics import pictures  # noqa: F401 - needs matplotlib
     except ImportError as error:
-        raise UserError(
-            f"{error.name} is missing, which this command needs: pip install scipy matplotlib, or "
-            "install this package with its extra [dynamics]"
-        ) from error
+        raise missing(error, "scipy matplotlib", "dynamics") from error
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

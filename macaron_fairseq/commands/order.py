@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.errors import UserError, missing
 from macaron_fairseq.names import look_up
 
 # A title, what the JSON file says of what was measured, the step sizes and the results.
@@ -88,10 +88,7 @@ def run(args: argparse.Namespace) -> None:
         if args.path:
             from macaron_fairseq import measures  # noqa: F401 - needs scipy
     except ImportError as error:
-        raise UserError(
-            f"{error.name} is missing, which this command needs: pip install scipy matplotlib, or "
-            "install this package with its extra [dynamics]"
-        ) from error
+        raise missing(error, "scipy matplotlib", "dynamics") from error
     title, about, steps, results = of_model(args) if args.path else of_toys(args)
     if not all(math.isfinite(error) for x in results for error in x.errors):
         raise UserError(
@@ -131,7 +128,9 @@ def of_toys(args: argparse.Namespace) -> Measured:
 
 def of_model(args: argparse.Namespace) -> Measured:
     """What a trained model gives."""
-    from macaron_fairseq.dynamics import comparing, sentences
+    import torch
+
+    from macaron_fairseq.dynamics import comparing, loading, sentences
     from macaron_fairseq.model import schemes, substeps
     from macaron_fairseq.numerics import trained
 
@@ -143,7 +142,7 @@ def of_model(args: argparse.Namespace) -> Measured:
     else:
         found = sentences.from_data_set(data, subset, limit)
     where = str(args.input or f"{data.folder}, set {subset}")
-    loaded = trained.load(args.path, data)
+    (loaded,) = loading.load_all([args.path], None, data, torch.device("cpu"))
     pairs = trained.choose(loaded.model, args.scheme, args.substep)
     model, with_target = trained.prepare(loaded, data, found)
     description = loaded.description()

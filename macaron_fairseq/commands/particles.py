@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.errors import UserError, missing
 
 EXAMPLES = """\
 examples:
@@ -116,13 +116,8 @@ def run(args: argparse.Namespace) -> None:
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # one of fairseq's modules lowers it
     try:
         from macaron_fairseq.particles import choices
-    except ModuleNotFoundError as error:
-        library = (error.name or "").partition(".")[0]
-        if library not in ("scipy", "matplotlib"):
-            raise
-        raise UserError(
-            f"{library} is not installed: pip install 'macaron_fairseq[dynamics]'"
-        ) from error
+    except ImportError as error:
+        raise missing(error, "scipy matplotlib", "dynamics") from error
     if args.output.exists() and not args.output.is_dir():
         raise UserError(f"{args.output} is a file: give --output a folder")
     getattr(choices, args.choice)(args)

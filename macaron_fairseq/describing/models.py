@@ -14,7 +14,7 @@ from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 
-from macaron_fairseq import anatomy, averaging
+from macaron_fairseq import anatomy
 from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
@@ -70,7 +70,7 @@ def saved(path: Path) -> tuple[Namespace, Any]:
         UserError: if the file is bad or its model is not supported.
     """
     state = checkpoints.load(path)
-    args = Namespace(**averaging.model_arguments(state))
+    args = Namespace(**checkpoints.model_arguments(state))
     if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
         raise UserError(
             f"{path} holds a model of the architecture {args.arch}, which is not supported: "

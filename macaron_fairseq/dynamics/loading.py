@@ -13,7 +13,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
-from macaron_fairseq import anatomy, averaging, files
+from macaron_fairseq import anatomy, files
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
@@ -76,7 +76,7 @@ def architecture(path: Path) -> str:
     Raises:
         UserError: if the file is bad or does not say it.
     """
-    name = averaging.model_arguments(checkpoints.load(path))["arch"]
+    name = checkpoints.model_arguments(checkpoints.load(path))["arch"]
     if name is None:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
     return name
@@ -84,7 +84,7 @@ def architecture(path: Path) -> str:
 
 def settings(path: Path) -> dict[str, str]:
     """The scheme and the sub-step of a checkpoint's Macaron model; empty for other models."""
-    given = dict(averaging.model_arguments(checkpoints.load(path)))
+    given = dict(checkpoints.model_arguments(checkpoints.load(path)))
     if given.get("macaron"):  # of the authors' code
         given["macaron_scheme"] = schemes.DEFAULT
     return {

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import reduce
 from typing import Any
 
 import torch
@@ -28,18 +28,17 @@ from torch import Tensor, nn
 from macaron_fairseq import anatomy
 from macaron_fairseq.anatomy import DECODER, ENCODER
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.model import schemes
 from macaron_fairseq.model.layers import (
     MacaronDecoderLayer,
     MacaronEncoderLayer,
-    SplittingLayer,
     prepend_source,
 )
 from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, Operator, Step
 
 # Layers are known by what they compute: a subclass with a `forward` of its own is another layer.
-MACARON = {MacaronEncoderLayer.forward, MacaronDecoderLayer.forward}
-FAIRSEQ = {
+LAYERS = {
+    MacaronEncoderLayer.forward,
+    MacaronDecoderLayer.forward,
     TransformerEncoderLayerBase.forward,
     TransformerDecoderLayerBase.forward,
     TransformerSentenceEncoderLayer.forward,
@@ -76,6 +75,8 @@ class Layer:
     number: int  # from 1
     sublayers: tuple[Sublayer, ...]
     state: Tensor  # before it, (time, 1, channel)
+    module: Any
+    given: dict[str, Any]  # the arguments of the module's call
 
     @property
     def is_pre_norm(self) -> bool:
@@ -128,7 +129,7 @@ def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Ite
     def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
         number = 1 + sum(layer.side == side for layer in calls)
-        layer = Layer(side, number, tuple(sublayers(module, given)), given["x"])
+        layer = Layer(side, number, tuple(sublayers(module, given)), given["x"], module, given)
         after = output[0] if isinstance(output, tuple) else output
         if not (layer.state.isfinite().all() and after.isfinite().all()):
             raise UserError(
@@ -152,22 +153,13 @@ def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Ite
 
 def sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
     """The sub-layers of a layer in order; `given` are the arguments of its call."""
-    forward = type(layer).forward
-    if forward in MACARON:
-        yield from macaron_sublayers(layer, given)
-    elif forward in FAIRSEQ:
-        yield from fairseq_sublayers(layer, given)
-    else:
+    if not is_layer(layer):
         raise UserError(
             f"the model has layers of the class {type(layer).__name__}, which is not supported"
         )
-
-
-def macaron_sublayers(layer: SplittingLayer, given: dict[str, Any]) -> Iterator[Sublayer]:
-    """One for each step of the layer's scheme, with its sub-step."""
-    evaluate = partial(apply, layer, given)
+    steps, substep = anatomy.steps_of(layer)
     has_source = given.get("encoder_out") is not None
-    for step in layer.steps:
+    for step in steps:
         applied = [x for x in step.operators if has_source or x.kind != CROSS_ATTENTION]
         if not applied:
             continue
@@ -175,41 +167,37 @@ def macaron_sublayers(layer: SplittingLayer, given: dict[str, Any]) -> Iterator[
         def added(
             x: Tensor, h: float = 1.0, step: Step = step, applied: Sequence[Operator] = applied
         ) -> Tensor:
-            field = partial(layer.field, applied, evaluate)
-            size = h * step.size
-            return size * layer.substep.slope(field, x, size, layer.gate(step))
+            def field(x: Tensor) -> Tensor:
+                return reduce(torch.add, [apply(layer, given, operator, x) for operator in applied])
 
-        norm = None if layer.normalize_before else layer.weights(applied[0])[1]
+            size = h * step.size
+            gate = layer.gate(step) if substep.is_gated else None
+            return size * substep.slope(field, x, size, gate)
+
+        norm = None if anatomy.is_pre_norm(layer) else anatomy.weights_of(layer, applied[0])[1]
         yield Sublayer(" + ".join(x.kind for x in applied), float(step.size), added, norm)
 
 
-def fairseq_sublayers(layer: Any, given: dict[str, Any]) -> Iterator[Sublayer]:
-    """Attentions, then the FFN."""
-    pre_norm = anatomy.is_pre_norm(layer)
-    steps, _ = anatomy.steps_of(layer)
-    if given.get("encoder_out") is None:
-        steps = schemes.without(steps, CROSS_ATTENTION)
-    for operator in schemes.operators(steps):
-        network, layer_norm = anatomy.weights_of(layer, operator)
-
-        def added(
-            x: Tensor,
-            h: float = 1.0,
-            kind: str = operator.kind,
-            network: Any = network,
-            norm: Any = layer_norm,
-        ) -> Tensor:
-            return h * apply(layer, given, kind, network, norm(x) if pre_norm else x)
-
-        yield Sublayer(operator.kind, 1.0, added, None if pre_norm else layer_norm)
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is a layer that is known here, fairseq's own or this package's."""
+    return type(module).forward in LAYERS
 
 
-def apply(layer: Any, given: dict[str, Any], kind: str, network: Any, y: Tensor) -> Tensor:
-    """What an operator of that kind gives for y, without padding and without dropout."""
-    if kind == FFN:
+def apply(layer: Any, given: dict[str, Any], operator: Operator, x: Tensor) -> Tensor:
+    """What an operator of a layer gives for a state, without padding and without dropout.
+
+    Args:
+        layer: in pre-norm, its LayerNorm comes before.
+        given: the arguments of the layer's call.
+        operator: one of the layer's.
+        x: the state, (time, 1, channel).
+    """
+    network, layer_norm = anatomy.weights_of(layer, operator)
+    y = layer_norm(x) if anatomy.is_pre_norm(layer) else x
+    if operator.kind == FFN:
         return network.fc2(layer.activation_fn(network.fc1(y)))
     source = given.get("encoder_out")
-    if kind == CROSS_ATTENTION:
+    if operator.kind == CROSS_ATTENTION:
         return network(query=y, key=source, value=source, static_kv=True, need_weights=False)[0]
     keys, hidden = y, given.get("self_attn_mask", given.get("attn_mask"))
     if source is not None and getattr(layer, "cross_self_attention", False):

@@ -4,6 +4,7 @@ import re
 import zipfile
 from argparse import Namespace
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -87,3 +88,10 @@ def explain(error: Exception) -> str:
             "loaded, since loading it could run any code"
         )
     return f"is truncated or no checkpoint: {RECOVER}"
+
+
+def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
+    """The model's arguments, as fairseq-train, fairseq-hydra-train and old fairseq store them."""
+    arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
+    arguments = arguments if isinstance(arguments, Mapping) else vars(arguments)
+    return {"arch": arguments.get("_name"), **arguments}

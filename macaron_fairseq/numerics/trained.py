@@ -4,17 +4,14 @@ A layer's networks can take the steps of any scheme that has the same ones, and 
 any sub-step. The states are those of the model as it was trained.
 """
 
-import inspect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from macaron_fairseq import anatomy
@@ -25,7 +22,7 @@ from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.sentences import Data, Sentence
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.model import schemes, substeps
-from macaron_fairseq.model.schemes import CROSS_ATTENTION, Operator, Steps
+from macaron_fairseq.model.schemes import CROSS_ATTENTION, Steps
 from macaron_fairseq.names import listed
 from macaron_fairseq.numerics import integration
 from macaron_fairseq.numerics.fitting import Result, result
@@ -34,16 +31,6 @@ Pair = tuple[str, str]  # names of a scheme and a sub-step
 
 
 # --- the model and its sentences -----------------------------------------------------------------
-
-
-def load(path: Path, data: Data) -> Loaded:
-    """A model.
-
-    Raises:
-        UserError: if the file is bad.
-    """
-    (loaded,) = loading.load_all([path], None, data, torch.device("cpu"))
-    return loaded
 
 
 def prepare(loaded: Loaded, data: Data, found: Sequence[Sentence]) -> tuple[Any, list[Sentence]]:
@@ -82,10 +69,10 @@ def choose(
     Raises:
         UserError: if something was named that they do not allow, or the model is post-norm.
     """
-    layers = [x for x in model.modules() if is_layer(x)]
+    layers = [x for x in model.modules() if operators.is_layer(x)]
     if not layers:
         raise UserError("the model has no layers of a kind that is supported")
-    if not all(getattr(x, "normalize_before", False) for x in layers):
+    if not all(map(anatomy.is_pre_norm, layers)):
         raise UserError(
             "the model is post-norm: its layers normalise the state even where steps are short, "
             "and follow no flow whose error could be measured"
@@ -105,11 +92,6 @@ def choose(
         if reason and is_named_and_missing:
             raise UserError(reason)
     return pairs
-
-
-def is_layer(module: nn.Module) -> bool:
-    """Whether a module is a layer, fairseq's own or this package's."""
-    return type(module).forward in operators.MACARON | operators.FAIRSEQ
 
 
 def refusal_by_all(layers: Iterable[Any], scheme: str, substep: str) -> str | None:
@@ -173,8 +155,8 @@ def measure(
     # For each side, layer, scheme and sub-step, and for each sentence: a tensor (time,) for each h.
     errors: dict[tuple[str, int, Pair], list[list[Tensor]]] = defaultdict(list)
     for sentence in tqdm(found, unit="sentence", disable=None, leave=False):
-        for call, layer, given in calls(model, sentence):
-            apply = partial(apply_operator, layer, given)
+        for call in operators.run(model, sentence.source, sentence.target):
+            layer, apply = call.module, partial(operators.apply, call.module, call.given)
             for scheme, substep in pairs:
                 own = steps_of(layer, scheme)
                 if own is None or refusal(layer, scheme, substep):
@@ -196,40 +178,3 @@ def measure(
 def medians(of_sentences: list[list[Tensor]]) -> list[float]:
     """The median over all tokens for each h."""
     return [torch.cat(x).median().item() for x in zip(*of_sentences, strict=True)]
-
-
-def calls(model: Any, sentence: Sentence) -> Iterable[tuple[operators.Layer, Any, dict[str, Any]]]:
-    """Run the model; each layer as it ran, the module, and the arguments of its call."""
-    with recording(model) as found:
-        ran = operators.run(model, sentence.source, sentence.target)
-    return [(call, *module) for call, module in zip(ran, found, strict=True)]
-
-
-@contextmanager
-def recording(model: nn.Module) -> Iterator[list[tuple[Any, dict[str, Any]]]]:
-    """A list that fills with the layers that are called, and the arguments of the calls.
-
-    `operators.run` tells what a layer does in its own steps; other steps need its operators.
-    """
-    found = []
-
-    def record(layer: nn.Module, args: Any, kwargs: Any, _: Any) -> None:
-        bound = inspect.signature(type(layer).forward).bind(layer, *args, **kwargs)
-        found.append((layer, bound.arguments))
-
-    hooks = [
-        layer.register_forward_hook(record, with_kwargs=True)
-        for layer in model.modules()
-        if is_layer(layer)
-    ]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def apply_operator(layer: Any, given: dict[str, Any], operator: Operator, x: Tensor) -> Tensor:
-    """What an operator of a pre-norm layer gives for x; `given` are the arguments of its call."""
-    network, layer_norm = anatomy.weights_of(layer, operator)
-    return operators.apply(layer, given, operator.kind, network, layer_norm(x))
