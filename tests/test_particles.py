@@ -418,7 +418,5 @@ def test_a_missing_extra_is_named(library, monkeypatch):
         monkeypatch.delattr(particles, name, raising=False)
     monkeypatch.delattr("macaron_fairseq.measures")
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(
-        SystemExit, match=rf"{library}.* is missing, .* its extra \[dynamics\]"
-    ):
+    with pytest.raises(SystemExit, match=rf"{library}.* is missing, .* its extra \[dynamics\]"):
         cli.main(["particles", "equiangular"])

@@ -129,7 +129,8 @@ class ChunkedLoss(torch.autograd.Function):
         share = epsilon / (types - 1)
         peak = 1.0 - epsilon - share
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        features_exact, weight_exact = features.to(dtype), weight.to(dtype)
+        exact = features.to(dtype)
+        weight_sum, features_sum = weight.sum(0, dtype=dtype), exact.sum(0)
         features, weight = features.to(products), weight.to(products)
         target = target.unsqueeze(1)
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
@@ -140,10 +141,11 @@ class ChunkedLoss(torch.autograd.Function):
             weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
 
         # All logits of a token, summed, are its features by the sum of all types' weights.
-        totals = torch.mv(features_exact, weight_exact.sum(0)).unsqueeze(1)
+        totals = torch.mv(exact, weight_sum).unsqueeze(1)
         pieces = chunks(len(target), weight)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
+        lower_buffer = weight.new_empty(longest if products != dtype else 0, types)
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
             if products == dtype:
@@ -165,21 +167,19 @@ class ChunkedLoss(torch.autograd.Function):
                 if weight_grad is not None:
                     weight_grad.addmm_(scores.t(), features[rows] / normalizer)
             else:
-                lower = scores.div_(normalizer).sub_(share).mul_(SCALE).to(products)
+                lower = torch.mul(scores, SCALE / normalizer, out=lower_buffer[: len(scores)])
                 if features_grad is not None:
                     features_grad[rows] = torch.mm(lower, weight)
                 if weight_grad is not None:
                     weight_grad += torch.mm(lower.t(), features[rows])
 
-        if products == dtype:  # what all logits' gradients have in common
-            if features_grad is not None:
-                features_grad -= share * weight.sum(0)
-            if weight_grad is not None:
-                weight_grad -= share * features.sum(0)
-        else:
-            for grad in (features_grad, weight_grad):
-                if grad is not None:
-                    grad.div_(SCALE)
+        # What all logits' gradients have in common.
+        for grad, common in ((features_grad, weight_sum), (weight_grad, features_sum)):
+            if grad is None:
+                continue
+            if products != dtype:
+                grad /= SCALE
+            grad -= share * common
         ctx.save_for_backward(features_grad, weight_grad)
         ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()
