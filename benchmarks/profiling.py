@@ -14,6 +14,7 @@ from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from macaron_fairseq.commands.arguments import positive
@@ -43,6 +44,8 @@ def main() -> None:
     seconds: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for event in profiler.key_averages():
+        if event.device_type != DeviceType.CPU:
+            continue  # a kernel, whose time its operator has as well
         own = event.self_device_time_total if ON_GPU else event.self_cpu_time_total
         seconds[event.key] += own / 1e6
         calls[event.key] += event.count

@@ -10,8 +10,10 @@ class UserError(SystemExit, ValueError):
 
 
 def missing(error: ImportError, packages: str, extra: str) -> UserError:
-    """What to say where an import failed: how to install these packages."""
+    """What to say where the import of a package failed: how to install them; else the error."""
+    if (error.name or "").partition(".")[0] not in packages.split():
+        raise error
     return UserError(
-        f"{error.name or error} is missing, which this command needs: pip install {packages}, or "
+        f"{error.name} is missing, which this command needs: pip install {packages}, or "
         f"install this package with its extra [{extra}]"
     )

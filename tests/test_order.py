@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, task
+from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, run, task
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from formulas import DECODERS, ENCODERS, one_step, pre_norm_layer
@@ -383,6 +383,13 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys):
     assert all(x["slope"] == pytest.approx(2, abs=0.3) for x in content["results"])
     assert content["data"]["source"] == f"{data / 'data-bin'}, set test"
     assert content["data"]["sentences"] == 2
+
+
+def test_the_command_as_a_process(data, tmp_path):
+    """Where no test has registered the models with fairseq."""
+    flags = ["--path", CHECKPOINT, "--data", data, "--scheme", "strang-marchuk"]
+    done = run("macaron-fairseq", "order", *flags, "--substep", "euler", "-o", tmp_path)
+    assert "trained as scheme strang-marchuk" in done.stdout
 
 
 @pytest.fixture(scope="module")

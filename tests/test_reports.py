@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -90,6 +91,16 @@ def test_translations_of_different_searches_are_not_compared(pair, out):
     (pair[0] / "test_a" / "decoding").write_text(how.format(1) + "\n")
     with pytest.raises(UserError, match=r"checkpoints, --beam 1; and .* checkpoints, --beam 5"):
         report(pair, out / "other")
+
+
+def test_scores_of_fewer_updates_are_refused(pair, out):
+    last, scores = pair[1] / "checkpoint_last.pt", pair[1] / "test_a" / "scores.json"
+    last.touch()
+    os.utime(scores, (last.stat().st_mtime + 1,) * 2)
+    report(pair, out / "report")
+    os.utime(scores, (last.stat().st_mtime - 1,) * 2)
+    with pytest.raises(UserError, match="was trained on after test_a was scored"):
+        report(pair, out / "report")
 
 
 def test_runs_and_architectures_show_what_the_logs_tell(pair, out):

@@ -97,8 +97,9 @@ step() {
   local folder=$1 made_from
   made_from=$(hash_of "${@:2}")
   shift 2
+  rm -rf "$folder.old"
   if [[ -f $folder/made-from && $(< "$folder/made-from") == "$made_from" ]]; then return; fi
-  rm -rf "$folder.part" "$folder.old"
+  rm -rf "$folder.part"
   mkdir -p "$folder.part"
   "$@" "$folder.part"
   printf '%s\n' "$made_from" > "$folder.part/made-from"
@@ -207,7 +208,7 @@ recipe() { # ARGUMENT...
   local stages=() mirrors=() extra=() precision=fp16 cpu="" dry_run="" stage
   local launch=(fairseq-train) device=() update_freq # of the stage train
   local -A options=()
-  name=$(basename "$(dirname "$0")")
+  name=$(basename "$(cd "$(dirname "$0")" && pwd)")
   published=$(dirname "$0")/published.json
   parse "$@"
   need python3 macaron-fairseq fairseq-preprocess fairseq-train fairseq-generate subword-nmt

@@ -76,7 +76,7 @@ plan_torchrun() { # NODES ON_NODE DEVICES
 }
 
 train_one() { # ARCH SEED
-  local run=$work/$1/seed$2 asked command test
+  local run=$work/$1/seed$2 asked command
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
     --seed "$2" "${flags[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
@@ -98,9 +98,9 @@ train_one() { # ARCH SEED
     return
   fi
   hold "$run/training.lock"
-  for test in "${tests[@]}"; do rm -rf "${run:?}/$test"; done # scores of fewer updates
   macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
   python3 "$common/mend.py" "$run"
+  rm -f "$run/trained" # to fewer updates
   "${launch[@]}" "${command[@]}" 2>&1 \
     | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
   echo "$asked" > "$run/trained"

@@ -149,7 +149,6 @@ def run(args: argparse.Namespace) -> None:
         raise missing(error, "scipy matplotlib", "dynamics") from error
     import torch
 
-    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
     from macaron_fairseq.dynamics import comparing, loading, sentences, table, writing
     from macaron_fairseq.dynamics.measuring import Settings
 

@@ -130,7 +130,7 @@ class ChunkedLoss(torch.autograd.Function):
         peak = 1.0 - epsilon - share
         dtype = torch.promote_types(weight.dtype, torch.float32)
         exact = features.to(dtype)
-        weight_sum, features_sum = weight.sum(0, dtype=dtype), exact.sum(0)
+        weight_sum = weight.sum(0, dtype=dtype)
         features, weight = features.to(products), weight.to(products)
         target = target.unsqueeze(1)
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
@@ -145,7 +145,9 @@ class ChunkedLoss(torch.autograd.Function):
         pieces = chunks(len(target), weight)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
-        lower_buffer = weight.new_empty(longest if products != dtype else 0, types)
+        is_trained = features_grad is not None or weight_grad is not None
+        is_lower = is_trained and products != dtype
+        lower_buffer = weight.new_empty(longest if is_lower else 0, types)
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
             if products == dtype:
@@ -158,7 +160,7 @@ class ChunkedLoss(torch.autograd.Function):
             log_normalizer = normalizer.log() + highest
             nlls[rows] = log_normalizer - target_score
             losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - totals[rows])
-            if features_grad is None and weight_grad is None:
+            if not is_trained:
                 continue
             scores.scatter_add_(1, target[rows], -peak * normalizer)
             if products == dtype:  # divide the smaller side of the products
@@ -173,13 +175,14 @@ class ChunkedLoss(torch.autograd.Function):
                 if weight_grad is not None:
                     weight_grad += torch.mm(lower.t(), features[rows])
 
-        # What all logits' gradients have in common.
-        for grad, common in ((features_grad, weight_sum), (weight_grad, features_sum)):
-            if grad is None:
-                continue
-            if products != dtype:
+        for grad in (features_grad, weight_grad):
+            if grad is not None and products != dtype:
                 grad /= SCALE
-            grad -= share * common
+        # What all logits' gradients have in common.
+        if features_grad is not None:
+            features_grad -= share * weight_sum
+        if weight_grad is not None:
+            weight_grad -= share * exact.sum(0)
         ctx.save_for_backward(features_grad, weight_grad)
         ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()

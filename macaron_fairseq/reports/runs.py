@@ -45,7 +45,8 @@ def read(folder: Path) -> Run:
     """Read a run's folder.
 
     Raises:
-        UserError: if it is not trained and scored, or its texts are not what was scored.
+        UserError: if it is not trained and scored, was trained on since, or its texts are not
+            what was scored.
     """
     hint = f"is {folder} a folder that the stage train made?"
     found = files.read_json(folder / manifest.NAME, manifest.FIELDS, hint)
@@ -65,6 +66,9 @@ def read_scored(folder: Path) -> Scored:
             "evaluate first"
         )
     again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
+    last = folder.parent / "checkpoint_last.pt"
+    if last.is_file() and last.stat().st_mtime > path.stat().st_mtime:
+        raise UserError(f"{folder.parent} was trained on after {folder.name} was scored: {again}")
     found = files.read_json(path, SCORES, again)
     try:
         scores = {str(x["metric"]): float(x["score"]) for x in found["scores"]}

@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from macaron_fairseq import plugin as plugin  # registers the models with fairseq
 from macaron_fairseq.acceleration.task import MacaronTranslationTask
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
