@@ -598,6 +598,10 @@ def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
 
 
 def test_missing_library(data, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "macaron_fairseq.dynamics.pictures", None)
+    # As if the module that needs it had not been imported yet.
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.dynamics.pictures", raising=False)
     monkeypatch.delattr("macaron_fairseq.dynamics.pictures", raising=False)
+    for name in [x for x in sys.modules if x.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert "install this package with its extra [dynamics]" in refused(data, out=tmp_path / "out")
