@@ -1,5 +1,7 @@
 """The one exception for what a user can mend."""
 
+from typing import NoReturn
+
 
 class UserError(SystemExit, ValueError):
     """A mistake in flags, files or data; its text is one sentence that names the fix.
@@ -9,11 +11,11 @@ class UserError(SystemExit, ValueError):
     """
 
 
-def missing(error: ImportError, packages: str, extra: str) -> UserError:
-    """What to say where the import of a package failed: how to install them; else the error."""
+def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
+    """Raise a `UserError` that says how to install these packages, or what else went wrong."""
     if (error.name or "").partition(".")[0] not in packages.split():
         raise error
-    return UserError(
+    raise UserError(
         f"{error.name} is missing, which this command needs: pip install {packages}, or "
         f"install this package with its extra [{extra}]"
-    )
+    ) from error

@@ -16,8 +16,9 @@ def is_whole(path: Path) -> bool:
     """Whether it is what PyTorch writes: a zip archive, whose directory comes last."""
     with path.open("rb") as file:
         begins = file.read(2)
-    is_older_format = begins and not b"PK".startswith(begins)  # which is not judged
-    return bool(is_older_format) or zipfile.is_zipfile(path)
+    if begins and not b"PK".startswith(begins):
+        return True  # an older format, which is not judged
+    return zipfile.is_zipfile(path)
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ train_one() { # ARCH SEED
   hold "$run/training.lock"
   macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
   python3 "$common/mend.py" "$run"
-  rm -f "$run/trained" # to fewer updates
+  rm -f "$run/trained" # of fewer updates
   "${launch[@]}" "${command[@]}" 2>&1 \
     | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
   echo "$asked" > "$run/trained"

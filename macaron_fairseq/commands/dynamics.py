@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError, missing
+from macaron_fairseq.errors import UserError, explain_missing
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq import measures  # noqa: F401 - needs scipy
         from macaron_fairseq.dynamics import pictures  # noqa: F401 - needs matplotlib
     except ImportError as error:
-        raise missing(error, "scipy matplotlib", "dynamics") from error
+        explain_missing(error, "scipy matplotlib", "dynamics")
     import torch
 
     from macaron_fairseq.dynamics import comparing, loading, sentences, table, writing

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError, missing
+from macaron_fairseq.errors import UserError, explain_missing
 from macaron_fairseq.names import look_up
 
 # A title, what the JSON file says of what was measured, the step sizes and the results.
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
         if args.path:
             from macaron_fairseq import measures  # noqa: F401 - needs scipy
     except ImportError as error:
-        raise missing(error, "scipy matplotlib", "dynamics") from error
+        explain_missing(error, "scipy matplotlib", "dynamics")
     title, about, steps, results = of_model(args) if args.path else of_toys(args)
     if not all(math.isfinite(error) for x in results for error in x.errors):
         raise UserError(

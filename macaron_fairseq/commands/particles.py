@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError, missing
+from macaron_fairseq.errors import UserError, explain_missing
 
 EXAMPLES = """\
 examples:
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         from macaron_fairseq.particles import choices
     except ImportError as error:
-        raise missing(error, "scipy matplotlib", "dynamics") from error
+        explain_missing(error, "scipy matplotlib", "dynamics")
     if args.output.exists() and not args.output.is_dir():
         raise UserError(f"{args.output} is a file: give --output a folder")
     getattr(choices, args.choice)(args)
