@@ -72,7 +72,7 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
     return [
         *("fairseq-preprocess", "-s", "en", "-t", "de", "--joined-dictionary"),
         *("--trainpref", folder / "bpe", "--destdir", folder / f"data-{workers}"),
-        *("--workers", str(workers)),
+        *("--workers", str(8 * workers if workers > 1 else 1)),  # parts, see prepare.sh
     ]
 
 

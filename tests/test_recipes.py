@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import archives
@@ -154,7 +155,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "work"
     with serve(iwslt14, **{"down/de-en.tgz": "missing", "de-en.tgz": "truncated-once"}) as server:
         arguments = ["--mirror", f"{server.url}/down", "--mirror", server.url, "--work", work]
-        arguments += ["--archs", ARCHS[1], *FAST]
+        arguments += ["--archs", ARCHS[1], "--workers", "1", *FAST]
 
         def stage(name, when=None):
             command = ["iwslt14/reproduce.sh", name, *arguments, *FLAGS]
@@ -163,7 +164,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
         stage("prepare", "learning 10000 BPE merges")
         assert not (work / "data").exists()
         stage("prepare")
-    assert fingerprint(work) == fingerprint(iwslt14_work)
+    assert fingerprint(work) == fingerprint(iwslt14_work)  # which all cores worked on
 
     run = work / ARCHS[1] / "seed1"
     stage("train", run / "checkpoint_last.pt")
@@ -175,6 +176,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     # As if nothing had happened.
     uninterrupted = iwslt14_work / ARCHS[1] / "seed1" / "test" / "hypotheses.txt"
     assert (run / "test" / "hypotheses.txt").read_text() == uninterrupted.read_text()
+    stage("report", work / "report" / "curves.png")
     stage("report")
     text = (work / "report" / "report.md").read_text()
     assert "- translated with the mean of the last 2 checkpoints, --beam 5 --lenpen 1.0" in text
@@ -237,11 +239,27 @@ def test_sizes_may_be_off_by_what_tokenisers_differ(every, counts, status, sente
 # --- WMT14 and Multi30k --------------------------------------------------------------------------
 
 
-def test_wmt14(tmp_path):
+@pytest.fixture(params=["folder", "mirror"])
+def archives_from(request):
+    """A function from a folder to the options that take the archives from it, or over HTTP."""
+    with ExitStack() as servers:
+
+        def options(folder):
+            if request.param == "folder":
+                return ["--from", folder]
+            return ["--mirror", servers.enter_context(serve(folder)).url]
+
+        yield options
+
+
+def test_wmt14(archives_from, tmp_path):
     folder, work = tmp_path / "the archives", tmp_path / "the work"
     pairs = archives.wmt14(folder)
-    command = ["wmt14/reproduce.sh", "--from", folder, "--work", work, "--archs", " ".join(ARCHS)]
-    output = recipe(*command, *FAST, *FLAGS, LC_ALL="C")
+    known = tmp_path / "known to sacreBLEU"
+    archives.wmt14_of_sacrebleu(known, pairs)
+    command = ["wmt14/reproduce.sh", *archives_from(folder), "--work", work]
+    command += ["--archs", ARCHS[1], *FAST, *FLAGS]
+    output = recipe(*command, LC_ALL="C", SACREBLEU=str(known))
     assert "1 x 512 tokens x update-freq 64 = 32768 tokens an update at most" in output
     _, german = zip(*pairs["newstest2014"], strict=True)
     # sacreBLEU takes entities as they are.
@@ -257,18 +275,18 @@ def test_wmt14(tmp_path):
     assert "compound-split BLEU" in report
 
 
-def test_multi30k_pair_with_three_test_sets(tmp_path):
-    folder = tmp_path / "archives"
+def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
+    folder, work = tmp_path / "archives", tmp_path / "work"
     pairs = archives.multi30k(folder)
     known = tmp_path / "known to sacreBLEU"
-    for year in ("2016", "2017"):
-        archives.multi30k_of_sacrebleu(known, year, pairs[f"test_{year}_flickr"])
-        for language in ("en", "de"):
-            (folder / f"test_{year}_flickr.{language}.gz").unlink()
-    work = tmp_path / "work"
-    with serve(folder) as server:
-        command = ["multi30k/reproduce.sh", "--mirror", server.url, "--pair", "de-en"]
-        recipe(*command, "--work", work, "--archs", ARCHS[1], *FAST, *FLAGS, SACREBLEU=str(known))
+    options = archives_from(folder)
+    if "--mirror" in options:  # which has no test sets of Flickr
+        for year in ("2016", "2017"):
+            archives.multi30k_of_sacrebleu(known, year, pairs[f"test_{year}_flickr"])
+            for language in ("en", "de"):
+                (folder / f"test_{year}_flickr.{language}.gz").unlink()
+    command = ["multi30k/reproduce.sh", *options, "--pair", "de-en", "--work", work]
+    recipe(*command, "--archs", ARCHS[1], *FAST, *FLAGS, SACREBLEU=str(known))
     english = (work / "prepare" / "raw" / "test_2017_flickr.en").read_text().splitlines()
     assert english == [x.rstrip() for x, _ in pairs["test_2017_flickr"]]
     text = (work / "report" / "report.md").read_text()

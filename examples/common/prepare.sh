@@ -95,10 +95,12 @@ segmented() { # OUT
 }
 
 binarised() { # OUT
-  local prefixes language text
+  local prefixes language text parts=$((workers > 1 ? 8 * workers : 1))
+  # fairseq does the first part once all others are done: small parts, that it be a short wait.
+  ((parts <= 64)) || parts=$((workers > 64 ? workers : 64))
   prefixes=$(printf ",$done/bpe/%s" "${tests[@]}")
   say "binarising"
-  logged "$1/preprocess.log" fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$workers" \
+  logged "$1/preprocess.log" fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$parts" \
     --trainpref "$done/bpe/train" --validpref "$done/bpe/valid" --testpref "${prefixes:1}" \
     --destdir "$1/data-bin" > /dev/null
   mkdir "$1/reference" "$1/tokenized"
