@@ -72,8 +72,13 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
     return [
         *("fairseq-preprocess", "-s", "en", "-t", "de", "--joined-dictionary"),
         *("--trainpref", folder / "bpe", "--destdir", folder / f"data-{workers}"),
-        *("--workers", str(8 * workers if workers > 1 else 1)),  # parts, see prepare.sh
+        *("--workers", str(parts(workers))),
     ]
+
+
+def parts(workers: int) -> int:
+    """In how many parts prepare.sh has fairseq-preprocess divide the text."""
+    return max(workers, min(8 * workers, 64)) if workers > 1 else 1
 
 
 def measure(words: Command) -> tuple[float, float]:

@@ -15,21 +15,26 @@ stage_evaluate() {
 }
 
 evaluate_one() { # RUN
-  local run=$1 checkpoint=$1/checkpoint_best.pt decoding="the best checkpoint" own checksum epochs i
+  local run=$1 checkpoint=checkpoint_best.pt decoding="the best checkpoint" own checksum epochs i
   check_data "$run"
   hold "$run/evaluation.lock"
-  [[ -f $checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
-  [[ -f $run/trained ]] || say "$run has not been trained to its end: scoring what there is"
+  [[ -f $run/$checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
   if ((average)); then
-    epochs=$(find "$run" -maxdepth 1 -name 'checkpoint[0-9]*.pt' | wc -l)
-    ((epochs >= average)) || die "$run holds $epochs checkpoints of epochs, and the recipe averages" \
-      "$average: give --average $((epochs ? epochs : 1)), or train longer"
-    step "$run/averaged" "$average $(stat -c '%n %s %Y' "$run"/checkpoint*.pt)" averaged "$run"
-    checkpoint=$run/averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
+    mapfile -t epochs < <(cd "$run" && find . -maxdepth 1 -name 'checkpoint[0-9]*.pt' | sort -V)
+    ((${#epochs[@]} >= average)) || die "$run holds ${#epochs[@]} checkpoints of epochs, and $average" \
+      "are to be averaged: give --average ${#epochs[@]}, or train longer"
+    epochs=("${epochs[@]: -average}")
+    step "$run/averaged" "$(cd "$run" && stat -c '%n %s %Y' "${epochs[@]}")" averaged "${epochs[@]}"
+    checkpoint=averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
   fi
-  checksum=$(sha256sum < "$checkpoint" | cut -d ' ' -f 1)
-  own=$(version macaron_fairseq)
+  checksum=$(sha256sum < "$run/$checkpoint" | cut -d ' ' -f 1)
+  own=$(what_evaluates)
+  if [[ ! -f $run/trained ]]; then
+    say "$run has not been trained to its end: scoring what there is"
+    decoding+=" of an unfinished training"
+  fi
   decoding+=", ${decode[*]}"
+  [[ ${device[*]} != --fp16 ]] || decoding+=" --fp16"
   for i in "${!tests[@]}"; do
     step "$run/${tests[i]}" "$own $checksum $(< "$data/made-from") $decoding ${metrics[*]} ${device[*]}" \
       decoded "$checkpoint" "$checksum" "$decoding" "${tests[i]}" "test${i#0}"
@@ -38,6 +43,13 @@ evaluate_one() { # RUN
     cat "$run/${tests[i]}/scores.txt"
   done
   release
+}
+
+# Scores of other code are not taken for this one's.
+what_evaluates() {
+  version sacrebleu
+  version sacremoses
+  (cd "$plugin" && sha256sum {model,acceleration,scoring}/*.py | sha256sum)
 }
 
 # What was trained on other data must not be scored with this.
@@ -49,15 +61,18 @@ check_data() { # RUN
     || die "$1 was trained on other data than $data holds now: train again in another --work, or remove it"
 }
 
-averaged() { # RUN OUT
-  macaron-fairseq average "$1" --last "$average" -o "$2/checkpoint.pt"
+# What follows names files in the run's folder, which holds OUT: the folder may be moved.
+
+averaged() { # CHECKPOINT... OUT
+  local out=${*: -1}
+  (cd "$out/.." && macaron-fairseq average "${@:1:$#-1}" -o "$out/checkpoint.pt")
 }
 
 decoded() { # CHECKPOINT CHECKSUM DECODING TEST SUBSET OUT
   local out=$6 reference=$4.$target
   say "translating $4"
   # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told otherwise.
-  logged "$out/generate.log" fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$1" \
+  logged "$out/generate.log" fairseq-generate "$data/data-bin" --user-dir "$plugin" --path "$out/../$1" \
     --task macaron_translation --gen-subset "$5" --required-batch-size-multiple 1 \
     --post-process subword_nmt "${decode[@]}" "${device[@]}" > "$out/generated.txt"
   echo "$2" > "$out/checkpoint.sha256"

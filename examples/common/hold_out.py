@@ -5,7 +5,7 @@ usage: hold_out.py FOLDER SOURCE TARGET OUT
 FOLDER holds train.SOURCE and train.TARGET, and perhaps valid.* and test.*. Where one of these is
 missing, pairs are drawn from train (2,000 each, or a tenth where train is small), after dropping
 those whose source sentence occurred before, in an order shuffled with seed 1; this holds the corpus
-in memory. Pairs with an empty side are dropped from train and refused in valid and test.
+in memory. Pairs of more than 175 words are not drawn. Pairs with an empty side are dropped from train and refused in valid and test.
 """
 
 import random
@@ -17,11 +17,17 @@ import aligned
 from aligned import Pair
 
 HELD_OUT = 2000
+WORDS = 175  # what the recipe keeps in train, too
 
 
 def full(pairs: Iterator[Pair]) -> Iterator[Pair]:
     """The pairs with text on both sides."""
     return (pair for pair in pairs if pair[0].strip() and pair[1].strip())
+
+
+def is_short(pair: Pair) -> bool:
+    """Whether neither side has too many words for the models."""
+    return all(len(text.split()) <= WORDS for text in pair)
 
 
 def given(pairs: Iterator[Pair], names: list[Path]) -> Iterator[Pair]:
@@ -54,7 +60,8 @@ def main() -> None:
         first: dict[str, Pair] = {}
         for pair in train:
             first.setdefault(pair[0], pair)
-        pairs = list(first.values())
+        pairs = [pair for pair in first.values() if is_short(pair)]
+        too_long = [pair for pair in first.values() if not is_short(pair)]
         count = min(HELD_OUT, len(pairs) // 10)
         if not count:
             sys.exit(
@@ -65,7 +72,7 @@ def main() -> None:
         for part in missing:
             aligned.write(pairs[:count], *names(out, part))
             pairs = pairs[count:]
-        train = iter(pairs)
+        train = iter(pairs + too_long)
     aligned.write(train, *names(out, "train"))
 
 

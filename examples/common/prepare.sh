@@ -7,6 +7,8 @@
 stage_prepare() {
   local done=$work/prepare checksums own sacremoses bpe
   hold "$work/prepare.lock"
+  python3 -c 'import sys; from sacrebleu.metrics import BLEU; BLEU(trg_lang=sys.argv[1])' "$target" 2> /dev/null \
+    || die "sacreBLEU cannot split $target into words: pip install 'sacrebleu[$target]'"
   [[ $from ]] || need curl
   # Assigned one by one: a failure inside an argument would go unnoticed.
   checksums=$(inputs)
@@ -92,6 +94,17 @@ segmented() { # OUT
     files+=(--file "${text##*.}" "$text" "$1/${text##*/}")
   done
   macaron-fairseq tokenize --steps bpe --codes "$done/code/code" --workers "$workers" "${files[@]}"
+  for text in valid "${tests[@]}"; do check_lengths "$text" "$1"; done
+}
+
+# fairseq stops at a sentence to validate or test with that is longer than the models' positions.
+check_lengths() { # SET FOLDER
+  local language line
+  for language in "$source" "$target"; do
+    line=$(awk 'NF > 1023 { print NR; exit }' "$2/$1.$language")
+    [[ ! $line ]] || die "$1.$language, line $line is longer than 1023 tokens, which no model here takes:" \
+      "split or remove it"
+  done
 }
 
 binarised() { # OUT

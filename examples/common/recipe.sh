@@ -22,6 +22,10 @@
 # A setting that others' scores do not belong to sets published="".
 # shellcheck shell=bash disable=SC2034,SC2154
 
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  echo "the recipes need bash 4.4 or newer, not $BASH_VERSION" >&2
+  exit 1
+fi
 shopt -s inherit_errexit
 unset CDPATH # with which cd prints, and may go elsewhere
 pairs=() sizes=() clean="" valid_every=""
@@ -124,7 +128,8 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --seeds "1 2 3"    train each architecture with each of these (default: 1)
   --merges N         BPE merges to learn from both languages (stage prepare)
   --max-update N     end training at N updates
-  --max-tokens N     tokens on a device at once; the batch of an update stays the recipe's
+  --batch N          tokens of an update, on all devices together (default: the recipe's)
+  --max-tokens N     tokens on a device at once; the batch of an update stays the same
   --average N        score the mean of the last N checkpoints; 0: the best checkpoint
   --bf16, --fp32     precision on GPUs (default: fp16; on a CPU always fp32)
   --cpu              use no GPU
@@ -135,7 +140,8 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   --dry-run          print the training commands and do nothing
   -- FLAG...         further flags of fairseq-train, for all architectures
 
-Run it again after an interruption: finished work is kept, training resumes.
+Run it again after an interruption: finished work is kept, training resumes. Each stage wants the same
+options; the flags after -- matter to train alone.
 Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set.
 END
 }
@@ -150,7 +156,7 @@ parse() { # ARGUMENT...
       -h | --help) usage && exit ;;
       --) shift && extra=("$@") && break ;;
       --pair | --setting | --work | --from | --mirror | --archs | --seeds | --merges | \
-        --max-update | --max-tokens | --average | --gpus | --processes | --workers | --sizes)
+        --max-update | --batch | --max-tokens | --average | --gpus | --processes | --workers | --sizes)
         [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
         if [[ $1 == --mirror ]]; then mirrors+=("${2%/}"); else options[${1#--}]=$2; fi
         shift
@@ -176,13 +182,15 @@ apply_options() {
   read -r -a seeds <<< "${options[seeds]:-1}"
   merges=${options[merges]:-$merges}
   max_update=${options[max-update]:-$max_update}
+  batch=${options[batch]:-$((tokens * batches))}
+  ((tokens <= batch)) || tokens=$batch
   max_tokens=${options[max-tokens]:-$tokens}
   gpus=${options[gpus]:-}
   [[ ! $gpus || $dry_run ]] || die "--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES"
   processes=${options[processes]:-1}
   workers=${options[workers]:-$(env -u OMP_NUM_THREADS nproc)} # nproc would heed it
   average=${options[average]:-$average}
-  for number in "$merges" "$max_update" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"}; do
+  for number in "$merges" "$max_update" "$batch" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"}; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
   done
   [[ $average =~ ^(0|[1-9][0-9]*)$ ]] || die "--average takes a whole number, not '$average'; see --help"

@@ -11,7 +11,7 @@ stage_train() {
 # Count the devices, hold the batch of an update to the recipe's, and choose the precision.
 # Sets gpus, max_tokens, update_freq, device, launch.
 plan_devices() {
-  local nodes=${NNODES:-1} on_node devices least total=$((tokens * batches)) fewer=$max_tokens
+  local nodes=${NNODES:-1} on_node devices least fewer=$max_tokens
   [[ $cpu || $gpus ]] || gpus=$(python3 -c 'import torch; print(torch.cuda.device_count())')
   ((cpu)) && gpus=0
   on_node=$((gpus ? gpus : processes)) devices=$(((gpus ? gpus : processes) * nodes))
@@ -28,14 +28,14 @@ plan_devices() {
   if [[ ! ${options[max-tokens]:-} ]]; then
     # More devices than batches: smaller ones, but not so small that fairseq would drop long sentences.
     least=$((tokens < 4096 ? 250 : 1024))
-    while ((total % (fewer * devices) && fewer >= 2 * least)); do fewer=$((fewer / 2)); done
-    ((total % (fewer * devices))) || max_tokens=$fewer
+    while ((batch % (fewer * devices) && fewer >= 2 * least)); do fewer=$((fewer / 2)); done
+    ((batch % (fewer * devices))) || max_tokens=$fewer
   fi
-  ((total % (max_tokens * devices) == 0)) || die "an update of $total tokens cannot be made of" \
+  ((batch % (max_tokens * devices) == 0)) || die "an update of $batch tokens cannot be made of" \
     "$max_tokens tokens on each of $devices devices: choose --max-tokens N such that N x $devices" \
-    "divides $total, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
-  update_freq=$((total / (max_tokens * devices)))
-  say "$devices x $max_tokens tokens x update-freq $update_freq = $total tokens an update at most"
+    "divides $batch, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
+  update_freq=$((batch / (max_tokens * devices)))
+  say "$devices x $max_tokens tokens x update-freq $update_freq = $batch tokens an update at most"
   if ((nodes > 1 || (gpus == 0 && processes > 1))); then
     plan_torchrun "$nodes" "$on_node" "$devices"
   elif ((gpus == 0)); then
@@ -76,9 +76,10 @@ plan_torchrun() { # NODES ON_NODE DEVICES
 }
 
 train_one() { # ARCH SEED
-  local run=$work/$1/seed$2 asked command
+  local run=$work/$1/seed$2 asked command keep=() had=0
+  ((average <= $(flag --keep-last-epochs "$average"))) || keep=(--keep-last-epochs "$average")
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
-    --seed "$2" "${flags[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
+    --seed "$2" "${flags[@]}" "${keep[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
   if python3 -c 'import tensorboard' 2> /dev/null; then
     command+=(--tensorboard-logdir "$run/tensorboard")
@@ -89,7 +90,7 @@ train_one() { # ARCH SEED
   fi
   # What is trained, wherever: elsewhere or on other devices it is finished all the same.
   asked=$(hash_of "$(fingerprint)" "$1" "$2" "${flags[@]}" "$max_update" "${extra[@]}" \
-    "${precision/fp16/}")
+    "${precision/fp16/}" ${options[batch]:+"$batch"})
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
   if ((${NNODES:-1} > 1 && NODE_RANK)); then # the first node keeps the log; fairseq is silent on others
@@ -98,11 +99,33 @@ train_one() { # ARCH SEED
     return
   fi
   hold "$run/training.lock"
-  macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
   python3 "$common/mend.py" "$run"
-  rm -f "$run/trained" # of fewer updates
-  "${launch[@]}" "${command[@]}" 2>&1 \
-    | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
+  if [[ -f $run/checkpoint_last.pt ]]; then had=$(python3 "$common/updates.py" "$run"); fi
+  check_batch "$run" "$had"
+  macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
+  if ((had < max_update || ${NNODES:-1} > 1)); then # else fairseq would make one update more
+    rm -f "$run/trained"
+    "${launch[@]}" "${command[@]}" 2>&1 \
+      | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
+  elif ((had > max_update)); then
+    die "$run has had $had updates already: give --max-update $had or more, or another --work"
+  fi
   echo "$asked" > "$run/trained"
   release
+}
+
+# The value that a flag of the recipe has, the later one where it is given twice.
+flag() { # NAME DEFAULT
+  local i value=$2
+  for ((i = 0; i < ${#flags[@]}; i++)); do
+    [[ ${flags[i]} != "$1" ]] || value=${flags[i + 1]}
+  done
+  echo "$value"
+}
+
+# The manifest's flags say how the batch is divided, which may change, and not what it is.
+check_batch() { # RUN UPDATES
+  (($2 == 0)) || [[ ! -f $1/batch || $(< "$1/batch") == "$batch" ]] \
+    || die "$1 was trained with $(< "$1/batch") tokens an update: give --batch, or another --work"
+  echo "$batch" > "$1/batch"
 }

@@ -3,7 +3,8 @@
 #
 #   needs   FOLDER/train.en and FOLDER/train.de (any two languages, one sentence a line); valid.* and
 #           test.* are drawn from train where they are missing; a GPU, or patience; some GB of disk
-#   prints  BLEU (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU
+#   prints  BLEU (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp; zh, ja and ko with sacreBLEU's own tok)
+#           and chrF of sacreBLEU
 #   ends    after 20,000 updates, or 10 epochs without a better validation loss
 #
 #   run.sh --from FOLDER --pair en-de

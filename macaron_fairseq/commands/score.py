@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -127,10 +128,13 @@ def run(args: argparse.Namespace) -> None:
     if args.hypotheses:
         write_lines(args.hypotheses, hypotheses)
     if args.json:
+        reference = args.reference.resolve()
+        if args.json != STDIO:  # the two may be moved together
+            reference = Path(os.path.relpath(reference, args.json.resolve().parent))
         record = {
             "test": args.test or args.reference.stem,
             "sentences": len(references),
-            "reference": str(args.reference.resolve()),
+            "reference": str(reference),
             "reference_sha256": sha256(args.reference, references),
             "generated_sha256": sha256(args.generated, generated),
             "scores": [asdict(score) for score in scores],

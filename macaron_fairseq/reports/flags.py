@@ -18,7 +18,15 @@ DEVICES = (
 )
 # Where a training ends may be moved; up to there it is the same.
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
-CHANGEABLE = (*PLACES, *DEVICES, *LIMITS)
+# How often it is saved and logged, and how many processes read the data.
+SAVING = (
+    "--save-interval-updates",
+    "--keep-interval-updates",
+    "--keep-last-epochs",
+    "--log-interval",
+    "--num-workers",
+)
+CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING)
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

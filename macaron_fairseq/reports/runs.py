@@ -79,7 +79,7 @@ def read_scored(folder: Path) -> Scored:
         raise UserError(f"{path} holds no scores: {again}")
     scored = Scored(
         hypotheses=folder / "hypotheses.txt",
-        reference=Path(found["reference"]),
+        reference=folder / found["reference"],
         reference_sha256=found["reference_sha256"],
         sentences=found["sentences"],
         scores=scores,
@@ -131,9 +131,8 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            if name not in (*flags.PLACES, *flags.DEVICES, "--seed") and was.get(name) != now.get(
-                name
-            ):
+            may_differ = (*flags.PLACES, *flags.DEVICES, *flags.SAVING, "--seed")
+            if name not in may_differ and was.get(name) != now.get(name):
                 raise UserError(
                     f"{one.folder} and {other.folder} are both {one.arch} but not one setting with "
                     f"two seeds, {flags.show(name, was)} and {flags.show(name, now)}: make a "

@@ -1,0 +1,26 @@
+"""Print how many updates the training in a folder has had; 0 before its first checkpoint.
+
+usage: updates.py RUN
+"""
+
+import sys
+from pathlib import Path
+
+from macaron_fairseq import averaging
+from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import checkpoints
+
+
+def main() -> None:
+    """Read checkpoint_last.pt."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    path = Path(sys.argv[1], "checkpoint_last.pt")
+    try:
+        print(averaging.updates(checkpoints.load(path)) if path.exists() else 0)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
