@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import archives
@@ -190,18 +191,34 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     stage("report")
 
 
-def test_finished_work_is_recognised(iwslt14, iwslt14_work):
-    arguments = ["--from", iwslt14, "--work", iwslt14_work, "--archs", " ".join(ARCHS), *FAST]
-    hypotheses = iwslt14_work / ARCHS[0] / "seed1" / "test" / "hypotheses.txt"
-    before = hypotheses.stat().st_mtime_ns
-    stages = ["prepare", "train", "evaluate"]
-    output = recipe("iwslt14/reproduce.sh", *stages, *arguments, *FLAGS)
+def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
+    work = tmp_path / "moved"
+    shutil.copytree(iwslt14_work, work)
+    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST]
+    run = work / ARCHS[0] / "seed1"
+
+    def stages(*words, flags=(), status=0):
+        names = [word for word in words if word in ("prepare", "train", "evaluate", "report")]
+        options = words[len(names) :]
+        command = ["iwslt14/reproduce.sh", *names, *arguments, *options, *FLAGS, *flags]
+        return recipe(*command, status=status)
+
+    output = stages("prepare", "train", "evaluate", "report")
     assert not any(word in output for word in ("learning", "translating", "updates ["))
-    assert hypotheses.stat().st_mtime_ns == before
-    # Other flags are not mixed into a trained run.
-    output = recipe("iwslt14/reproduce.sh", "train", *arguments, *FLAGS, "--dropout", "0", status=1)
+    # What was trained is neither mixed with other settings nor trained on for fewer updates.
+    before = (run / "checkpoint_last.pt").read_bytes()
+    output = stages("train", flags=["--dropout", "0"], status=1)
     assert "--dropout" in output and "Traceback" not in output
-    assert hypotheses.stat().st_mtime_ns == before
+    output = stages("train", "--batch", "2048", "--max-update", "12", status=1)
+    assert "was trained with 4096 tokens an update" in output
+    assert "has had 8 updates already" in stages("train", "--max-update", "4", status=1)
+    (run / "trained").unlink()  # as if killed between the last update and this
+    assert "updates [" not in stages("train")
+    assert (run / "checkpoint_last.pt").read_bytes() == before
+    # What was not trained to its end is not set beside what was.
+    (run / "trained").unlink()
+    assert "scoring what there is" in stages("evaluate")
+    assert "of an unfinished training, --beam 5" in stages("report", status=1)
 
 
 def test_unusual_archives_are_noticed(iwslt14, tmp_path):
@@ -350,6 +367,7 @@ def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
     [
         ({"test": [("One.", "Eins."), ("Two.", "")]}, "test.de, line 2 is empty"),
         ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentences, too few"),
+        ({"test": [("one " * 1100, "eins")]}, "test.en, line 1 is longer than 1023 tokens"),
     ],
 )
 def test_own_text_that_cannot_be_scored_is_refused_at_once(sets, sentence, tmp_path):
@@ -357,6 +375,13 @@ def test_own_text_that_cannot_be_scored_is_refused_at_once(sets, sentence, tmp_p
     command = ["own-data/run.sh", "prepare", "--pair", "en-de", "--work", tmp_path / "work"]
     output = recipe(*command, "--from", tmp_path / "text", status=1)
     assert sentence in output and "Traceback" not in output
+
+
+@pytest.mark.skipif(bool(find_spec("MeCab")), reason="Japanese can be scored here")
+def test_a_language_that_cannot_be_scored_is_refused_at_once(tmp_path):
+    arguments = ["--from", tmp_path, "--work", tmp_path / "work", "--pair", "en-ja"]
+    output = recipe("own-data/run.sh", *arguments, "--cpu", status=1)
+    assert "pip install 'sacrebleu[ja]'" in output
 
 
 def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path):
@@ -453,6 +478,9 @@ def test_a_search_path_of_cd_does_not_lead_astray():
         # More GPUs than batches: smaller batches each.
         (["--gpus", "16"], {}, ["--update-freq 1 ", "--max-tokens 2048 "]),
         (["--gpus", "8", "--max-tokens", "4096"], {}, ["--update-freq 1 "]),
+        (["--batch", "65536"], {}, ["--update-freq 2 ", "--max-tokens 8192 "]),
+        (["--batch", "4096", "--gpus", "1"], {}, ["--update-freq 1 ", "--max-tokens 4096 "]),
+        (["--average", "12"], {}, ["--keep-last-epochs 10 --keep-last-epochs 12 "]),
         # 4 GPUs x 16 x 4096.
         (["--setting", "big"], {}, ["--update-freq 16 ", "--lr 0.003", "wmt_en_de_big"]),
         (
