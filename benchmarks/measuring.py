@@ -21,12 +21,10 @@ import torch
 from tqdm import tqdm
 
 import macaron_fairseq
-from macaron_fairseq import files
+from macaron_fairseq import environment, files
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.model.architectures import SIZES
-from macaron_fairseq.reports import environment
-from macaron_fairseq.text import available_cores
 
 CHILD = Path(__file__).with_name("child.py")
 USER_DIR = ["--user-dir", str(Path(macaron_fairseq.__file__).parent)]
@@ -108,7 +106,7 @@ def device(args: argparse.Namespace) -> Device:
         raise UserError(f"--precision {args.precision} needs a GPU: leave it out on a CPU")
     if args.json and args.json.is_dir():
         raise UserError(f"--json {args.json} is a folder: name a file")
-    threads = args.threads or available_cores()
+    threads = args.threads or environment.available_cores()
     torch.set_num_threads(threads)
     return Device(gpu, args.precision, threads)
 

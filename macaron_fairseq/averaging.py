@@ -1,6 +1,7 @@
 """Averaging the parameters of checkpoints of one training (`macaron-fairseq average`)."""
 
 import re
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,11 @@ def best(folder: Path, n: int) -> list[Path]:
         metric = (state.get("extra_state") or {}).get("val_loss")
         if metric is None:
             return -float("inf")
-        config = state.get("cfg") or {}
-        maximize = config.get("checkpoint", {}).get("maximize_best_checkpoint_metric", False)
+        if state.get("cfg"):
+            options = state["cfg"].get("checkpoint", {})
+        else:  # of old
+            options = vars(state.get("args") or Namespace())
+        maximize = options.get("maximize_best_checkpoint_metric", False)
         return metric if maximize else -metric
 
     return choose(folder, n, quality)

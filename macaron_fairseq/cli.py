@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         if name in words[:1]:
-            import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}").describe(command)
+            import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}").add_arguments(
+                command
+            )
     args = parser.parse_args(words)
     try:
         args.run(args)

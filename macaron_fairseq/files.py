@@ -98,6 +98,12 @@ def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, An
     return found
 
 
+def refuse_file(folder: Path) -> None:
+    """Raise a `UserError` now, not after hours, if a folder to write to is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: give --output a folder")
+
+
 def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal.
 

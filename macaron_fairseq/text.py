@@ -170,13 +170,6 @@ def similarity(one: str, other: str) -> float:
 # --- on all cores --------------------------------------------------------------------------------
 
 
-def available_cores() -> int:
-    """As many cores as this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> Iterator[bytes]:
     """Each block after the pipeline, in order, by that many processes; 1 is this process.
 

@@ -310,6 +310,16 @@ def test_best_goes_by_the_recorded_metric(tmp_path, maximize):
         averaging.best(tmp_path, 5)  # one was saved without validation
 
 
+@pytest.mark.parametrize("maximize", [True, False])
+def test_best_of_checkpoints_of_old(tmp_path, maximize):
+    for epoch, metric in {1: 30.5, 2: 28.0}.items():
+        path = write(tmp_path / f"checkpoint{epoch}.pt", None, epoch, metric)
+        state = torch.load(path, weights_only=True)
+        state["args"] = Namespace(**ARGUMENTS, maximize_best_checkpoint_metric=maximize)
+        torch.save({**state, "cfg": None}, path)
+    assert names(averaging.best(tmp_path, 1)) == [f"checkpoint{1 if maximize else 2}.pt"]
+
+
 @pytest.mark.parametrize("diverged", [float("nan"), float("inf")])
 def test_a_diverged_checkpoint_is_not_the_best(tmp_path, diverged):
     for epoch, metric in [(1, 5.0), (2, diverged), (3, 4.0)]:
@@ -343,6 +353,12 @@ def test_a_broken_checkpoint_of_the_folder_is_named(tmp_path):
     broken.write_bytes((tmp_path / "checkpoint1.pt").read_bytes()[:500])
     sentence = refusal("average", tmp_path, "--last", 1, "-o", tmp_path / "mean.pt")
     assert sentence.startswith(f"{broken} is truncated")
+
+
+def test_a_checkpoint_counts_once_in_a_mean(tmp_path):
+    path = write(tmp_path / "checkpoint1.pt")
+    sentence = refusal("average", path, path, "-o", tmp_path / "mean.pt")
+    assert sentence == "a checkpoint is named twice: each counts once in a mean"
 
 
 def test_too_few_checkpoints_are_one_sentence(tmp_path):

@@ -7,7 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -56,7 +59,8 @@ added = set(torch.serialization.get_safe_globals()) - before
 print(*sorted(c[1] if isinstance(c, tuple) else c.__name__ for c in added))
 """
     done = run("python", "-c", program, PYTHONPATH=str(ROOT))
-    read = ["Namespace", "PassUserDir"]
+    read = ["Namespace", "PassUserDir", "AverageMeter", "TimeMeter", "StopwatchMeter"]
+    read += [f"fairseq.meters.{name}" for name in read[2:]]
     sent = ["dict", "list", "int", "defaultdict", "typing.Any", "DictConfig", "ListConfig"]
     sent += ["AnyNode", "ContainerMetadata", "Metadata", "_TensorPlaceholder"]
     assert done.stdout.splitlines()[-1].split() == sorted(read + sent)
@@ -66,6 +70,27 @@ def test_hostile_files_are_refused(hostile, legacy_hostile):
     for path in (hostile, legacy_hostile):
         with pytest.raises(UserError, match=rf"{path} holds posix.mkdir, which no fairseq"):
             checkpoints.load(path)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_meters_of_old_are_loaded_and_saved(legacy, tmp_path, monkeypatch):
+    """fairseq until 0.8 saved objects of a module that is no more."""
+    old = ModuleType("fairseq.meters")
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"):
+        setattr(old, name, type(name, (), {"__module__": old.__name__}))
+    monkeypatch.setitem(sys.modules, old.__name__, old)
+    meter = old.AverageMeter()
+    meter.__dict__.update(val=1.5, avg=2.0, sum=4.0, count=2)
+    meters = OrderedDict(train_loss=meter, wps=old.TimeMeter(), train_wall=old.StopwatchMeter())
+    state = {"args": Namespace(), "model": {"x": torch.ones(1)}}
+    path, saved = tmp_path / "old.pt", tmp_path / "new.pt"
+    extra = {"extra_state": {"train_meters": meters}}
+    torch.save(state | extra, path, _use_new_zipfile_serialization=not legacy)
+    monkeypatch.delitem(sys.modules, old.__name__)
+    averaging.save(averaging.average([path]), saved)
+    for loaded in map(checkpoints.load, (path, saved)):
+        loss = loaded["extra_state"]["train_meters"]["train_loss"]
+        assert (loss.val, loss.avg, loss.sum, loss.count) == (1.5, 2.0, 4.0, 2)
 
 
 def test_broken_files_are_refused(tmp_path):

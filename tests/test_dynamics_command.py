@@ -281,6 +281,17 @@ def test_raw_text_and_data_set_give_the_same(data, report, tmp_path):
     assert given["models"][0]["sides"][0] == binarised["models"][0]["sides"][0]
 
 
+def test_standard_input_is_one_text(data, tmp_path):
+    with pytest.raises(UserError, match="INPUT and --target cannot both be standard input"):
+        command(data, "-", "--target", "-", out=tmp_path / "out")
+
+
+def test_a_file_is_no_folder_to_write_to(data, tmp_path):
+    (tmp_path / "out").touch()
+    with pytest.raises(UserError, match=f"^{tmp_path}/out is a file: give --output a folder"):
+        command(data, out=tmp_path / "out")
+
+
 @pytest.mark.usefixtures("no_pictures")
 def test_standard_input(data, tmp_path, monkeypatch):
     (tmp_path / "in").write_text("the new\n")

@@ -447,8 +447,8 @@ def test_a_folder_that_cannot_be_written(data, tmp_path):
 
 def test_without_the_library_a_sentence_names_the_extra(data, exported, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    message = r"^CTranslate2 cannot be imported \(.*\): pip install ctranslate2, or install this "
-    message += r"package with its extra \[ctranslate2\]$"
+    message = "^ctranslate2 is missing, which this command needs: pip install ctranslate2, or "
+    message += r"install this package with its extra \[ctranslate2\]$"
     with pytest.raises(UserError, match=message):
         command("export", path=CHECKPOINT, data=data, output=tmp_path / "out")
     with pytest.raises(UserError, match=message):

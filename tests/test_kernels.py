@@ -22,6 +22,7 @@ from macaron_fairseq.acceleration import caches, dropout
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import preflight
 
 STOCK = ["--macaron-kernels", "fairseq"]
 DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
@@ -204,9 +205,20 @@ def test_bf16_products_train_close_by_and_evaluate_exactly():
     assert all(p.dtype == torch.float32 for p in coarse.parameters())
 
 
-@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
-def test_bf16_products_are_not_for_half_precision(flag):
+@pytest.mark.parametrize("flags", [["--fp16"], ["--bf16"], []])
+def test_bf16_products_are_for_training_on_a_cpu(flags, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"--macaron-matmul bf16 is for training on a CPU.*drop it"):
+        preflight.check([*train, *flags])
+    preflight.check([*train, "--cpu", "--distributed-world-size", "1"])
+    # Such a model is loaded anywhere.
+    assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", *flags)
+
+
+@pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
+def test_bf16_products_are_not_computed_again_in_fp32(flag):
+    with pytest.raises(UserError, match=f"{flag} do not go together"):
         build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
 
 

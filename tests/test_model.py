@@ -7,6 +7,7 @@ import torch
 from conftest import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.data import Dictionary
 
 from macaron_fairseq import UserError
 from macaron_fairseq.model import schemes, substeps
@@ -204,6 +205,17 @@ def test_checkpointed_activations_change_nothing(flags):
     plain = build("macaron_transformer", *SMALL, *WIDE, *flags)
     wrapped = build("macaron_transformer", *SMALL, *WIDE, *flags, "--checkpoint-activations")
     assert optimizer_steps(plain, 3) == pytest.approx(optimizer_steps(wrapped, 3), rel=1e-5)
+
+
+def test_merged_dictionaries_are_loaded_again():
+    two = Dictionary()
+    for number in range(30):
+        two.add_symbol(f"target{number}")
+    flags, both = [*SMALL, "--merge-src-tgt-embed"], task(dictionary(), two)
+    trained, loaded = (build("macaron_transformer", *flags, for_task=both, seed=x) for x in (1, 2))
+    loaded.load_state_dict(trained.state_dict())
+    one, other = (x.state_dict()["decoder.embed_tokens.weight"] for x in (trained, loaded))
+    assert len(one) > len(two) and torch.equal(one, other)
 
 
 def test_adaptive_softmax_trains():

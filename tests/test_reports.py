@@ -31,9 +31,9 @@ from run_folders import (
     write_lines,
 )
 
-from macaron_fairseq import cli, files
+from macaron_fairseq import cli, environment, files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import environment, flags, manifest, training_log, writing
+from macaron_fairseq.reports import flags, manifest, training_log, writing
 
 
 @pytest.fixture
@@ -552,6 +552,8 @@ def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
     write_manifest(tmp_path / "run", prepared)
     (tmp_path / "run" / "checkpoint_last.pt").touch()
     moved = ["--arch", MACARON, *FLAGS, "--save-dir=b", "--seed", "3", "--user-dir", "c"]
+    moved += ["--save-interval-updates", "500", "--num-workers", "4", "--log-file", "d"]
+    moved += ["--restore-file", str(tmp_path / "run" / "checkpoint3.pt")]
     assert len(write_manifest(tmp_path / "run", prepared, *moved)["starts"]) == 2
 
 
@@ -560,6 +562,7 @@ def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
     [
         (["--lr", "0.1"], "--lr 0.005 where there is now --lr 0.1"),
         (["--fp16"], "no --fp16 where there is now --fp16"),
+        (["--restore-file", "other.pt"], "no --restore-file where there is now --restore-file"),
         (["--seed", "4"], "--seed 3 where there is now --seed 4"),
         (["--adam-betas=(0.9, 0.9)"], "--adam-betas '(0.9,0.98)' where there is now --adam-betas"),
     ],

@@ -40,7 +40,7 @@ Generate test with beam=5: BLEU4 = 1.23, 9.9/9.9/9.9/9.9
 
 def parse(*flags):
     parser = argparse.ArgumentParser()
-    score.describe(parser)
+    score.add_arguments(parser)
     return parser.parse_args([*map(str, flags)])
 
 
@@ -247,7 +247,7 @@ def test_order_restored_and_text_detokenised(scored):
     assert record["test"] == "test"
     assert record["sentences"] == 3
     reference = scored.folder / "test.de"
-    assert record["reference"] == str(reference.resolve())
+    assert (scored.folder / "out" / record["reference"]).samefile(reference)
     assert record["reference_sha256"] == hashlib.sha256(reference.read_bytes()).hexdigest()
     assert record["generated_sha256"] == hashlib.sha256(GENERATED.encode()).hexdigest()
     assert [entry["metric"] for entry in record["scores"]] == ["BLEU", "chrF"]
@@ -364,6 +364,11 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
             REFERENCE,
             ["--json", "{}/test.de"],
             "test.de is one of the files to read: choose",
+        ),
+        (
+            REFERENCE,
+            ["--json", "{}/out", "--hypotheses", "{}/out"],
+            "out would hold both hypotheses and scores: name two files",
         ),
         (REFERENCE, ["--hypotheses", "{}"], "cannot write {}: "),
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),

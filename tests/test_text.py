@@ -371,6 +371,9 @@ def test_the_command_refuses_before_it_works(tmp_path, capsys):
         command("--steps", "lowercase", *fine, "--file", "en", tmp_path / "nowhere", tmp_path / "b")
     with pytest.raises(UserError, match="out is named as the output of several files"):
         command("--steps", "lowercase", *fine, *fine)
+    twice = ["--file", "en", "-", tmp_path / "x", "--file", "de", "-", tmp_path / "y"]
+    with pytest.raises(UserError, match="can be one file's input only"):
+        command("--steps", "lowercase", *twice)
     with pytest.raises(UserError, match="no step 'lower': choose from lowercase"):
         command("--steps", "lower", *fine)
     with pytest.raises(SystemExit):

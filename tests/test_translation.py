@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli, text
+from macaron_fairseq import UserError, cli, environment
 from macaron_fairseq.export.ctranslate2 import export
 from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
 from macaron_fairseq.translation import lines as flow
@@ -449,9 +450,20 @@ def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
     torch.save(state, bad)
     with pytest.raises(UserError, match=f"^fairseq cannot load {bad}: .*Missing key"):
         command(data, path=bad)
+    torch.save({**state, "args": Namespace(arch="transformer_of_mine"), "cfg": None}, bad)
+    with pytest.raises(
+        UserError, match=f"^{bad} holds a model of the architecture transformer_of_mine"
+    ):
+        command(data, path=bad)
     torch.save({"model": state["model"]}, bad)
     with pytest.raises(UserError, match=f"^{bad} does not say which model it holds"):
         command(data, path=bad)
+
+
+def test_what_is_no_translation_model_is_refused(data, monkeypatch):
+    monkeypatch.setattr(fairseq_engine, "load_models", lambda *_: [torch.nn.Linear(1, 1)])
+    with pytest.raises(UserError, match=f"^{CHECKPOINT} holds a Linear, which does not translate"):
+        command(data)
 
 
 @pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
@@ -485,4 +497,4 @@ def test_sizes_are_above_0(data, capsys, flag):
 def test_threads_are_as_many_as_openmp_is_told(monkeypatch):
     for said, threads in (("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)):
         monkeypatch.setenv("OMP_NUM_THREADS", said)
-        assert ctranslate2_engine.wanted_threads() == (threads or text.available_cores())
+        assert ctranslate2_engine.wanted_threads() == (threads or environment.available_cores())

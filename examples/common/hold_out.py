@@ -5,7 +5,8 @@ usage: hold_out.py FOLDER SOURCE TARGET OUT
 FOLDER holds train.SOURCE and train.TARGET, and perhaps valid.* and test.*. Where one of these is
 missing, pairs are drawn from train (2,000 each, or a tenth where train is small), after dropping
 those whose source sentence occurred before, in an order shuffled with seed 1; this holds the corpus
-in memory. Pairs of more than 175 words are not drawn. Pairs with an empty side are dropped from train and refused in valid and test.
+in memory. Pairs of more than 175 words are not drawn. Pairs with an empty side are dropped from
+train and refused in valid and test.
 """
 
 import random

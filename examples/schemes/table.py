@@ -10,12 +10,13 @@ from itertools import chain
 from pathlib import Path
 
 from macaron_fairseq import (
+    environment,
     files,
     plugin,  # noqa: F401 - registers the models with fairseq
 )
 from macaron_fairseq.describing import models, text
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import environment, runs
+from macaron_fairseq.reports import runs
 from macaron_fairseq.reports.runs import Run
 from macaron_fairseq.reports.tables import table
 

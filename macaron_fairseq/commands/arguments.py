@@ -12,6 +12,22 @@ def positive(text: str) -> int:
     return value
 
 
+def finite(text: str) -> float:
+    """A finite number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not finite")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """A finite number that is not below 0."""
+    value = finite(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
+
+
 def above_zero(text: str) -> float:
     """A finite number above 0."""
     value = float(text)

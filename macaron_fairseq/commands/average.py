@@ -17,8 +17,8 @@ then
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Write a checkpoint that holds the mean of several checkpoints' parameters. "
         "Tied parameters stay tied; sums are taken in fp64; the result is written whole or not."
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> None:
         paths = choose(paths[0], args.last or args.best)
     elif any(path.is_dir() for path in paths):
         raise UserError("to average a folder's checkpoints, say which: --last N or --best N")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UserError("a checkpoint is named twice: each counts once in a mean")
     if args.output.resolve() in [path.resolve() for path in paths]:
         raise UserError(f"{args.output} is one of the checkpoints to average: choose another name")
     averaging.save(averaging.average(paths), args.output)

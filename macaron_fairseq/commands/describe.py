@@ -20,7 +20,7 @@ TYPES = 10_000
 OWN = ("run", "arch", "path", "types", "tokens")
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command; with all flags of the model, so that fairseq is imported here."""
     from macaron_fairseq import plugin
 

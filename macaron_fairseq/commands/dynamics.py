@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import above_zero, positive
 from macaron_fairseq.errors import UserError, explain_missing
 
@@ -39,8 +40,8 @@ examples:
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     add = parser.add_argument
@@ -139,6 +140,7 @@ def run(args: argparse.Namespace) -> None:
             f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
         )
     refuse_text(args.path)
+    files.refuse_file(args.output)
     # fairseq reports all that it loads, the others even what is for debugging.
     for library in ("fairseq", "matplotlib", "PIL"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -33,8 +33,8 @@ In Python:
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     add = parser.add_argument

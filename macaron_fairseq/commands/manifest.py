@@ -15,8 +15,8 @@ hashes of the data, and for each start the date, git revision, versions and mach
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Write RUN/manifest.json, or add a start to it. A training with other flags or "
         "other data than RUN's is refused; where its folders lie may change."

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import above_zero, positive
 from macaron_fairseq.errors import UserError, explain_missing
 from macaron_fairseq.names import look_up
@@ -44,8 +45,8 @@ OF_A_MODEL = ("input", "target", "gen_subset", "sentences", "source_lang", "targ
 OF_TOYS = ("seed",)
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     add = parser.add_argument
@@ -80,6 +81,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure, write OUTPUT and print the table."""
     refuse_meaningless(args)
+    files.refuse_file(args.output)
     for library in ("fairseq", "matplotlib"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:

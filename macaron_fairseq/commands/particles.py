@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError, explain_missing
+from macaron_fairseq.errors import explain_missing
 
 EXAMPLES = """\
 examples:
@@ -36,7 +37,7 @@ or in any form
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its choices."""
     parser.description = (
         "Simulate self-attention as particles on a sphere (SA, USA), with and without a perceptron "
@@ -118,8 +119,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.particles import choices
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
-    if args.output.exists() and not args.output.is_dir():
-        raise UserError(f"{args.output} is a file: give --output a folder")
+    files.refuse_file(args.output)
     getattr(choices, args.choice)(args)
 
 

@@ -22,8 +22,8 @@ The file of published scores is a list, shown beside one's own of the same name:
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Write report.md, report.json and curves.png: scores with mean and standard "
         "deviation over seeds, sacreBLEU's paired bootstrap against the baseline, learning curves, "

@@ -36,8 +36,8 @@ examples:
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Score what fairseq-generate or fairseq-interactive printed: put the "
         "hypotheses in order, join BPE, detokenise, and compare with the reference."
@@ -159,6 +159,8 @@ def refuse_contradictions(args: argparse.Namespace, wanted: Sequence[str]) -> No
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [args.generated, args.reference, args.tokenized_reference]
     taken = [path.resolve() for path in inputs if path]
+    if args.json and args.json == args.hypotheses:
+        raise UserError(f"{args.json} would hold both hypotheses and scores: name two files")
     for output in (args.hypotheses, args.json):
         if output and output != STDIO and output.resolve() in taken:
             raise UserError(f"{output} is one of the files to read: choose another name")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from macaron_fairseq import text
+from macaron_fairseq import environment, text
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.files import read_blocks, write_blocks
@@ -30,8 +30,8 @@ examples:
 """
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Apply the named steps, in the order given, to each line of UTF-8 text. Output has exactly "
         "as many lines as input; files are written whole or not at all."
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     refuse_mistakes(files)
     steps = args.steps.split(",")
     pipelines = {language: text.Pipeline(steps, language, args.codes) for language, _, _ in files}
-    workers = args.workers or text.available_cores()
+    workers = args.workers or environment.available_cores()
     for language, source, output in files:
         with tqdm(
             desc=f"tokenising {source}",
@@ -91,6 +91,8 @@ def counted(blocks: Iterator[bytes], progress: tqdm) -> Iterator[bytes]:
 def refuse_mistakes(files: list[tuple[str, Path, Path]]) -> None:
     """Raise a `UserError` now, not after hours, for a missing input or a repeated output."""
     outputs = [output.resolve() for _, _, output in files]
+    if [str(source) for _, source, _ in files].count("-") > 1:
+        raise UserError("standard input, -, can be one file's input only")
     for _, source, output in files:
         if str(source) != "-" and not source.exists():
             raise UserError(f"{source}: no such file")

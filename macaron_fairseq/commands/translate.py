@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from macaron_fairseq import files
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import finite, not_negative, positive
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.translation import data_folder, lines
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
@@ -40,8 +40,8 @@ examples:
 PRECISIONS = ("fp16", "bf16")
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     add = parser.add_argument
@@ -78,14 +78,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--beam", type=positive, default=5, metavar="N", help="hypotheses kept (default: 5)")
     add(
         "--lenpen",
-        type=float,
+        type=finite,
         default=1.0,
         metavar="X",
         help="length penalty: above 1 favours longer translations (default: 1)",
     )
     add(
         "--max-len-a",
-        type=float,
+        type=not_negative,
         default=0.0,
         metavar="A",
         help="a translation ends at A * (tokens of its batch's longest source) + B (default: 0)",

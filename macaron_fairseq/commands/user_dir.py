@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 
-def describe(parser: argparse.ArgumentParser) -> None:
-    """Describe the command."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
     parser.description = (
         "Print where the package is installed: "
         'fairseq-train --user-dir "$(macaron-fairseq user-dir)" ...'

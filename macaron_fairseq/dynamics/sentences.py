@@ -128,6 +128,8 @@ def from_text(data: Data, source: Path, target: Path | None, limit: int) -> list
     """
     if target and data.target is None:
         raise UserError("--target is for translation models, not for masked language models")
+    if target and str(source) == str(target) == "-":
+        raise UserError("INPUT and --target cannot both be standard input: give a file for one")
     pairs = zip_longest(
         files.read_lines(source),
         files.read_lines(target) if target else (),

@@ -4,11 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import files
+from macaron_fairseq import environment, files
 from macaron_fairseq.dynamics import page, pictures
 from macaron_fairseq.dynamics.glossary import ERRORS, JACOBIANS, STATES, STEPS
 from macaron_fairseq.dynamics.measuring import Settings
-from macaron_fairseq.reports import environment
 
 # What the small picture shows: of the states, then of whole layers.
 SHOWN = ("cosine", "effective_rank_per_token"), ("step", "singular_value", "local_error_1")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
+from fairseq.logging import meters
 from omegaconf import AnyNode, DictConfig, ListConfig
 from omegaconf.base import ContainerMetadata, Metadata
 from torch import Tensor
@@ -19,8 +20,13 @@ from torch.torch_version import TorchVersion
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host.saved_args import PassUserDir
 
+# What fairseq until 0.8, and so the authors' code, also saved, from a module of another name.
+METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
-SAFE_GLOBALS: list[Any] = [Namespace, PassUserDir]
+SAFE_GLOBALS: list[Any] = [
+    *(Namespace, PassUserDir, *METERS),
+    *((meter, f"fairseq.meters.{meter.__name__}") for meter in METERS),
+]
 # As the first process of a training sends it to the others: with the configuration in omegaconf's
 # classes and places for the tensors, which follow. None of these runs anything.
 SENT_GLOBALS: list[Any] = [

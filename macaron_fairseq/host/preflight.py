@@ -24,7 +24,8 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
 
-    That is half precision on a CPU, bad checkpoints, and ranks that would train separately.
+    That is half precision on a CPU, a CPU's precision on a GPU, bad checkpoints, and ranks that
+    would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -43,6 +44,11 @@ def check(argv: Sequence[str]) -> None:
                     "leave it out to compute in fp32 on the CPU"
                 )
     if command == "train":
+        if args.macaron_matmul == "bf16" and (gpus or args.fp16 or args.bf16):
+            raise UserError(
+                "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop "
+                "it and give --bf16, or give --cpu without --fp16 and --bf16"
+            )
         ranks.check(args, os.environ, gpus)
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
@@ -70,6 +76,7 @@ def parse(flags: Sequence[str]) -> Namespace:
     parser.add_argument("--distributed-world-size", type=int, nargs="?")
     parser.add_argument("--distributed-port", type=int, nargs="?", default=-1)
     parser.add_argument("--distributed-init-method", nargs="?")
+    parser.add_argument("--macaron-matmul", nargs="?")
     parser.add_argument("--path", nargs="?")
     parser.add_argument("--save-dir", nargs="?", default="checkpoints")
     parser.add_argument("--restore-file", nargs="?", default="checkpoint_last.pt")

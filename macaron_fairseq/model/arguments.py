@@ -2,7 +2,6 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-import torch
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.acceleration import kernels
@@ -44,7 +43,7 @@ def add(parser: ArgumentParser) -> None:
         choices=kernels.NAMES,
         default=SUPPRESS,
         help="who computes attention and dropout: this package, or fairseq for comparison; "
-        "the results are the same, but for the numbers that dropout draws on a GPU "
+        "the results are the same, but for the numbers that dropout draws on a GPU and in bf16 "
         f"(default: {kernels.NAMES[0]})",
     )
     parser.add_argument(
@@ -80,7 +79,7 @@ def complete_layers_to_keep(args: Namespace) -> None:
 
 
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
-    """Refuse, before data is read, what fairseq would reject later or ignore."""
+    """Refuse what fairseq would reject later or compute wrongly, in training and in loading."""
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(
@@ -93,11 +92,13 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
-    if args.macaron_matmul == "bf16" and is_for_gpu(args):
-        raise UserError(
-            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
-            "and give --bf16, or give --cpu without --fp16 and --bf16"
-        )
+    if args.macaron_matmul == "bf16":
+        for name in ("offload_activations", "checkpoint_activations"):  # implied by the former
+            if getattr(args, name, False):
+                raise UserError(
+                    f"--macaron-matmul bf16 and --{name.replace('_', '-')} do not go together: "
+                    "what is computed again would be computed in fp32; drop one"
+                )
     for side in ("encoder", "decoder"):
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
@@ -107,13 +108,6 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
             )
-
-
-def is_for_gpu(args: Namespace) -> bool:
-    """Whether fairseq-train was asked for half precision or will use a GPU that is here."""
-    if getattr(args, "fp16", False) or getattr(args, "bf16", False):
-        return True
-    return torch.cuda.is_available() and not getattr(args, "cpu", True)
 
 
 def refuse_senseless_steps(args: Namespace) -> None:

@@ -203,6 +203,8 @@ def chunks(tokens: int, weight: Tensor) -> list[slice]:
     """Return slices of the tokens whose logits, tokens x types, fit the chunk size."""
     elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
     size = max(1, elements // len(weight))
+    if weight.dtype == torch.float16:  # so many gradients, times SCALE, can be summed
+        size = min(size, 2048)
     return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
 
 

@@ -56,8 +56,9 @@ class MacaronTransformerModel(TransformerModel):
         Raises:
             UserError: if a checkpoint is bad, naming it.
         """
-        for name in checkpoint_file.split(os.pathsep):
-            checkpoints.load(Path(model_name_or_path, name))
+        if Path(model_name_or_path).is_dir():  # else an archive or an address, which fairseq knows
+            for name in checkpoint_file.split(os.pathsep):
+                checkpoints.load(Path(model_name_or_path, name))
         hub = super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
@@ -127,7 +128,7 @@ class MacaronTransformerModel(TransformerModel):
         """Load parameters; refuses those that were trained with another dictionary."""
         for side, embed in (("encoder", "source"), ("decoder", "target")):
             key = f"{side}.embed_tokens.weight"
-            types = len(getattr(self, side).dictionary)
+            types = len(getattr(self, side).embed_tokens.weight)  # of both with merged dictionaries
             if key in state_dict and len(state_dict[key]) != types:
                 raise UserError(
                     f"the checkpoint embeds {len(state_dict[key])} {embed} types, but the {embed} "

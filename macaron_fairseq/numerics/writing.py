@@ -11,10 +11,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from macaron_fairseq import files
+from macaron_fairseq import environment, files
 from macaron_fairseq.numerics import fitting
 from macaron_fairseq.numerics.fitting import Result
-from macaron_fairseq.reports import environment
 
 # Dots and spaces in line widths.
 DASHES = [(4, 2), (2, 2), (6, 2, 1, 2), (5, 3), (1, 1), (3, 1, 1, 1), (8, 3)]

@@ -1,17 +1,14 @@
 """Writing an experiment's numbers and its picture."""
 
 import json
-import platform
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macaron_fairseq import files
+from macaron_fairseq import environment, files
 from macaron_fairseq.particles.perceptron import Perceptron
-from macaron_fairseq.version import __version__
 
 
 def write(
@@ -39,11 +36,7 @@ def write(
         "experiment": name,
         "parameters": parameters,
         "perceptron": asdict(perceptron) if perceptron else None,
-        "versions": {
-            "python": platform.python_version(),
-            "macaron_fairseq": __version__,
-            **{library: metadata.version(library) for library in ("numpy", "scipy", "matplotlib")},
-        },
+        "versions": environment.versions(),
         "results": asdict(result),
     }
     files.write(

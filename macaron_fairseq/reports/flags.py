@@ -24,6 +24,9 @@ SAVING = (
     "--keep-interval-updates",
     "--keep-last-epochs",
     "--log-interval",
+    "--log-file",
+    "--log-format",
+    "--no-progress-bar",
     "--num-workers",
 )
 CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING)

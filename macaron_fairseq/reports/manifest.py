@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import files
+from macaron_fairseq import environment, files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import environment, flags
+from macaron_fairseq.reports import flags
 
 NAME = "manifest.json"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
@@ -87,6 +87,9 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
     """Raise a `UserError` if a training would go on with other flags or other data."""
     fix = "choose another folder or remove it"
     was, given = flags.parse(earlier["flags"]), flags.parse(now["flags"])
+    for found in (was, given):  # from another of its own checkpoints it goes on all the same
+        if Path(*found.get("--restore-file", ())).resolve().parent == run.resolve():
+            del found["--restore-file"]
     for name in [*was, *given]:
         if name not in flags.CHANGEABLE and was.get(name) != given.get(name):
             raise UserError(

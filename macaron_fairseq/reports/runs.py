@@ -84,7 +84,7 @@ def read_scored(folder: Path) -> Scored:
         sentences=found["sentences"],
         scores=scores,
         signatures=signatures,
-        checkpoint_sha256=found.get("checkpoint_sha256") or beside(folder, "checkpoint.sha256"),
+        checkpoint_sha256=beside(folder, "checkpoint.sha256"),
         decoding=beside(folder, "decoding"),
     )
     refuse_other_texts(scored, again)

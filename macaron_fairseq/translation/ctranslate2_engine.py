@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import files, text
-from macaron_fairseq.errors import UserError
+from macaron_fairseq import environment, files
+from macaron_fairseq.errors import UserError, explain_missing
 from macaron_fairseq.translation.lines import Tokens
 
 # In the folder, beside CTranslate2's own files: what it was made of.
@@ -129,7 +129,7 @@ class CTranslate2Engine:
 def wanted_threads() -> int:
     """As many as OpenMP is told to use, or else as there are cores."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(wanted) if wanted.isdecimal() and int(wanted) else text.available_cores()
+    return int(wanted) if wanted.isdecimal() and int(wanted) else environment.available_cores()
 
 
 def import_ctranslate2() -> Any:
@@ -141,8 +141,5 @@ def import_ctranslate2() -> Any:
     try:
         import ctranslate2
     except ImportError as error:
-        raise UserError(
-            f"CTranslate2 cannot be imported ({error}): pip install ctranslate2, or install this "
-            "package with its extra [ctranslate2]"
-        ) from error
+        explain_missing(error, "ctranslate2", "ctranslate2")
     return ctranslate2

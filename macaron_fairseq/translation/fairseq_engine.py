@@ -8,6 +8,7 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
@@ -48,6 +49,8 @@ class FairseqEngine:
         self.device = device
         self.models = load_models(path, self.task)
         for model in self.models:
+            if not isinstance(model, FairseqEncoderDecoderModel):
+                raise UserError(f"{path} holds a {type(model).__name__}, which does not translate")
             model.to(device=device, dtype=dtype)
             model.prepare_for_inference_(FairseqConfig(generation=generation))
         self.generator: Any = self.task.build_generator(self.models, generation)
@@ -112,13 +115,22 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
 
 
 def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
-    """Raise a `UserError` if a checkpoint is bad or its embeddings are of other sizes."""
+    """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
     state = checkpoints.load(Path(path))
     if not state.get("args") and not state.get("cfg"):
         raise UserError(
             f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "
             "macaron-fairseq average wrote"
         )
+    arguments = checkpoints.model_arguments(state)
+    arch = arguments["arch"]
+    if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
+        raise UserError(
+            f"{path} holds a model of the architecture {arch}, which neither fairseq nor this "
+            "package knows"
+        )
+    if arguments.get("merge_src_tgt_embed"):
+        return  # its embedding has the types of both dictionaries
     for side, language, dictionary in (
         ("encoder", "source", source),
         ("decoder", "target", target),

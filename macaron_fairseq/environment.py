@@ -1,4 +1,4 @@
-"""Which code, libraries and machine a training runs on."""
+"""Which code, libraries and machine this runs on."""
 
 import os
 import platform
@@ -7,10 +7,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.text import available_cores
 from macaron_fairseq.version import __version__
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parent
 # fairseq is the second name where the first is not installed.
 LIBRARIES = (
     *("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt"),
@@ -64,6 +63,13 @@ def hardware() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "system": platform.platform(),
     }
+
+
+def available_cores() -> int:
+    """As many cores as this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cpu_model() -> str:
