@@ -5,7 +5,8 @@ Forward, for a sentence of s source and t target tokens, the ends of sentences i
   2 (s W_s + t W_t)  +  4 (s^2 D_e + t^2 D_d + s t D_c)
 
 A multiplication and an addition are two operations. W_s holds the elements of all weight matrices
-that a source token meets: the encoder's, and keys and values of the cross-attentions. W_t holds
+that a source token meets: the encoder's, and keys and values of the cross-attentions (with
+`--cross-self-attention`, of the decoder's self-attentions, which also see the source). W_t holds
 those a target token meets: the rest of the decoder and the output projection. D_e, D_d and D_c are
 the widths of the self-attentions of encoder and decoder and of the cross-attentions, each summed
 over the layers: scores and weighted sums are two products of s x s x width. All count as often as
@@ -13,7 +14,8 @@ they are evaluated, which some schemes and sub-steps do several times. A decoder
 tokens count too, since fairseq computes and then masks them. A backward pass has two products for
 each one forward: training takes three times the forward pass.
 
-Padding does not count, so that the work is the same however it is batched; nor do embeddings,
+An adaptive softmax counts whole, as if all its parts were computed for each token. Padding does not
+count, so that the work is the same however it is batched; nor do embeddings,
 softmax, LayerNorm and the optimizer, which are no matrix products.
 """
 
@@ -61,6 +63,7 @@ def of_model(model: nn.Module, within: str = "") -> Work:
     weights = {"source": 0, "target": 0}
     widths = {"encoder": 0, "decoder": 0, "cross": 0}
     times = evaluations(model)
+    sees_source = getattr(getattr(model, "decoder", None), "cross_self_attention", False)
     # The output projection may be the embedding, and has a name of its own all the same.
     for name, weight in model.named_parameters(remove_duplicate=False):
         if weight.dim() != 2 or ".embed_" in name or not name.startswith(within):
@@ -71,9 +74,11 @@ def of_model(model: nn.Module, within: str = "") -> Work:
         of_source = in_encoder or (in_cross and (is_key or is_value))
         weights["source" if of_source else "target"] += n * weight.numel()
         if is_key:
-            widths["encoder" if in_encoder else "cross" if in_cross else "decoder"] += n * len(
-                weight
-            )
+            side = "encoder" if in_encoder else "cross" if in_cross else "decoder"
+            widths[side] += n * len(weight)
+        if sees_source and ".self_attn." in name and not in_encoder and (is_key or is_value):
+            weights["source"] += n * weight.numel()
+            widths["cross"] += n * len(weight) if is_key else 0
     return Work(*weights.values(), *widths.values())
 
 

@@ -213,10 +213,19 @@ def test_a_checkpoint_without_embeddings(tmp_path, capsys):
 # --- operations ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("substep", substeps.SUBSTEPS)
-@pytest.mark.parametrize("scheme", schemes.SCHEMES)
-def test_operations_as_pytorch_counts_them(scheme, substep):
-    flags = ["--macaron-scheme", scheme, "--macaron-substep", substep]
+@pytest.mark.parametrize(
+    "flags",
+    [
+        *(
+            ["--macaron-scheme", scheme, "--macaron-substep", substep]
+            for scheme in schemes.SCHEMES
+            for substep in substeps.SUBSTEPS
+        ),
+        ["--cross-self-attention", "--no-cross-attention"],
+    ],
+    ids=" ".join,
+)
+def test_operations_as_pytorch_counts_them(flags):
     model = build(
         "macaron_transformer", *SMALL, *flags, for_task=task(dictionary(60), dictionary(90))
     )

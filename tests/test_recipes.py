@@ -194,6 +194,8 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
 def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "moved"
     shutil.copytree(iwslt14_work, work)
+    for arch in ARCHS:  # as where a copy has times of its own
+        (work / arch / "seed1" / "checkpoint_last.pt").touch()
     arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST]
     run = work / ARCHS[0] / "seed1"
 

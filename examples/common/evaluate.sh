@@ -15,7 +15,7 @@ stage_evaluate() {
 }
 
 evaluate_one() { # RUN
-  local run=$1 checkpoint=checkpoint_best.pt decoding="the best checkpoint" own checksum epochs i
+  local run=$1 checkpoint=checkpoint_best.pt decoding="the best checkpoint" own checksum last epochs i
   check_data "$run"
   hold "$run/evaluation.lock"
   [[ -f $run/$checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
@@ -28,6 +28,7 @@ evaluate_one() { # RUN
     checkpoint=averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
   fi
   checksum=$(sha256sum < "$run/$checkpoint" | cut -d ' ' -f 1)
+  last=$({ cat "$run/checkpoint_last.pt" 2> /dev/null || true; } | sha256sum | cut -d ' ' -f 1)
   own=$(what_evaluates)
   if [[ ! -f $run/trained ]]; then
     say "$run has not been trained to its end: scoring what there is"
@@ -38,7 +39,9 @@ evaluate_one() { # RUN
   for i in "${!tests[@]}"; do
     step "$run/${tests[i]}" "$own $checksum $(< "$data/made-from") $decoding ${metrics[*]} ${device[*]}" \
       decoded "$checkpoint" "$checksum" "$decoding" "${tests[i]}" "test${i#0}"
-    touch "$run/${tests[i]}/scores.json" # the report wants them younger than the checkpoint
+    # The report wants them younger than the last checkpoint, or of the very one.
+    echo "$last" > "$run/${tests[i]}/last.sha256"
+    touch "$run/${tests[i]}/scores.json"
     say "${run#"$work"/}, ${tests[i]}:"
     cat "$run/${tests[i]}/scores.txt"
   done

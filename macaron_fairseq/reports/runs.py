@@ -67,7 +67,8 @@ def read_scored(folder: Path) -> Scored:
         )
     again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
     last = folder.parent / "checkpoint_last.pt"
-    if last.is_file() and last.stat().st_mtime > path.stat().st_mtime:
+    is_newer = last.is_file() and last.stat().st_mtime > path.stat().st_mtime
+    if is_newer and beside(folder, "last.sha256") != files.sha256(last):  # not only copied later
         raise UserError(f"{folder.parent} was trained on after {folder.name} was scored: {again}")
     found = files.read_json(path, SCORES, again)
     try:
