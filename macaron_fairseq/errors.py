@@ -15,7 +15,8 @@ def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
     """Raise a `UserError` that says how to install these packages, or what else went wrong."""
     if (error.name or "").partition(".")[0] not in packages.split():
         raise error
+    fault = "is missing" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"
     raise UserError(
-        f"{error.name} is missing, which this command needs: pip install {packages}, or "
+        f"{error.name} {fault}, which this command needs: pip install {packages}, or "
         f"install this package with its extra [{extra}]"
     ) from error

@@ -205,21 +205,21 @@ def test_bf16_products_train_close_by_and_evaluate_exactly():
     assert all(p.dtype == torch.float32 for p in coarse.parameters())
 
 
-@pytest.mark.parametrize("flags", [["--fp16"], ["--bf16"], []])
-def test_bf16_products_are_for_training_on_a_cpu(flags, monkeypatch):
+def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"--macaron-matmul bf16 is for training on a CPU.*drop it"):
-        preflight.check([*train, *flags])
+        preflight.check(train)
     preflight.check([*train, "--cpu", "--distributed-world-size", "1"])
     # Such a model is loaded anywhere.
-    assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", *flags)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16")
 
 
 @pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
 def test_bf16_products_are_not_computed_again_in_fp32(flag):
     with pytest.raises(UserError, match=f"{flag} do not go together"):
-        build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
+        preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
 
 
 # --- decoding ------------------------------------------------------------------------------------

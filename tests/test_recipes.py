@@ -194,8 +194,6 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
 def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "moved"
     shutil.copytree(iwslt14_work, work)
-    for arch in ARCHS:  # as where a copy has times of its own
-        (work / arch / "seed1" / "checkpoint_last.pt").touch()
     arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST]
     run = work / ARCHS[0] / "seed1"
 
@@ -207,6 +205,9 @@ def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
 
     output = stages("prepare", "train", "evaluate", "report")
     assert not any(word in output for word in ("learning", "translating", "updates ["))
+    (run / "checkpoint_last.pt").touch()  # as where a copy has times of its own
+    stages("report")
+    assert "updates [" not in stages("train", flags=["--save-interval-updates", "3"])
     # What was trained is neither mixed with other settings nor trained on for fewer updates.
     before = (run / "checkpoint_last.pt").read_bytes()
     output = stages("train", flags=["--dropout", "0"], status=1)
@@ -432,6 +433,8 @@ def test_published_scores_are_of_the_recipes_models(path):
         (["trian"], "trian is no stage and no option"),
         (["--seeds"], "--seeds needs a value"),
         (["--seeds", "one"], "'one' should be a whole number"),
+        (["--batch", "many"], "'many' should be a whole number"),
+        (["--", "--max-update", "9"], "name it before --"),
         (["--setting", "huge"], "there is no setting huge"),
         (["--pair", "en-zz"], "the pairs are"),
         (["--from", "nowhere"], "is no folder"),

@@ -19,17 +19,17 @@ evaluate_one() { # RUN
   check_data "$run"
   hold "$run/evaluation.lock"
   [[ -f $run/$checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
+  own=$(what_evaluates)
   if ((average)); then
     mapfile -t epochs < <(cd "$run" && find . -maxdepth 1 -name 'checkpoint[0-9]*.pt' | sort -V)
     ((${#epochs[@]} >= average)) || die "$run holds ${#epochs[@]} checkpoints of epochs, and $average" \
       "are to be averaged: give --average ${#epochs[@]}, or train longer"
     epochs=("${epochs[@]: -average}")
-    step "$run/averaged" "$(cd "$run" && stat -c '%n %s %Y' "${epochs[@]}")" averaged "${epochs[@]}"
+    step "$run/averaged" "$own $(cd "$run" && stat -c '%n %s %Y' "${epochs[@]}")" averaged "${epochs[@]}"
     checkpoint=averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
   fi
   checksum=$(sha256sum < "$run/$checkpoint" | cut -d ' ' -f 1)
   last=$({ cat "$run/checkpoint_last.pt" 2> /dev/null || true; } | sha256sum | cut -d ' ' -f 1)
-  own=$(what_evaluates)
   if [[ ! -f $run/trained ]]; then
     say "$run has not been trained to its end: scoring what there is"
     decoding+=" of an unfinished training"
@@ -39,9 +39,7 @@ evaluate_one() { # RUN
   for i in "${!tests[@]}"; do
     step "$run/${tests[i]}" "$own $checksum $(< "$data/made-from") $decoding ${metrics[*]} ${device[*]}" \
       decoded "$checkpoint" "$checksum" "$decoding" "${tests[i]}" "test${i#0}"
-    # The report wants them younger than the last checkpoint, or of the very one.
-    echo "$last" > "$run/${tests[i]}/last.sha256"
-    touch "$run/${tests[i]}/scores.json"
+    echo "$last" > "$run/${tests[i]}/last.sha256" # what the report wants to find there still
     say "${run#"$work"/}, ${tests[i]}:"
     cat "$run/${tests[i]}/scores.txt"
   done
@@ -52,7 +50,8 @@ evaluate_one() { # RUN
 what_evaluates() {
   version sacrebleu
   version sacremoses
-  (cd "$plugin" && sha256sum {model,acceleration,scoring}/*.py | sha256sum)
+  (LC_ALL=C && cd "$plugin" \
+    && sha256sum {model,acceleration,scoring}/*.py {averaging,text,commands/score}.py | sha256sum)
 }
 
 # What was trained on other data must not be scored with this.

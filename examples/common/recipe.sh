@@ -182,8 +182,8 @@ apply_options() {
   read -r -a seeds <<< "${options[seeds]:-1}"
   merges=${options[merges]:-$merges}
   max_update=${options[max-update]:-$max_update}
-  batch=${options[batch]:-$((tokens * batches))}
-  ((tokens <= batch)) || tokens=$batch
+  usual_batch=$((tokens * batches))
+  batch=${options[batch]:-$usual_batch}
   max_tokens=${options[max-tokens]:-$tokens}
   gpus=${options[gpus]:-}
   [[ ! $gpus || $dry_run ]] || die "--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES"
@@ -193,7 +193,9 @@ apply_options() {
   for number in "$merges" "$max_update" "$batch" "$max_tokens" "$processes" "$workers" "${seeds[@]}" ${gpus:+"$gpus"}; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || die "'$number' should be a whole number above 0; see --help"
   done
+  if [[ ! ${options[max-tokens]:-} ]] && ((max_tokens > batch)); then max_tokens=$batch; fi
   [[ $average =~ ^(0|[1-9][0-9]*)$ ]] || die "--average takes a whole number, not '$average'; see --help"
+  [[ " ${extra[*]} " != *" --max-update"* ]] || die "--max-update is an option: name it before --"
   case ${options[sizes]:-} in
     "") ;;
     any) sizes=() ;;

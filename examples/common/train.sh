@@ -76,7 +76,7 @@ plan_torchrun() { # NODES ON_NODE DEVICES
 }
 
 train_one() { # ARCH SEED
-  local run=$work/$1/seed$2 asked command keep=() had=0
+  local run=$work/$1/seed$2 asked command keep=() had otherwise
   ((average <= $(flag --keep-last-epochs "$average"))) || keep=(--keep-last-epochs "$average")
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
     --seed "$2" "${flags[@]}" "${keep[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
@@ -88,27 +88,29 @@ train_one() { # ARCH SEED
     printf '%q ' "${launch[@]}" "${command[@]}" && echo
     return
   fi
-  # What is trained, wherever: elsewhere or on other devices it is finished all the same.
-  asked=$(hash_of "$(fingerprint)" "$1" "$2" "${flags[@]}" "$max_update" "${extra[@]}" \
-    "${precision/fp16/}" ${options[batch]:+"$batch"})
+  # What is trained, wherever: elsewhere, on other devices or saved more often it is finished all the same.
+  trains_otherwise
+  asked=$(hash_of "$(fingerprint)" "$1" "$2" "${flags[@]}" "$max_update" "${otherwise[@]}" \
+    "${precision/fp16/}")
   if [[ -f $run/trained && $(< "$run/trained") == "$asked" ]]; then return; fi
   mkdir -p "$run"
   if ((${NNODES:-1} > 1 && NODE_RANK)); then # the first node keeps the log; fairseq is silent on others
+    ! had=$(updates "$run" 2> /dev/null) || ((had < max_update)) || return 0
     "${launch[@]}" "${command[@]}" >> "$run/train-$NODE_RANK.log" 2>&1 \
       || die "training failed on this node; see $run/train-$NODE_RANK.log"
     return
   fi
   hold "$run/training.lock"
   python3 "$common/mend.py" "$run"
-  if [[ -f $run/checkpoint_last.pt ]]; then had=$(python3 "$common/updates.py" "$run"); fi
+  had=$(updates "$run")
   check_batch "$run" "$had"
+  ((had <= max_update)) \
+    || die "$run has had $had updates already: give --max-update $had or more, or another --work"
   macaron-fairseq manifest "$run" --data "$data" -- "${command[@]}"
-  if ((had < max_update || ${NNODES:-1} > 1)); then # else fairseq would make one update more
+  if ((had < max_update)); then # else fairseq would make one update more
     rm -f "$run/trained"
     "${launch[@]}" "${command[@]}" 2>&1 \
       | python3 "$common/progress.py" "$1, seed $2" "$run/train.log"
-  elif ((had > max_update)); then
-    die "$run has had $had updates already: give --max-update $had or more, or another --work"
   fi
   echo "$asked" > "$run/trained"
   release
@@ -123,9 +125,33 @@ flag() { # NAME DEFAULT
   echo "$value"
 }
 
+# How many updates the run goes on from.
+updates() { # RUN
+  if [[ ! -f $1/checkpoint_last.pt || " ${extra[*]} " == *" --restore-file"* ]]; then
+    echo 0
+  else
+    python3 "$common/updates.py" "$1"
+  fi
+}
+
+# Sets otherwise: what the options say of the model, over the recipe; not how often it is saved and logged.
+trains_otherwise() {
+  local i
+  otherwise=()
+  for ((i = 0; i < ${#extra[@]}; i++)); do
+    case ${extra[i]} in
+      --save-interval-updates | --keep-interval-updates | --log-interval | --num-workers) i=$((i + 1)) ;;
+      *) otherwise+=("${extra[i]}") ;;
+    esac
+  done
+  if ((batch != usual_batch)); then otherwise+=("--batch $batch"); fi
+}
+
 # The manifest's flags say how the batch is divided, which may change, and not what it is.
 check_batch() { # RUN UPDATES
-  (($2 == 0)) || [[ ! -f $1/batch || $(< "$1/batch") == "$batch" ]] \
-    || die "$1 was trained with $(< "$1/batch") tokens an update: give --batch, or another --work"
+  local before=$usual_batch # of runs that do not say it
+  if [[ -f $1/batch ]]; then before=$(< "$1/batch"); fi
+  (($2 == 0 || before == batch)) \
+    || die "$1 was trained with $before tokens an update: give --batch $before, or another --work"
   echo "$batch" > "$1/batch"
 }

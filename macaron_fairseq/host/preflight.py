@@ -44,11 +44,8 @@ def check(argv: Sequence[str]) -> None:
                     "leave it out to compute in fp32 on the CPU"
                 )
     if command == "train":
-        if args.macaron_matmul == "bf16" and (gpus or args.fp16 or args.bf16):
-            raise UserError(
-                "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop "
-                "it and give --bf16, or give --cpu without --fp16 and --bf16"
-            )
+        if args.macaron_matmul == "bf16":
+            check_bf16_products(args, gpus)
         ranks.check(args, os.environ, gpus)
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
@@ -57,6 +54,21 @@ def check(argv: Sequence[str]) -> None:
         )
     for path in checkpoints_to_load(args, training=command == "train"):
         checkpoints.load(path)
+
+
+def check_bf16_products(args: Namespace, gpus: int) -> None:
+    """Raise a `UserError` where they would be ignored or give wrong gradients."""
+    if gpus:
+        raise UserError(
+            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
+            "and give --bf16, or give --cpu"
+        )
+    for name in ("checkpoint", "offload"):
+        if getattr(args, f"{name}_activations"):
+            raise UserError(
+                f"--macaron-matmul bf16 and --{name}-activations do not go together: what is "
+                "computed again would be computed in fp32; drop one"
+            )
 
 
 def command_name(program: str) -> str | None:
@@ -70,7 +82,7 @@ def command_name(program: str) -> str | None:
 def parse(flags: Sequence[str]) -> Namespace:
     """The few flags that matter here, with fairseq's defaults."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in (*HALF_PRECISIONS, "cpu"):
+    for name in (*HALF_PRECISIONS, "cpu", "checkpoint_activations", "offload_activations"):
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
     parser.add_argument("--required-batch-size-multiple", type=int, nargs="?", default=8)
     parser.add_argument("--distributed-world-size", type=int, nargs="?")

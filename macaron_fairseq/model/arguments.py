@@ -92,13 +92,6 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
-    if args.macaron_matmul == "bf16":
-        for name in ("offload_activations", "checkpoint_activations"):  # implied by the former
-            if getattr(args, name, False):
-                raise UserError(
-                    f"--macaron-matmul bf16 and --{name.replace('_', '-')} do not go together: "
-                    "what is computed again would be computed in fp32; drop one"
-                )
     for side in ("encoder", "decoder"):
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")

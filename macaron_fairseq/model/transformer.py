@@ -56,7 +56,8 @@ class MacaronTransformerModel(TransformerModel):
         Raises:
             UserError: if a checkpoint is bad, naming it.
         """
-        if Path(model_name_or_path).is_dir():  # else an archive or an address, which fairseq knows
+        # fairseq takes archives and addresses, too.
+        if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
             for name in checkpoint_file.split(os.pathsep):
                 checkpoints.load(Path(model_name_or_path, name))
         hub = super().from_pretrained(

@@ -88,7 +88,10 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
     fix = "choose another folder or remove it"
     was, given = flags.parse(earlier["flags"]), flags.parse(now["flags"])
     for found in (was, given):  # from another of its own checkpoints it goes on all the same
-        if Path(*found.get("--restore-file", ())).resolve().parent == run.resolve():
+        restored, own = (found.get(name, [""])[0] for name in ("--restore-file", "--save-dir"))
+        if restored == "checkpoint_last.pt" or (
+            restored and Path(restored).resolve().parent in (run.resolve(), Path(own).resolve())
+        ):
             del found["--restore-file"]
     for name in [*was, *given]:
         if name not in flags.CHANGEABLE and was.get(name) != given.get(name):

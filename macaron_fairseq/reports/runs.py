@@ -39,6 +39,7 @@ class Run:
     manifest: dict[str, Any]
     training: Training
     tests: dict[str, Scored]
+    batch: str | None = None  # tokens of an update at most, where a recipe wrote it down
 
 
 def read(folder: Path) -> Run:
@@ -54,7 +55,8 @@ def read(folder: Path) -> Run:
     if not log.is_file():
         raise UserError(f"{folder} has no train.log: run the stage train first")
     tests = {name: read_scored(folder / name) for name in found["data"]["tests"]}
-    return Run(folder, found["arch"], found["seed"], found, training_log.read(log), tests)
+    batch = beside(folder, "batch")
+    return Run(folder, found["arch"], found["seed"], found, training_log.read(log), tests, batch)
 
 
 def read_scored(folder: Path) -> Scored:
@@ -67,8 +69,12 @@ def read_scored(folder: Path) -> Scored:
         )
     again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
     last = folder.parent / "checkpoint_last.pt"
-    is_newer = last.is_file() and last.stat().st_mtime > path.stat().st_mtime
-    if is_newer and beside(folder, "last.sha256") != files.sha256(last):  # not only copied later
+    scored_after = beside(folder, "last.sha256")
+    if last.is_file() and (
+        files.sha256(last) != scored_after
+        if scored_after
+        else last.stat().st_mtime > path.stat().st_mtime
+    ):
         raise UserError(f"{folder.parent} was trained on after {folder.name} was scored: {again}")
     found = files.read_json(path, SCORES, again)
     try:
@@ -142,10 +148,12 @@ def refuse_different(runs: Sequence[Run]) -> None:
 
 
 def data_difference(one: Run, other: Run) -> str | None:
-    """What differs in the data of two runs, in words; None if nothing does."""
+    """What differs in what two runs were trained on, in words; None if nothing does."""
     tests, other_tests = (run.manifest["data"]["tests"] for run in (one, other))
     if tests != other_tests:
         return f"their test sets are {', '.join(tests)} and {', '.join(other_tests)}"
+    if one.batch and other.batch and one.batch != other.batch:
+        return f"their updates are of {one.batch} and {other.batch} tokens"
     difference = manifest.first_difference(one.manifest["data"], other.manifest["data"])
     return f"they were trained on different data ({difference} differs)" if difference else None
 

@@ -105,7 +105,8 @@ def summarize_run(run: Run) -> dict[str, Any]:
 def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that architectures share and those in which they differ, as one types them.
 
-    Runs of one architecture differ in the seed alone, so that the first speaks for them.
+    Runs of one architecture differ in the seed, and at most in how they are saved: the first speaks
+    for them.
     """
     parsed = {arch: flags.parse(runs[0].manifest["flags"]) for arch, runs in archs.items()}
     names = list(dict.fromkeys(name for found in parsed.values() for name in found))
