@@ -3,18 +3,21 @@
 usage: updates.py RUN
 """
 
+import logging
 import sys
 from pathlib import Path
-
-from macaron_fairseq import averaging
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import checkpoints
 
 
 def main() -> None:
     """Read checkpoint_last.pt."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
+    # Or fairseq, once imported, asks for a package of another task.
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    from macaron_fairseq import averaging
+    from macaron_fairseq.errors import UserError
+    from macaron_fairseq.host import checkpoints
+
     path = Path(sys.argv[1], "checkpoint_last.pt")
     try:
         print(averaging.updates(checkpoints.load(path)) if path.exists() else 0)
