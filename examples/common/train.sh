@@ -134,7 +134,8 @@ updates() { # RUN
   fi
 }
 
-# Sets otherwise: what the options say of the model, over the recipe; not how often it is saved and logged.
+# Sets otherwise: what the options say of the model, over the recipe; not how often it is saved and logged
+# (SAVING in reports/flags.py, as far as it is given here).
 trains_otherwise() {
   local i
   otherwise=()

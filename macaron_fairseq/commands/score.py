@@ -159,7 +159,7 @@ def refuse_contradictions(args: argparse.Namespace, wanted: Sequence[str]) -> No
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [args.generated, args.reference, args.tokenized_reference]
     taken = [path.resolve() for path in inputs if path]
-    if args.json and args.json == args.hypotheses:
+    if args.json and args.hypotheses and args.json.resolve() == args.hypotheses.resolve():
         raise UserError(f"{args.json} would hold both hypotheses and scores: name two files")
     for output in (args.hypotheses, args.json):
         if output and output != STDIO and output.resolve() in taken:
