@@ -34,6 +34,10 @@ OPTIONS = [
     ["--no-cross-attention", "--cross-self-attention"],
     ["--encoder-embed-dim", "24", "--decoder-embed-dim", "16"],
 ]
+# Two matrix products attend within the short ones, on a CPU PyTorch's kernel within the long ones.
+SHORT = (9, 8), (5, 3), (7, 8), (3, 4)
+LONG = (70, 81), (80, 66), (5, 4)
+LENGTHS = [SHORT, LONG]
 
 
 def both(*flags, arch="macaron_transformer"):
@@ -142,9 +146,9 @@ def test_the_fast_draws_are_used_where_they_are_pytorchs():
 # --- training ------------------------------------------------------------------------------------
 
 
-def losses_and_gradients(model, updates, lr=0.01):
+def losses_and_gradients(model, updates, lr=0.01, sizes=SHORT):
     """As fairseq trains, with dropout: the losses, and the first update's gradients."""
-    source, lengths, previous = batch()
+    source, lengths, previous = batch(sizes=sizes)
     target = previous.roll(-1, 1).masked_fill(previous == 1, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses, gradients = [], {}
@@ -161,14 +165,32 @@ def losses_and_gradients(model, updates, lr=0.01):
     return losses, gradients
 
 
+@pytest.mark.parametrize("sizes", LENGTHS, ids=["short", "long"])
 @pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
-def test_training_with_dropout_is_fairseqs(flags):
-    (losses, gradients), (mine, my_gradients) = (losses_and_gradients(m, 3) for m in both(*flags))
+def test_training_with_dropout_is_fairseqs(flags, sizes):
+    (losses, gradients), (mine, my_gradients) = (
+        losses_and_gradients(m, 3, sizes=sizes) for m in both(*flags)
+    )
     assert mine == pytest.approx(losses, rel=1e-5)
     largest = max(g.abs().max() for g in gradients.values())
     for name, gradient in gradients.items():
         assert (my_gradients[name] - gradient).abs().max() <= 2e-6 * largest, name
     assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("flags", OPTIONS[:2], ids=" ".join)
+def test_training_with_padding_before_the_target_is_fairseqs(flags):
+    """`--left-pad-target True`: the first rows see nothing but padding."""
+    source, lengths, previous = batch()
+    previous = torch.stack([row.roll(int((row == 1).sum())) for row in previous])
+    gradients = []
+    for model in both(*flags):
+        torch.manual_seed(1)
+        lprobs = model.train()(source, lengths, previous)[0].log_softmax(-1)
+        label_smoothed_nll_loss(lprobs.flatten(0, 1), previous.flatten(), 0.1, 1)[0].backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    stock, mine = gradients
+    assert stock.isfinite().all() and (mine - stock).abs().max() <= 2e-6 * stock.abs().max()
 
 
 def test_fifty_updates_are_fairseqs_to_four_digits():
@@ -177,9 +199,10 @@ def test_fifty_updates_are_fairseqs_to_four_digits():
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("sizes", LENGTHS, ids=["short", "long"])
 @pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
-def test_evaluation_is_fairseqs_with_padding_on_any_side(flags):
-    source, lengths, previous = batch()
+def test_evaluation_is_fairseqs_with_padding_on_any_side(flags, sizes):
+    source, lengths, previous = batch(sizes=sizes)
     right = torch.stack([row.roll(int((row == 1).sum())) for row in source.flip(0)])
     left = torch.stack([row.roll(int((row == 1).sum())) for row in previous])
     stock, fused = both(*flags)
@@ -366,7 +389,7 @@ def test_activation_checkpoints_compute_twice_by_the_same_kernel(monkeypatch):
     monkeypatch.setattr(functional, "scaled_dot_product_attention", recorded)
     flags = ["--attention-dropout", "0", "--checkpoint-activations"]
     model = build("macaron_transformer", *SMALL, *flags).train()
-    source, lengths, previous = batch(sizes=((5, 4), (5, 4)))  # no padding
+    source, lengths, previous = batch(sizes=((70, 80), (70, 80)))  # for the kernel; no padding
     y, _ = model(source, lengths, previous)
     once = calls.copy()
     y.sum().backward()

@@ -113,8 +113,7 @@ class Attention(MultiheadAttention):
         share = dropout.p if self.training or dropout.apply_during_inference else 0.0
         hides_future = getattr(attn_mask, "hides_future", False)
         weights = None
-        # On a CPU the kernel knows no dropout.
-        if not need_weights and (share == 0 or query.device.type == "cuda"):
+        if not need_weights and self.is_for_kernel(q, k, share):
             mask = None
             if key_padding_mask is not None:
                 mask = ~key_padding_mask.bool()[:, None, None]
@@ -139,7 +138,9 @@ class Attention(MultiheadAttention):
                 )
             if key_padding_mask is not None:
                 scores = scores.view(batch, -1, *scores.shape[1:])
-                scores = scores.masked_fill(key_padding_mask.bool()[:, None, None], -torch.inf)
+                # Finite, so that a row with nothing to see, itself padding, gives no NaN.
+                low = torch.finfo(scores.dtype).min
+                scores = scores.masked_fill(key_padding_mask.bool()[:, None, None], low)
                 scores = scores.flatten(0, 1)
             probabilities = scores.softmax(-1)
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
@@ -147,6 +148,22 @@ class Attention(MultiheadAttention):
                 weights = probabilities.view(batch, -1, *probabilities.shape[1:])
         # Or the output's projection would be a copy, a product and a sum instead of one operation.
         return y.reshape(time, batch, channels).contiguous(), weights
+
+    def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
+        """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
+
+        On a CPU it knows no dropout, and is slower for short sentences and, in training in bf16,
+        for all but the longest, where memory counts (docs/performance.md, "Attention").
+
+        Args:
+            q: (batch * heads, time, head channel).
+            k: (batch * heads, source time, head channel).
+            dropout: of the attention's weights.
+        """
+        if q.device.type == "cuda":
+            return True
+        trains_in_bf16 = self.training and q.dtype == torch.bfloat16
+        return dropout == 0 and k.shape[1] > (512 if trains_in_bf16 else 64)
 
     def attend_cached(
         self,
