@@ -14,13 +14,13 @@ from stored import CHECKPOINT
 from macaron_fairseq.errors import UserError
 
 
-@pytest.fixture
-def made(tmp_path):
+@pytest.fixture(params=[("test_a",)])
+def made(tmp_path, request):
     """Two variants with two seeds each, and a function that makes their table."""
     variants = {"baseline": BASE, "parallel": MACARON}
     for variant, arch in variants.items():
         for seed in (1, 2):
-            folder = make_run(tmp_path / variant, arch, seed, errors=0.1 * seed)
+            folder = make_run(tmp_path / variant, arch, seed, 0.1 * seed, tests=request.param)
             shutil.copy(CHECKPOINT, folder / "checkpoint_best.pt")
 
     def table(monkeypatch):
@@ -37,16 +37,30 @@ def test_figures_are_those_of_the_runs(made, monkeypatch):
     folder, table = made
     rows = table(monkeypatch)
     assert [row["variant"] for row in rows] == ["baseline", "parallel"]
-    for seed, bleu, loss in zip((1, 2), rows[1]["scores"]["BLEU"], rows[1]["loss"], strict=True):
+    bleus = rows[1]["scores"]["test_a"]["BLEU"]
+    for seed, bleu, loss in zip((1, 2), bleus, rows[1]["loss"], strict=True):
         run = folder / "parallel" / MACARON / f"seed{seed}"
         scores = json.loads((run / "test_a" / "scores.json").read_text())["scores"]
         assert bleu == next(x["score"] for x in scores if x["metric"] == "BLEU")
         assert loss == 4.25
     line = (folder / "table.md").read_text().splitlines()[3]
-    one, two = rows[1]["scores"]["BLEU"]
+    one, two = bleus
     # The standard deviation of two figures is their difference over the square root of 2.
     assert f"| {(one + two) / 2:.2f} ± {abs(one - two) / 2**0.5:.2f} |" in line
     assert "| 48 |" in line
+
+
+@pytest.mark.parametrize("made", [("test_a", "test_b")], indirect=True)
+def test_each_test_set_has_a_table(made, monkeypatch):
+    folder, table = made
+    for seed, bleu in ((1, 31.0), (2, 33.0)):
+        path = folder / "parallel" / MACARON / f"seed{seed}" / "test_b" / "scores.json"
+        edit(path, lambda content, bleu=bleu: content["scores"][0].update(score=bleu))
+    rows = table(monkeypatch)
+    assert rows[1]["scores"]["test_b"]["BLEU"] == [31, 33]
+    titles, second = (folder / "table.md").read_text().split("test_b:\n\n")
+    assert titles.startswith("test_a:\n\n") and "| parallel | 32.00 ± 1.41 |" in second
+    assert second.count("| 4.250 ± 0.000 |") == 2 and "4.250" not in titles
 
 
 @pytest.mark.parametrize(

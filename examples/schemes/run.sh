@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# All splitting schemes beside the Transformer of equal size, on the corpus of the quickstart.
+# All splitting schemes beside the Transformer of equal size, on the quickstart's corpus or on Multi30k.
 #
-#   needs   what the quickstart needs, and its time again for each variant and seed; those that
-#           evaluate an operator several times take as many times longer
-#   prints  BLEU, loss, words/s and operations of each, mean and deviation over seeds
-#   leaves  runs/schemes: table.md, table.json, a folder for each variant
+#   needs   what the recipe of that corpus needs, and its time again for each variant and seed; those
+#           that evaluate an operator several times take as many times longer
+#   prints  scores, loss, words/s and operations of each, mean and deviation over seeds
+#   leaves  runs/schemes or runs/schemes-multi30k: table.md, table.json, a folder for each variant
 #
-#   run.sh [--seeds "1 2 3"] [--variants "parallel yoshida4/midpoint"] [--work FOLDER] [-- FLAG...]
+#   run.sh [--recipe quickstart|multi30k] [--seeds "1 2 3"] [--variants "parallel yoshida4/midpoint"]
+#          [--work FOLDER] [-- OPTION...]
 #
-# A variant is SCHEME or SCHEME/SUBSTEP, "baseline" fairseq's transformer. Flags after -- are those of
-# the quickstart (--max-update 100, --cpu ...). Interrupted? Run the same command again.
+# A variant is SCHEME or SCHEME/SUBSTEP, "baseline" fairseq's transformer. What follows -- are options
+# of the recipe (--max-update 100, --cpu ...). Interrupted? Run the same command again.
 set -euo pipefail
 unset CDPATH # with which cd prints, and may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-quickstart=$here/../quickstart/run.sh
+recipe=quickstart
 seeds="1 2 3"
-work=$here/../../runs/schemes
+work=""
 variants="baseline lie-trotter-reversed strang-marchuk strang-marchuk-attention strang-symmetric parallel
   yoshida4 strang-symmetric/midpoint parallel/midpoint parallel/rk4 parallel/gated-rk2 yoshida4/midpoint"
 
@@ -29,7 +30,7 @@ main() {
     case $1 in
       -h | --help) sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0" && exit ;;
       --) shift && break ;;
-      --seeds | --variants | --work)
+      --recipe | --seeds | --variants | --work)
         [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
         declare -g "${1#--}=$2"
         shift
@@ -38,10 +39,16 @@ main() {
     esac
     shift
   done
-  local variant folder arch steps folders=()
+  local run variant folder arch steps folders=()
+  case $recipe in
+    quickstart) run=$here/../quickstart/run.sh work=${work:-$here/../../runs/schemes} ;;
+    multi30k) run=$here/../multi30k/reproduce.sh work=${work:-$here/../../runs/schemes-multi30k} ;;
+    *) die "the recipes are quickstart and multi30k, not $recipe" ;;
+  esac
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
-  "$quickstart" prepare --work "$work/corpus"
+  options "$@"
+  "$run" prepare --work "$work/corpus" "${before[@]}"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny
     steps=(--macaron-scheme "${variant%/*}")
@@ -50,15 +57,14 @@ main() {
     mkdir -p "$folder"
     ln -sfn ../corpus/data "$folder/data"
     printf 'schemes: %s\n' "$variant"
-    options "$@"
-    "$quickstart" train evaluate --work "$folder" --archs "$arch" --seeds "$seeds" \
+    "$run" train evaluate --work "$folder" --archs "$arch" --seeds "$seeds" \
       "${before[@]}" -- "${steps[@]}" "${after[@]}"
     folders+=("$variant=$folder/$arch")
   done
   python3 "$here/table.py" "${folders[@]}" --seeds "$seeds" -o "$work"
 }
 
-# Of what follows --, options of the quickstart come before its own --, flags of fairseq-train after.
+# Of what follows --, options of the recipe come before its own --, flags of fairseq-train after.
 options() { # FLAG...
   before=() after=()
   while (($#)); do

@@ -29,13 +29,13 @@ class Row:
 
     variant: str
     seeds: list[int]
-    scores: dict[str, list[float]]
+    scores: dict[str, dict[str, list[float]]]  # by test set and metric
     loss: list[float]
     words_per_second: list[float]
     updates: int
     parameters: int
     operations: float  # forward, for a source and a target token, in millions
-    signatures: dict[str, str]
+    signatures: dict[str, str]  # by metric
 
 
 def read(variant: str, found: Sequence[Run]) -> Row:
@@ -49,17 +49,20 @@ def read(variant: str, found: Sequence[Run]) -> Row:
             raise UserError(f"{run.folder} was not trained to its end: run run.sh again")
     args, task = models.saved(found[0].folder / "checkpoint_best.pt")
     size = text.size(models.build(Namespace(**vars(args)), task), "", TOKENS)
-    scored = [test for run in found for test in run.tests.values()]
+    tests = found[0].tests
     return Row(
         variant,
         [run.seed for run in found],
-        {metric: [x.scores[metric] for x in scored] for metric in scored[0].scores},
+        {
+            test: {metric: [run.tests[test].scores[metric] for run in found] for metric in x.scores}
+            for test, x in tests.items()
+        },
         [run.training.best_valid_loss or 0.0 for run in found],
         [run.training.words_per_second or 0.0 for run in found],
         found[0].training.updates or 0,
         size.parameters,
         size.operations / 1e6,
-        scored[0].signatures,
+        {metric: text for x in tests.values() for metric, text in x.signatures.items()},
     )
 
 
@@ -75,30 +78,43 @@ def refuse_different(found: Sequence[Run]) -> None:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table, and what the scores are."""
-    metrics = list(rows[0].scores)
-    header = ["variant", *metrics, "best validation loss", "words/s", "updates"]
-    header += ["parameters", "million operations"]
-    lines = [
-        [
-            row.variant,
-            *(spread(row.scores[metric], 2) for metric in metrics),
-            spread(row.loss, 3),
-            spread(row.words_per_second, 0),
-            f"{row.updates:,}",
-            f"{row.parameters:,}",
-            f"{row.operations:.2f}",
-        ]
-        for row in rows
+    """The table, or one for each of several test sets and one of the rest; and what scores are."""
+    tests = list(rows[0].scores)
+    tables = [(f"{test}:\n\n", scores(rows, test)) for test in tests] + [("", training(rows))]
+    if len(tests) == 1:
+        tables = [("", {**scores(rows, tests[0]), **training(rows)})]
+    names = [row.variant for row in rows]
+    parts = [
+        title + table(["variant", *columns], list(zip(names, *columns.values(), strict=True)))
+        for title, columns in tables
     ]
     seeds = ", ".join(map(str, rows[0].seeds))
     notes = [f"- {metric}: `{signature}`" for metric, signature in rows[0].signatures.items()]
     notes += [
-        f"- seeds {seeds}; after ± the standard deviation",
+        f"- seeds {seeds}" + "; after ± the standard deviation" * (len(rows[0].seeds) > 1),
         f"- operations: of matrix products forward, for a source and a target token in sentences "
         f"of {TOKENS}",
     ]
-    return table(header, lines) + "\n\n" + "\n".join(notes) + "\n"
+    return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
+
+
+def scores(rows: Sequence[Row], test: str) -> dict[str, list[str]]:
+    """A column for each metric of a test set."""
+    return {
+        metric: [spread(row.scores[test][metric], 2) for row in rows]
+        for metric in rows[0].scores[test]
+    }
+
+
+def training(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The columns of what the variants are and how they were trained."""
+    return {
+        "best validation loss": [spread(row.loss, 3) for row in rows],
+        "words/s": [spread(row.words_per_second, 0) for row in rows],
+        "updates": [f"{row.updates:,}" for row in rows],
+        "parameters": [f"{row.parameters:,}" for row in rows],
+        "million operations": [f"{row.operations:.2f}" for row in rows],
+    }
 
 
 def spread(values: Sequence[float], digits: int) -> str:
