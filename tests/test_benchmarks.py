@@ -278,6 +278,15 @@ def test_scaling_runs(tmp_path):
     }
 
 
+def test_attention_runs(tmp_path):
+    out = tmp_path / "attention.json"
+    done = run("attention", "--quick", "--json", out)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())["repetitions"]
+    assert len(found) == 6 and all(x["seconds"] > 0 and x["length"] == 8 for x in found)
+    assert {x["side"] for x in found} == {"products", "kernel"}
+
+
 def test_peak_memory_is_the_most_there_was():
     code = (
         "import child; before = child.peak_memory(); x = b'1' * 200 * 2**20; del x;"
