@@ -179,7 +179,7 @@ def test_half_precision_is_about_as_exact_as_fairseqs(dtype):
     assert float(loss) == pytest.approx(float(fairseq_loss), rel=1e-6)
     assert float(loss) == pytest.approx(float(expected), rel=1e-3)
     for mine, theirs, true in zip(gradients, fairseq_gradients, expected_gradients, strict=True):
-        assert (mine - true).norm() <= 1.25 * (theirs - true).norm()
+        assert (mine - true).norm() <= 1.5 * (theirs - true).norm()
         assert (mine - true).norm() < torch.finfo(dtype).eps * true.norm()
     assert_same(*both(model, sample()), tolerance=6 * torch.finfo(dtype).eps)
 

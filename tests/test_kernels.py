@@ -18,7 +18,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq.acceleration import caches, dropout
+from macaron_fairseq.acceleration import caches, dropout, kernels, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -141,6 +141,73 @@ def test_the_fast_draws_are_used_where_they_are_pytorchs():
     assert draws_are_known() == torch.equal(theirs, (ours.double() < 0.25 * 2**53).float())
     assert torch.equal(before, torch.get_rng_state())
     torch.set_rng_state(state)
+
+
+# --- products ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """oneDNN multiplies whatever this processor is, and however small the matrices."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this PyTorch has no oneDNN")
+    monkeypatch.setattr(products, "is_faster", lambda: True)
+    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH"):
+        monkeypatch.setattr(products, least, 1)
+    multiply, calls = products.multiply, []
+    monkeypatch.setattr(products, "multiply", lambda *args: calls.append(args) or multiply(*args))
+    monkeypatch.setattr(kernels, "is_faster", lambda: True)
+    return calls
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("shape", [(7, 5, 24), (9, 24), (24,)])
+def test_linear_maps_are_pytorchs_to_the_second_derivative(shape, has_bias, onednn):
+    x, weight, bias = torch.randn(shape), torch.randn(16, 24), torch.randn(16)
+    leaves = [t.requires_grad_() for t in ((x, weight, bias) if has_bias else (x, weight))]
+    results = []
+    for linear in (functional.linear, products.linear):
+        y = linear(*leaves)
+        first = torch.autograd.grad((y**3).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), leaves)
+        with torch.no_grad():
+            results.append([y, *first, *second, linear(*leaves)])
+    for one, other in zip(*results, strict=True):
+        assert (one - other).abs().max() <= 2e-6 * one.abs().max()
+    assert onednn
+
+
+def test_frozen_weights_get_no_gradients(onednn):
+    linear = products.Linear(24, 16).requires_grad_(False)
+    x = torch.randn(9, 24, requires_grad=True)
+    linear(x).sum().backward()
+    assert torch.allclose(x.grad, linear.weight.sum(0).expand(9, 24), atol=1e-6)
+    assert linear.weight.grad is None and linear.bias.grad is None
+    assert not linear(x.detach()).requires_grad
+
+
+def test_only_fp32_is_for_onednn(onednn):
+    linear = products.Linear(24, 16)
+    x = torch.randn(9, 24)
+    assert linear.double()(x.double()).dtype == torch.float64
+    linear.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x).dtype == torch.bfloat16
+    assert linear(x[:0]).shape == (0, 16)
+    assert not onednn
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_training_and_evaluation_with_onednn_are_fairseqs(flags, onednn):
+    test_training_with_dropout_is_fairseqs(flags, SHORT)
+    test_evaluation_is_fairseqs_with_padding_on_any_side(flags, SHORT)
+    assert any(isinstance(m, products.Linear) for m in both(*flags)[1].modules())
+    assert onednn
+
+
+def test_hypotheses_with_onednn_are_fairseqs(onednn):
+    test_hypotheses_of_other_models_are_fairseqs(OPTIONS[2])
+    assert onednn
 
 
 # --- training ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.acceleration import caches, plain
+from macaron_fairseq.acceleration import caches, plain, products
 
 
 class Attention(MultiheadAttention):
@@ -184,13 +184,13 @@ class Attention(MultiheadAttention):
         if self.self_attention:
             if cache.projection is None:
                 cache.projection = self.fuse(self.q_proj, self.k_proj, self.v_proj)
-            projected = functional.linear(query, *cache.projection)
+            projected = products.linear(query, *cache.projection)
             q, k, v = self.split(projected, 3, rows // batch.beam)
             mask = batch.append(cache, k, v, key_padding_mask)
         else:
             if cache.keys is None:
                 source = key[:, :: batch.beam]
-                kv = functional.linear(source, *self.fuse(self.k_proj, self.v_proj))
+                kv = products.linear(source, *self.fuse(self.k_proj, self.v_proj))
                 kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
                 keys, values = kv.permute(3, 1, 2, 0, 4).contiguous()
                 batch.fill(cache, keys, values, key_padding_mask)
@@ -211,7 +211,7 @@ class Attention(MultiheadAttention):
         if len(projections) == 1:
             y = projections[0](x)
         else:
-            y = functional.linear(x, *self.fuse(*projections))
+            y = products.linear(x, *self.fuse(*projections))
         y = y.view(len(x), -1, len(projections), self.head_dim)
         return [part.transpose(0, 1) for part in y.unbind(2)]
 

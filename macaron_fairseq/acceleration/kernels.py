@@ -1,4 +1,4 @@
-"""Who computes attention and dropout: this package, or fairseq."""
+"""Who computes attention, dropout and linear maps: this package, or fairseq and PyTorch."""
 
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -6,6 +6,7 @@ from torch import nn
 
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout
+from macaron_fairseq.acceleration.products import Linear, is_faster
 
 FUSED = "fused"
 FAIRSEQ = "fairseq"
@@ -13,9 +14,11 @@ NAMES = (FUSED, FAIRSEQ)
 
 
 def fuse(model: nn.Module) -> None:
-    """Give fairseq's modules the faster `forward` of this package's: they have the same state."""
+    """Give these modules the faster `forward` of this package's: they have the same state."""
     for module in model.modules():
         if type(module) is MultiheadAttention:
             module.__class__ = Attention
         elif type(module) is FairseqDropout:
             module.__class__ = Dropout
+        elif type(module) is nn.Linear and is_faster():
+            module.__class__ = Linear

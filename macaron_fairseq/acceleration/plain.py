@@ -6,11 +6,13 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import nn
 
+from macaron_fairseq.acceleration.products import Linear
+
 
 def is_linear(module: Any) -> bool:
     """Whether it is a linear map and no more: not quantised, pruned or watched by hooks."""
     return (
-        type(module) is nn.Linear
+        type(module) in (nn.Linear, Linear)
         and isinstance(module.weight, nn.Parameter)  # not parametrised or sharded
         and not module._forward_pre_hooks  # as of quantisation noise
         and not module._forward_hooks

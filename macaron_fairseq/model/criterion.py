@@ -13,6 +13,7 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
 from macaron_fairseq.acceleration import plain
+from macaron_fairseq.acceleration.products import multiply_transposed
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -151,7 +152,7 @@ class ChunkedLoss(torch.autograd.Function):
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
             if products == dtype:
-                torch.mm(features[rows], weight.t(), out=scores)
+                scores = multiply_transposed(features[rows], weight, out=scores)
             else:
                 scores.copy_(torch.mm(features[rows], weight.t()))
             target_score = scores.gather(1, target[rows])
@@ -165,7 +166,9 @@ class ChunkedLoss(torch.autograd.Function):
             scores.scatter_add_(1, target[rows], -peak * normalizer)
             if products == dtype:  # divide the smaller side of the products
                 if features_grad is not None:
-                    torch.mm(scores, weight, out=features_grad[rows]).div_(normalizer)
+                    of_rows = features_grad[rows]
+                    product = multiply_transposed(scores, weight.t(), out=of_rows)
+                    torch.div(product, normalizer, out=of_rows)
                 if weight_grad is not None:
                     weight_grad.addmm_(scores.t(), features[rows] / normalizer)
             else:

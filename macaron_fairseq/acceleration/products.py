@@ -1,0 +1,97 @@
+"""Linear maps in fp32 on a CPU by oneDNN, where it is faster than MKL.
+
+PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Intel's processors. It
+has oneDNN too, for convolutions, other precisions and compiled models; the operator here is theirs.
+Both compute in fp32 and differ by rounding.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from macaron_fairseq import environment
+
+# oneDNN makes a kernel for each new number of rows, which takes about as long as a product with this
+# many weights, and has a longer way to it, which takes as long as this many multiplications.
+LEAST_WEIGHTS = 2**18
+LEAST_MULTIPLICATIONS = 2**20
+LEAST_WIDTH = 256
+
+
+class Linear(nn.Linear):
+    """PyTorch's linear map with that `forward`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`functional.linear`: x weight^T + bias, with gradients of any order."""
+    if not is_for_onednn(x, weight):
+        return functional.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return LinearMap.apply(x, weight, bias)
+    return multiply(x, weight, bias)
+
+
+def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+    """x weight^T of two matrices without gradients, in `out` or in memory of its own."""
+    # Of narrow matrices oneDNN would gain less than new memory costs.
+    if min(weight.shape) >= LEAST_WIDTH and is_for_onednn(x, weight):
+        return multiply(x, weight, None)
+    return torch.mm(x, weight.t(), out=out)
+
+
+def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is to multiply x with the transposed weight."""
+    return (
+        x.dtype == weight.dtype == torch.float32
+        and x.device.type == weight.device.type == "cpu"
+        and weight.numel() >= LEAST_WEIGHTS
+        and x.numel() * len(weight) >= LEAST_MULTIPLICATIONS
+        and is_faster()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+@cache
+def is_faster() -> bool:
+    """Whether oneDNN is faster here: measured on AMD's processors (docs/performance.md)."""
+    return (
+        torch.backends.mkl.is_available()
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # no part of PyTorch's promises
+        and "AMD" in environment.cpu_model()
+    )
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """oneDNN's x weight^T + bias, without gradients."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class LinearMap(torch.autograd.Function):
+    """oneDNN's linear map and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Multiply."""
+        ctx.save_for_backward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Multiply the gradient with weight and x, in operations that have gradients again."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        rows = grad.reshape(-1, len(weight))
+        return (
+            linear(grad, weight.t()) if of_x else None,
+            # MKL's product: oneDNN's operator would first copy what is transposed here.
+            torch.mm(rows.t(), x.reshape(len(rows), -1)) if of_weight else None,
+            rows.sum(0) if of_bias else None,
+        )
