@@ -14,10 +14,11 @@ from torch.nn import functional
 
 from macaron_fairseq import environment
 
-# oneDNN makes a kernel for each new number of rows, which takes about as long as a product with this
-# many weights, and has a longer way to it, which takes as long as this many multiplications.
+# oneDNN makes a kernel for each new number of rows: with fewer weights it costs more than it gains.
 LEAST_WEIGHTS = 2**18
+# The way to it is longer than to MKL.
 LEAST_MULTIPLICATIONS = 2**20
+# Of matrices that are narrower it gains less than new memory for the result costs.
 LEAST_WIDTH = 256
 
 
@@ -40,7 +41,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """x weight^T of two matrices without gradients, in `out` or in memory of its own."""
-    # Of narrow matrices oneDNN would gain less than new memory costs.
     if min(weight.shape) >= LEAST_WIDTH and is_for_onednn(x, weight):
         return multiply(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
