@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from macaron_fairseq import flops
+from macaron_fairseq.acceleration import products
 from macaron_fairseq.errors import UserError
 
 FOLDER = ROOT / "benchmarks"
@@ -278,13 +279,20 @@ def test_scaling_runs(tmp_path):
     }
 
 
-def test_attention_runs(tmp_path):
-    out = tmp_path / "attention.json"
-    done = run("attention", "--quick", "--json", out)
+@pytest.mark.parametrize(
+    ("kind", "sides", "cases"),
+    [("attention", {"products", "kernel"}, 3), ("products", {"MKL", "oneDNN"}, 10)],
+)
+def test_kernels_run(kind, sides, cases, tmp_path):
+    if kind == "products" and not products.is_known_here():
+        pytest.skip("this PyTorch has no such operator of oneDNN")
+    out = tmp_path / "kernels.json"
+    done = run("kernels", kind, "--quick", "--json", out)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())["repetitions"]
-    assert len(found) == 6 and all(x["seconds"] > 0 and x["length"] == 8 for x in found)
-    assert {x["side"] for x in found} == {"products", "kernel"}
+    assert len(found) == 2 * cases and all(x["seconds"] > 0 for x in found)
+    assert {x["side"] for x in found} == sides
+    assert all(f"| {x['row']} |" in done.stdout for x in found)
 
 
 def test_peak_memory_is_the_most_there_was():

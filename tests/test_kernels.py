@@ -149,8 +149,8 @@ def test_the_fast_draws_are_used_where_they_are_pytorchs():
 @pytest.fixture
 def onednn(monkeypatch):
     """oneDNN multiplies whatever this processor is, and however small the matrices."""
-    if not torch.backends.mkldnn.is_available():
-        pytest.skip("this PyTorch has no oneDNN")
+    if not products.is_known_here():
+        pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(products, "is_faster", lambda: True)
     for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH"):
         monkeypatch.setattr(products, least, 1)
@@ -184,6 +184,14 @@ def test_frozen_weights_get_no_gradients(onednn):
     assert torch.allclose(x.grad, linear.weight.sum(0).expand(9, 24), atol=1e-6)
     assert linear.weight.grad is None and linear.bias.grad is None
     assert not linear(x.detach()).requires_grad
+
+
+def test_a_pytorch_without_the_operator_keeps_its_own(monkeypatch):
+    def missing(*args):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(products, "multiply", missing)
+    assert not products.is_known_here()
 
 
 def test_only_fp32_is_for_onednn(onednn):

@@ -62,11 +62,17 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
 def is_faster() -> bool:
     """Whether oneDNN is faster here: measured on AMD's processors (docs/performance.md)."""
     return (
-        torch.backends.mkl.is_available()
-        and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # no part of PyTorch's promises
-        and "AMD" in environment.cpu_model()
+        torch.backends.mkl.is_available() and "AMD" in environment.cpu_model() and is_known_here()
     )
+
+
+def is_known_here() -> bool:
+    """Whether this PyTorch has the operator, which is no part of what it promises."""
+    x, weight, bias = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2)
+    try:
+        return torch.equal(multiply(x, weight, bias), weight.t() + bias)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -42,7 +42,7 @@ def add(parser: ArgumentParser) -> None:
         "--macaron-kernels",
         choices=kernels.NAMES,
         default=SUPPRESS,
-        help="who computes attention and dropout: this package, or fairseq for comparison; "
+        help="who computes attention, dropout and linear maps: this package, or fairseq; "
         "the results are the same, but for the numbers that dropout draws on a GPU and in bf16 "
         f"(default: {kernels.NAMES[0]})",
     )
