@@ -15,6 +15,7 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 
 import macaron_fairseq
+from macaron_fairseq.acceleration import products
 
 ROOT = Path(__file__).parent.parent
 USER_DIR = ROOT / "macaron_fairseq"
@@ -182,3 +183,16 @@ def trained(training):
 
 
 assert macaron_fairseq  # imported for its registrations
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """oneDNN multiplies whatever this processor is, and however small the matrices."""
+    if not products.is_known_here():
+        pytest.skip("this PyTorch has no such operator of oneDNN")
+    monkeypatch.setattr(products, "is_faster", lambda: True)
+    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH"):
+        monkeypatch.setattr(products, least, 1)
+    multiply, calls = products.multiply, []
+    monkeypatch.setattr(products, "multiply", lambda *args: calls.append(args) or multiply(*args))
+    return calls

@@ -140,6 +140,12 @@ def test_options_mean_what_they_mean_to_fairseq(options):
         assert 0 < ours.log["n_correct"] < ours.log["total"]
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_with_onednn_it_equals_fairseqs(arch, onednn):
+    assert_same(*both(build(arch, *SMALL), sample()))
+    assert any(x.dim() == 2 for x, *_ in onednn)  # the model's own have three
+
+
 def test_other_decoder_output_width():
     model = build(ARCHITECTURES[0], *SMALL, "--decoder-output-dim", "8")
     assert is_chunked(model)

@@ -18,7 +18,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq.acceleration import caches, dropout, kernels, products
+from macaron_fairseq import environment
+from macaron_fairseq.acceleration import caches, dropout, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -146,20 +147,6 @@ def test_the_fast_draws_are_used_where_they_are_pytorchs():
 # --- products ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def onednn(monkeypatch):
-    """oneDNN multiplies whatever this processor is, and however small the matrices."""
-    if not products.is_known_here():
-        pytest.skip("this PyTorch has no such operator of oneDNN")
-    monkeypatch.setattr(products, "is_faster", lambda: True)
-    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH"):
-        monkeypatch.setattr(products, least, 1)
-    multiply, calls = products.multiply, []
-    monkeypatch.setattr(products, "multiply", lambda *args: calls.append(args) or multiply(*args))
-    monkeypatch.setattr(kernels, "is_faster", lambda: True)
-    return calls
-
-
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("shape", [(7, 5, 24), (9, 24), (24,)])
 def test_linear_maps_are_pytorchs_to_the_second_derivative(shape, has_bias, onednn):
@@ -184,6 +171,26 @@ def test_frozen_weights_get_no_gradients(onednn):
     assert torch.allclose(x.grad, linear.weight.sum(0).expand(9, 24), atol=1e-6)
     assert linear.weight.grad is None and linear.bias.grad is None
     assert not linear(x.detach()).requires_grad
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [("AMD EPYC", True), ("Intel(R) Xeon(R)", False)])
+def test_onednn_is_for_amds_processors(cpu, expected, monkeypatch):
+    monkeypatch.setattr(environment, "cpu_model", lambda: cpu)
+    monkeypatch.setattr("torch.backends.mkl.is_available", lambda: True)
+    monkeypatch.setattr(products, "is_known_here", lambda: True)
+    assert products.is_faster.__wrapped__() == expected
+
+
+def test_scalar_quantisation_finds_pytorchs_linear_maps(onednn):
+    flags = [*SMALL, "--quant-noise-scalar", "0.1"]
+    model = build("macaron_transformer", *flags)
+    assert not any(isinstance(m, products.Linear) for m in model.modules())
+
+
+def test_jacobians_by_functorch_are_pytorchs(onednn):
+    linear, x = products.Linear(24, 16), torch.randn(24)
+    assert torch.allclose(torch.func.jacrev(linear)(x), linear.weight, atol=1e-6)
+    assert not onednn  # it has no rules there
 
 
 def test_a_pytorch_without_the_operator_keeps_its_own(monkeypatch):
@@ -253,10 +260,11 @@ def test_training_with_dropout_is_fairseqs(flags, sizes):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.parametrize("sizes", LENGTHS, ids=["short", "long"])
 @pytest.mark.parametrize("flags", OPTIONS[:2], ids=" ".join)
-def test_training_with_padding_before_the_target_is_fairseqs(flags):
+def test_training_with_padding_before_the_target_is_fairseqs(flags, sizes):
     """`--left-pad-target True`: the first rows see nothing but padding."""
-    source, lengths, previous = batch()
+    source, lengths, previous = batch(sizes=sizes)
     previous = torch.stack([row.roll(int((row == 1).sum())) for row in previous])
     gradients = []
     for model in both(*flags):

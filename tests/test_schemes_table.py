@@ -66,21 +66,28 @@ def test_each_test_set_has_a_table(made, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda log: log.replace('"48"', '"52"'), "their updates are 48 and 52"),
-        (lambda log: re.sub(".*valid_loss.*", "", log), "was not trained to its end"),
+        (lambda content: content["data"].update(fingerprint="beef"), "different data"),
+        (lambda content: content["flags"].extend(["--max-update", "52"]), "--max-update 52"),
     ],
 )
 def test_what_cannot_be_compared(change, said, made, monkeypatch):
     folder, table = made
-    log = folder / "parallel" / MACARON / "seed2" / "train.log"
-    log.write_text(change(log.read_text()))
+    edit(folder / "parallel" / MACARON / "seed2" / "manifest.json", change)
     with pytest.raises(UserError, match=said):
         table(monkeypatch)
 
 
-def test_other_data_are_refused(made, monkeypatch):
+def test_a_training_without_its_end_is_refused(made, monkeypatch):
     folder, table = made
-    manifest = folder / "parallel" / MACARON / "seed1" / "manifest.json"
-    edit(manifest, lambda content: content["data"].update(tests=["test_b"]))
-    with pytest.raises(UserError):
+    log = folder / "parallel" / MACARON / "seed2" / "train.log"
+    log.write_text(re.sub(".*valid_loss.*", "", log.read_text()))
+    with pytest.raises(UserError, match="was not trained to its end"):
         table(monkeypatch)
+
+
+def test_trainings_may_end_before_their_limit(made, monkeypatch):
+    folder, table = made
+    log = folder / "parallel" / MACARON / "seed2" / "train.log"
+    log.write_text(log.read_text().replace('"48"', '"52"'))
+    assert table(monkeypatch)[1]["updates"] == [48, 52]
+    assert "| 50 ± 3 |" in (folder / "table.md").read_text().splitlines()[3]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All splitting schemes beside the Transformer of equal size, on the quickstart's corpus or on Multi30k.
 #
-#   needs   what the recipe of that corpus needs, and its time again for each variant and seed; those
-#           that evaluate an operator several times take as many times longer
+#   needs   what the recipe of that corpus needs, and its time again for each variant and seed (with
+#           Multi30k days on a CPU); those that evaluate an operator several times take as many times longer
 #   prints  scores, loss, words/s and operations of each, mean and deviation over seeds
 #   leaves  runs/schemes or runs/schemes-multi30k: table.md, table.json, a folder for each variant
 #
@@ -10,7 +10,7 @@
 #          [--work FOLDER] [-- OPTION...]
 #
 # A variant is SCHEME or SCHEME/SUBSTEP, "baseline" fairseq's transformer. What follows -- are options
-# of the recipe (--max-update 100, --cpu ...). Interrupted? Run the same command again.
+# of the recipe (--cpu, or --max-update 100 --average 0 ...). Interrupted? Run the same command again.
 set -euo pipefail
 unset CDPATH # with which cd prints, and may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -48,7 +48,8 @@ main() {
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
   options "$@"
-  "$run" prepare --work "$work/corpus" "${before[@]}"
+  [[ " ${before[*]} " != *" --dry-run "* ]] || die "--dry-run is for the recipes themselves"
+  "$run" prepare "${before[@]}" --work "$work/corpus"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny
     steps=(--macaron-scheme "${variant%/*}")
@@ -57,8 +58,8 @@ main() {
     mkdir -p "$folder"
     ln -sfn ../corpus/data "$folder/data"
     printf 'schemes: %s\n' "$variant"
-    "$run" train evaluate --work "$folder" --archs "$arch" --seeds "$seeds" \
-      "${before[@]}" -- "${steps[@]}" "${after[@]}"
+    "$run" train evaluate "${before[@]}" --work "$folder" --archs "$arch" --seeds "$seeds" \
+      -- "${steps[@]}" "${after[@]}"
     folders+=("$variant=$folder/$arch")
   done
   python3 "$here/table.py" "${folders[@]}" --seeds "$seeds" -o "$work"

@@ -16,11 +16,12 @@ from macaron_fairseq import (
 )
 from macaron_fairseq.describing import models, text
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import runs
+from macaron_fairseq.reports import flags, runs
 from macaron_fairseq.reports.runs import Run
 from macaron_fairseq.reports.tables import table
 
 TOKENS = 30
+LIMIT = "--max-update"
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Row:
     scores: dict[str, dict[str, list[float]]]  # by test set and metric
     loss: list[float]
     words_per_second: list[float]
-    updates: int
+    updates: list[int]
     parameters: int
     operations: float  # forward, for a source and a target token, in millions
     signatures: dict[str, str]  # by metric
@@ -59,20 +60,20 @@ def read(variant: str, found: Sequence[Run]) -> Row:
         },
         [run.training.best_valid_loss or 0.0 for run in found],
         [run.training.words_per_second or 0.0 for run in found],
-        found[0].training.updates or 0,
+        [run.training.updates or 0 for run in found],
         size.parameters,
         size.operations / 1e6,
-        {metric: text for x in tests.values() for metric, text in x.signatures.items()},
+        {name: signature for x in tests.values() for name, signature in x.signatures.items()},
     )
 
 
 def refuse_different(found: Sequence[Run]) -> None:
-    """Raise a `UserError` if the runs have not the same data, scoring and updates."""
-    for run in found[1:]:
+    """Raise a `UserError` if the runs have not the same data, scoring and limit of updates."""
+    limits = [flags.show(LIMIT, flags.parse(run.manifest["flags"])) for run in found]
+    for run, limit in zip(found[1:], limits[1:], strict=True):
         difference = runs.data_difference(found[0], run) or runs.score_difference(found[0], run)
-        if found[0].training.updates != run.training.updates:
-            updates = found[0].training.updates, run.training.updates
-            difference = f"their updates are {updates[0]} and {updates[1]}"
+        if limit != limits[0]:
+            difference = f"{limits[0]} and {limit}"
         if difference:
             raise UserError(f"{found[0].folder} and {run.folder} cannot be compared, {difference}")
 
@@ -111,7 +112,7 @@ def training(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {
         "best validation loss": [spread(row.loss, 3) for row in rows],
         "words/s": [spread(row.words_per_second, 0) for row in rows],
-        "updates": [f"{row.updates:,}" for row in rows],
+        "updates": [spread(row.updates, 0) for row in rows],
         "parameters": [f"{row.parameters:,}" for row in rows],
         "million operations": [f"{row.operations:.2f}" for row in rows],
     }
@@ -120,7 +121,9 @@ def training(rows: Sequence[Row]) -> dict[str, list[str]]:
 def spread(values: Sequence[float], digits: int) -> str:
     """Mean and standard deviation."""
     mean = f"{statistics.mean(values):,.{digits}f}"
-    return f"{mean} ± {statistics.stdev(values):,.{digits}f}" if len(values) > 1 else mean
+    if len(values) == 1 or (digits == 0 and len(set(values)) == 1):
+        return mean
+    return f"{mean} ± {statistics.stdev(values):,.{digits}f}"
 
 
 def main() -> None:

@@ -152,8 +152,8 @@ class Attention(MultiheadAttention):
     def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
         """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
 
-        On a CPU it knows no dropout, and is slower for short sentences and, in training in bf16,
-        for all but the longest, where memory counts (docs/performance.md, "Attention").
+        On a CPU it knows no dropout, and is slower for short sentences and, in training in bf16, at
+        every length that was measured: beyond, it saves memory (docs/performance.md).
 
         Args:
             q: (batch * heads, time, head channel).

@@ -2,7 +2,7 @@
 
 PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Intel's processors. It
 has oneDNN too, for convolutions, other precisions and compiled models; the operator here is theirs.
-Both compute in fp32 and differ by rounding.
+Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ from macaron_fairseq import environment
 LEAST_WEIGHTS = 2**18
 # The way to it is longer than to MKL.
 LEAST_MULTIPLICATIONS = 2**20
-# Of matrices that are narrower it gains less than new memory for the result costs.
+# Where memory for the result is at hand, oneDNN, which takes new memory, must gain more.
 LEAST_WIDTH = 256
 
 
@@ -28,6 +28,11 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
         return linear(x, self.weight, self.bias)
+
+
+def is_large(module: nn.Module) -> bool:
+    """Whether a module is PyTorch's linear map with enough weights."""
+    return type(module) is nn.Linear and module.weight.numel() >= LEAST_WEIGHTS
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -53,8 +58,9 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
         and x.device.type == weight.device.type == "cpu"
         and weight.numel() >= LEAST_WEIGHTS
         and x.numel() * len(weight) >= LEAST_MULTIPLICATIONS
-        and is_faster()
         and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()  # for which it has no rules
+        and is_faster()
     )
 
 

@@ -43,7 +43,8 @@ def add(parser: ArgumentParser) -> None:
         choices=kernels.NAMES,
         default=SUPPRESS,
         help="who computes attention, dropout and linear maps: this package, or fairseq; "
-        "the results are the same, but for the numbers that dropout draws on a GPU and in bf16 "
+        "the results are the same, but for rounding and for the numbers that dropout draws on a "
+        "GPU and in bf16 "
         f"(default: {kernels.NAMES[0]})",
     )
     parser.add_argument(

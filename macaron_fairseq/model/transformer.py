@@ -88,7 +88,7 @@ class MacaronTransformerModel(TransformerModel):
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
         model = super().build_model(args, task)
         if args.macaron_kernels == kernels.FUSED:
-            kernels.fuse(model)
+            kernels.fuse(model, linear_maps=not getattr(args, "quant_noise_scalar", 0))
             model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
         return model
 
