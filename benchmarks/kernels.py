@@ -80,7 +80,7 @@ def cell(figures: list[Figures], base: str, other: str) -> str:
 # --- attention -----------------------------------------------------------------------------------
 
 
-class Products(Attention):
+class TwoProducts(Attention):
     """Two matrix products at any length."""
 
     def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
@@ -108,7 +108,7 @@ def attention(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, Run
 
 def attend_either_way(work: str, args: argparse.Namespace, length: int) -> dict[str, Run]:
     """The sides of a case."""
-    kinds = {"products": Products, "kernel": Kernel}
+    kinds = {"products": TwoProducts, "kernel": Kernel}
     return {side: attend(kind, work, args, length) for side, kind in kinds.items()}
 
 
@@ -209,7 +209,7 @@ def parse() -> argparse.Namespace:
         help="tokens of a sentence, for attention (default: 16 to 512)",
     )
     add("--tokens", type=positive, default=4096, metavar="N", help="of a batch (default: 4096)")
-    add("--types", type=positive, default=10000, metavar="N", help="(default: %(default)s)")
+    add("--types", type=positive, default=10000, metavar="N", help="vocabulary (default: 10000)")
     add("--repetitions", type=positive, default=9, metavar="N", help="(default: 9)")
     add("--threads", type=positive, metavar="N", help="(default: all cores)")
     add("--json", type=Path, metavar="FILE", help="write all figures there")

@@ -11,6 +11,9 @@ from torch.nn import functional
 
 from macaron_fairseq.acceleration import caches, plain, products
 
+# Keys up to which two matrix products attend on a CPU, in general and in training in bf16.
+SHORT, SHORT_IN_BF16 = 64, 512
+
 
 class Attention(MultiheadAttention):
     """fairseq's multi-head attention; what this one does not know is left to it.
@@ -160,10 +163,10 @@ class Attention(MultiheadAttention):
             k: (batch * heads, source time, head channel).
             dropout: of the attention's weights.
         """
-        if q.device.type == "cuda":
-            return True
+        if q.device.type != "cpu":
+            return dropout == 0 or q.device.type == "cuda"
         trains_in_bf16 = self.training and q.dtype == torch.bfloat16
-        return dropout == 0 and k.shape[1] > (512 if trains_in_bf16 else 64)
+        return dropout == 0 and k.shape[1] > (SHORT_IN_BF16 if trains_in_bf16 else SHORT)
 
     def attend_cached(
         self,
