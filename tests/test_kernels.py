@@ -1,5 +1,8 @@
 """Attention, dropout and decoding against fairseq's own (`--macaron-kernels fairseq`)."""
 
+import sys
+
+import numpy as np
 import pytest
 import torch
 from conftest import NO_DROPOUT, SMALL, batch, build, dictionary
@@ -18,8 +21,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq import environment
-from macaron_fairseq.acceleration import caches, dropout, products
+from macaron_fairseq import acceleration, environment
+from macaron_fairseq.acceleration import caches, compiled, dropout, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -60,9 +63,12 @@ def test_dropout_of_all_leaves_zeros():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99])
-@pytest.mark.parametrize("known", [True, False])
-def test_dropout_is_pytorchs_number_by_number(known, p, dtype, monkeypatch):
-    monkeypatch.setattr(dropout, "draws_are_known", lambda: known and draws_are_known())
+@pytest.mark.parametrize("way", ["compiled", "in blocks", "by PyTorch"])
+def test_dropout_is_pytorchs_number_by_number(way, p, dtype, monkeypatch):
+    if way != "compiled":
+        monkeypatch.setattr(dropout, "compiled", lambda: None)
+    if way == "by PyTorch":
+        monkeypatch.setattr(dropout, "draws_are_known", lambda: False)
     x = torch.randn(7, 30011, dtype=dtype)  # more than a block
     results = []
     for kind in (FairseqDropout, Dropout):
@@ -111,6 +117,70 @@ def test_dropout_remembers_a_byte_for_an_element():
     with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
         RememberedDropout.apply(x, 0.3)
     assert sum(y.nbytes for y in saved) == 100_000
+
+
+@pytest.mark.parametrize("bits", [0, 32, 64 * 311, 64 * 311 + 32])
+def test_the_compiled_twister_is_numpys(bits):
+    theirs = np.random.MT19937(5)
+    key = theirs.state["state"]
+    state, left = key["key"].copy(), 624 - key["pos"]
+    skipped, words = np.empty(bits // 32, np.uint32), np.empty(2000, np.uint32)
+    left = compiled.draw(state, compiled.draw(state, left, skipped), words)
+    assert np.array_equal(np.concatenate((skipped, words)), theirs.random_raw(len(skipped) + 2000))
+    assert np.array_equal(state, theirs.state["state"]["key"])
+    assert left == 624 - theirs.state["state"]["pos"]
+
+
+def test_other_random_numbers_before_and_after_dropout_are_as_ever():
+    """Numbers of 32 bits leave the generator between two of 64; `normal_` keeps one for later."""
+    results = []
+    for kind in (FairseqDropout, Dropout):
+        torch.manual_seed(5)
+        before = torch.rand(3), torch.randn(3), torch.randint(9, (1,))
+        y = kind(0.3).train()(torch.ones(4999))
+        results.append((*before, y, torch.randn(5), torch.rand(700), torch.randint(9, (2,))))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("missing", ["numba", "macaron_fairseq.acceleration.compiled"])
+def test_without_numba_dropout_is_the_same(missing, monkeypatch):
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.acceleration.compiled", raising=False)
+    monkeypatch.delattr(acceleration, "compiled", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    dropout.compiled.cache_clear()
+    try:
+        assert dropout.compiled() is None
+        torch.manual_seed(5)
+        ours = Dropout(0.3).train()(torch.ones(999))
+    finally:
+        dropout.compiled.cache_clear()
+    torch.manual_seed(5)
+    assert torch.equal(ours, functional.dropout(torch.ones(999), 0.3))
+
+
+def test_draws_that_differ_from_pytorchs_are_not_used():
+    assert dropout.is_bernoulli(dropout.draw)
+    assert not dropout.is_bernoulli(lambda x, p: x.copy_(torch.rand(len(x)) < p))
+    assert not dropout.is_bernoulli(lambda x, p: dropout.draw(x, p) or torch.rand(1))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("size", [1, 4, 30_011])
+def test_dropout_of_bf16_is_the_same_without_numba(size, p, monkeypatch):
+    x = torch.randn(size, 5).to(torch.bfloat16)
+    x[0, 0] = torch.inf
+    results = []
+    for is_compiled in (True, False):
+        if not is_compiled:
+            monkeypatch.setattr(dropout, "compiled", lambda: None)
+        torch.manual_seed(5)
+        leaf = x.clone().requires_grad_()
+        y = Dropout(p).train()(leaf)
+        y.backward(x)
+        results.append((y, leaf.grad, torch.rand(3)))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99, 0.999999])

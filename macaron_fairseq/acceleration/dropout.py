@@ -1,23 +1,27 @@
 """Dropout that leaves out what PyTorch's leaves out, in less memory and time on a CPU."""
 
+from collections.abc import Callable
 from functools import cache
 from math import ceil
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-# Elements at a time: as many as a core's cache holds.
+from macaron_fairseq.acceleration.generator import Generator
+
+# Elements at a time without Numba: as many as a core's cache holds.
 BLOCK = 2**16
 
 
 class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator.
 
-    PyTorch decides from 64 random bits, one element at a time; here bits are drawn, and compared
-    on all cores, in blocks, where this PyTorch is known to draw so. For bf16, where nothing is
-    exact anyway, it is 15 bits.
+    PyTorch decides from 64 random bits, one element at a time; where this PyTorch is known to draw
+    so, Numba's compiled loops draw many at once, or, without Numba, bits are drawn and compared in
+    blocks. For bf16, where nothing is exact anyway, it is 15 bits.
     """
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
@@ -34,14 +38,26 @@ class RememberedDropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        """Draw, and leave out; block by block, while it is in the cache."""
+        """Draw, and leave out."""
         kept = torch.empty_like(x, dtype=torch.bool)
+        ctx.save_for_backward(kept)
+        ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
+        loops = compiled() if x.dtype == torch.float32 else None
+        if loops is not None:
+            x, y = alike(x, kept)
+            with Generator() as generator:
+                generator.left = loops.drop(
+                    *map(vector, (x, kept, y)),
+                    generator.words,
+                    generator.left,
+                    threshold(1 - p),
+                    np.float32(ctx.scale),
+                )
+            return y
         if draws_are_known():
             draw(flat(kept), 1 - p)
         else:
             kept.copy_(torch.empty_like(x).bernoulli_(1 - p))
-        ctx.save_for_backward(kept)
-        ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
         return masked(x, kept, ctx.scale)
 
     @staticmethod
@@ -53,11 +69,31 @@ class RememberedDropout(torch.autograd.Function):
         return masked(grad, kept, ctx.scale), None
 
 
+class CoarseDropout(torch.autograd.Function):
+    """Dropout of bf16 elements, whose share p is rounded to 1/2^15."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        """Draw a mask of all bits or none, and apply it."""
+        share = round((1 - p) * 2**15)
+        ctx.mask = draw_coarse(x, share - 2**14)
+        ctx.scale = 2**15 / share if share else 0.0
+        return masked_coarse(x, ctx.mask, ctx.scale)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Apply the mask to the gradient."""
+        return masked_coarse(grad, ctx.mask, ctx.scale), None
+
+
 def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
     """x where `kept` is True, scaled, and 0 elsewhere."""
-    y = torch.empty_like(kept, dtype=x.dtype)
-    if x.stride() != y.stride():
-        x = y.copy_(x)
+    x, y = alike(x, kept)
+    loops = compiled() if x.dtype == torch.float32 else None
+    if loops is not None:
+        loops.mask(*map(vector, (x, kept, y)), np.float32(scale))
+        return y
     factors = torch.empty(BLOCK, dtype=x.dtype)
     parts = zip(*(flat(tensor).split(BLOCK) for tensor in (x, kept, y)), strict=True)
     for values, kept_values, results in parts:
@@ -66,9 +102,37 @@ def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
     return y
 
 
-def flat(x: Tensor) -> Tensor:
-    """The elements of a dense tensor in the order in which they are stored, as PyTorch draws."""
-    return x.as_strided((x.numel(),), (1,))
+def masked_coarse(x: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """x & mask, in bf16, scaled."""
+    loops = compiled()
+    if loops is None:
+        return (x.view(torch.int16) & mask).view(torch.bfloat16).mul_(scale)
+    x, y = alike(x, mask)
+    bits = (vector(z.view(torch.int16)) for z in (x, mask, y))
+    loops.mask_coarse(*bits, np.float32(scale))
+    return y
+
+
+def draw_coarse(like: Tensor, least: int) -> Tensor:
+    """An int16 of -1, all bits, or 0 for each element: -1 where 15 random bits, signed, are less.
+
+    Args:
+        like: of which shape and layout.
+        least: the number at and above which a mask is 0.
+    """
+    masks = torch.empty_like(like, dtype=torch.int16)
+    loops = compiled()
+    if loops is not None:
+        with Generator() as generator:
+            generator.left = loops.draw_coarse(
+                vector(masks), generator.words, generator.left, np.int16(least)
+            )
+        return masks
+    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    bits = words.view(torch.int16)[: like.numel()]
+    # Shifts keep the sign: the second leaves -1 below the threshold, and else 0.
+    flat(masks).copy_(bits.bitwise_right_shift_(1).sub_(least).bitwise_right_shift_(15))
+    return masks
 
 
 def draw(drawn: Tensor, probability: float) -> None:
@@ -77,48 +141,72 @@ def draw(drawn: Tensor, probability: float) -> None:
     PyTorch divides 53 of 64 random bits by 2^53 and compares; here the probability is multiplied.
     """
     bits = torch.empty(min(BLOCK, len(drawn)), dtype=torch.int64)
-    threshold = ceil(probability * 2**53)
     for start in range(0, len(drawn), BLOCK):
         block = bits[: len(drawn) - start]
         block.random_(-(2**63), None).bitwise_and_(2**53 - 1)
-        torch.lt(block, threshold, out=drawn[start : start + BLOCK])
+        torch.lt(block, threshold(probability), out=drawn[start : start + BLOCK])
 
 
-class CoarseDropout(torch.autograd.Function):
-    """Dropout of bf16 elements, whose share p is rounded to 1/2^15."""
+def threshold(probability: float) -> int:
+    """The number of 53 bits below which a draw is True."""
+    return ceil(probability * 2**53)
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        """Draw a mask of all bits or none, and apply it."""
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = round((1 - p) * 2**15)
-        # Shifts keep the sign: the second leaves -1, all bits, below the threshold, and else 0.
-        ctx.mask = bits.bitwise_right_shift_(1).sub_(kept - 2**14).bitwise_right_shift_(15)
-        ctx.scale = 2**15 / kept if kept else 0.0
-        return CoarseDropout.masked(x, ctx)
 
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Apply the mask to the gradient."""
-        return CoarseDropout.masked(grad, ctx), None
+def flat(x: Tensor) -> Tensor:
+    """The elements of a dense tensor in the order in which they are stored, as PyTorch draws."""
+    return x.as_strided((x.numel(),), (1,))
 
-    @staticmethod
-    def masked(x: Tensor, ctx: Any) -> Tensor:
-        """The kept elements, scaled."""
-        return (x.view(torch.int16) & ctx.mask).view(torch.bfloat16).mul_(ctx.scale)
+
+def vector(x: Tensor) -> np.ndarray:
+    """The same for NumPy."""
+    return flat(x).numpy()
+
+
+def alike(x: Tensor, layout: Tensor) -> tuple[Tensor, Tensor]:
+    """x, and memory for a result of its type, both in the layout of another, dense tensor."""
+    y = torch.empty_like(layout, dtype=x.dtype)
+    return (x if x.stride() == y.stride() else torch.empty_like(y).copy_(x)), y
+
+
+@cache
+def compiled() -> Any:
+    """The loops that Numba compiles; None without it, or where they do not draw as PyTorch does."""
+    try:
+        from macaron_fairseq.acceleration import compiled as loops
+    except (ImportError, RuntimeError):  # no Numba, or no folder where it could keep its results
+        return None
+
+    def drop(drawn: Tensor, probability: float) -> None:
+        ones = torch.ones(len(drawn)).numpy()
+        with Generator() as generator:
+            generator.left = loops.drop(
+                ones,
+                drawn.numpy(),
+                ones,
+                generator.words,
+                generator.left,
+                threshold(probability),
+                np.float32(1),
+            )
+
+    return loops if is_bernoulli(drop) else None
 
 
 @cache
 def draws_are_known() -> bool:
     """Whether this PyTorch draws as `draw` does; builds differ, as do makers of processors."""
+    return is_bernoulli(draw)
+
+
+def is_bernoulli(draws: Callable[[Tensor, float], None]) -> bool:
+    """Whether a function fills a bool vector as PyTorch does, and leaves the generator alike."""
     state = torch.get_rng_state()
+    results = []
     try:
-        theirs = torch.empty(64).bernoulli_(0.7)
-        after_theirs = torch.get_rng_state()
-        torch.set_rng_state(state)
-        draw(ours := torch.empty(64, dtype=torch.bool), 0.7)
-        return torch.equal(theirs.bool(), ours) and torch.equal(after_theirs, torch.get_rng_state())
+        for fill in (lambda x, p: x.copy_(torch.empty(len(x)).bernoulli_(p)), draws):
+            torch.set_rng_state(state)
+            fill(drawn := torch.empty(700, dtype=torch.bool), 0.7)  # the state is renewed within
+            results.append((drawn, torch.get_rng_state()))
     finally:
         torch.set_rng_state(state)
+    return all(map(torch.equal, *results))

@@ -1,0 +1,136 @@
+"""Dropout's loops over vectors, which Numba compiles when they are first called.
+
+Numbers come from the Mersenne Twister (Matsumoto and Nishimura 1998) as PyTorch's generator of a
+CPU keeps it: `state`, 624 words of 32 bits, of which the last `left` are still to be used.
+"""
+
+import logging
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
+Numbers = NDArray[np.float32]
+Bits = NDArray[np.int16]
+
+# fairseq lets every logger speak, and Numba's compiler says all that it does.
+logging.getLogger("numba").setLevel(logging.WARNING)
+
+WORDS = 624
+SHIFT = 397
+REST = WORDS - SHIFT
+UPPER, LOWER = np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
+MATRIX = np.uint32(0x9908B0DF)
+TEMPER_B, TEMPER_C = np.uint32(0x9D2C5680), np.uint32(0xEFC60000)
+ONE = np.uint32(1)
+BITS_21 = np.uint32(2**21 - 1)
+BITS_32 = np.uint64(32)
+BLOCK = 4096  # elements at a time: their numbers stay in a core's cache
+
+
+@njit(cache=True, nogil=True)
+def twist(high: np.uint32, low: np.uint32, shifted: np.uint32) -> np.uint32:
+    """The next word of the state from three of its words."""
+    word = (high & UPPER) | (low & LOWER)
+    return shifted ^ (word >> ONE) ^ ((np.uint32(0) - (word & ONE)) & MATRIX)
+
+
+@njit(cache=True, nogil=True)
+def renew(state: Words) -> None:
+    """Replace the state by its next 624 words, with no index that could be negative."""
+    for i in range(REST):
+        state[i] = twist(state[i], state[i + 1], state[i + SHIFT])
+    for i in range(SHIFT - 1):
+        state[i + REST] = twist(state[i + REST], state[i + REST + 1], state[i])
+    state[WORDS - 1] = twist(state[WORDS - 1], state[0], state[SHIFT - 1])
+
+
+@njit(cache=True, nogil=True)
+def draw(state: Words, left: int, words: Words) -> int:
+    """Fill `words` with the generator's next numbers of 32 bits; return what is left then."""
+    done = 0
+    while done < len(words):
+        if left == 0:
+            renew(state)
+            left = WORDS
+        count = min(left, len(words) - done)
+        first = WORDS - left
+        source, drawn = state[first : first + count], words[done : done + count]
+        for i in range(count):
+            y = source[i]
+            y ^= y >> np.uint32(11)
+            y ^= (y << np.uint32(7)) & TEMPER_B
+            y ^= (y << np.uint32(15)) & TEMPER_C
+            drawn[i] = y ^ (y >> np.uint32(18))
+        left -= count
+        done += count
+    return left
+
+
+@njit(cache=True, nogil=True)
+def drop(
+    x: Numbers,
+    kept: NDArray[np.bool_],
+    y: Numbers,
+    state: Words,
+    left: int,
+    threshold: int,
+    scale: np.float32,
+) -> int:
+    """Dropout of x, in y, and what is kept: where 53 of 64 bits are below the threshold."""
+    words = np.empty(2 * BLOCK, np.uint32)
+    high, low = np.uint32(threshold >> 32), np.uint32(threshold & 0xFFFFFFFF)
+    for start in range(0, len(x), BLOCK):
+        count = min(BLOCK, len(x) - start)
+        left = draw(state, left, words[: 2 * count])
+        xs, ys, kepts = x[start : start + count], y[start : start + count], kept[start:]
+        for i in range(count):
+            first, second = words[2 * i] & BITS_21, words[2 * i + 1]
+            is_kept = (first < high) | ((first == high) & (second < low))
+            kepts[i] = is_kept
+            ys[i] = xs[i] * (scale * np.float32(is_kept))
+    return left
+
+
+@njit(cache=True, nogil=True)
+def mask(x: Numbers, kept: NDArray[np.bool_], y: Numbers, scale: np.float32) -> None:
+    """x where it was kept, scaled, in y."""
+    for i in range(len(x)):
+        y[i] = x[i] * (scale * np.float32(kept[i]))
+
+
+@njit(cache=True, nogil=True)
+def draw_coarse(masks: Bits, state: Words, left: int, threshold: np.int16) -> int:
+    """Masks of 16 bits, all or none: all where a signed number of 15 bits is below the threshold.
+
+    Each 64 bits, of which the second word is the lower one, serve four elements in turn.
+    """
+    words = np.empty(2 * BLOCK, np.uint32)
+    pairs, numbers = words.view(np.uint64), words.view(np.int16)
+    for start in range(0, len(masks), 4 * BLOCK):
+        part = masks[start : start + 4 * BLOCK]
+        quarters = -(-len(part) // 4)
+        left = draw(state, left, words[: 2 * quarters])
+        for i in range(quarters):
+            pairs[i] = (pairs[i] << BITS_32) | (pairs[i] >> BITS_32)
+        for i in range(len(part)):
+            part[i] = -np.int16((numbers[i] >> 1) < threshold)
+    return left
+
+
+@njit(cache=True, nogil=True)
+def mask_coarse(x: Bits, masks: Bits, y: Bits, scale: np.float32) -> None:
+    """x & mask, times scale, in y: bf16 as the upper half of fp32, rounded to even."""
+    bits = np.empty(BLOCK, np.uint32)
+    numbers = bits.view(np.float32)
+    for start in range(0, len(x), BLOCK):
+        count = min(BLOCK, len(x) - start)
+        xs, ys, masked = x[start : start + count], y[start : start + count], masks[start:]
+        for i in range(count):
+            bits[i] = np.uint32(np.uint16(xs[i] & masked[i])) << np.uint32(16)
+        for i in range(count):
+            numbers[i] *= scale
+        for i in range(count):
+            odd = (bits[i] >> np.uint32(16)) & ONE
+            ys[i] = np.int16((bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16))
