@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from macaron_fairseq import acceleration, environment
-from macaron_fairseq.acceleration import caches, compiled, dropout, products
+from macaron_fairseq.acceleration import activation, caches, compiled, dropout, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -42,6 +42,8 @@ OPTIONS = [
 SHORT = (9, 8), (5, 3), (7, 8), (3, 4)
 LONG = (70, 81), (80, 66), (5, 4)
 LENGTHS = [SHORT, LONG]
+
+dropout_of_relu = activation.RectifiedDropout._backward_cls
 
 
 def both(*flags, arch="macaron_transformer"):
@@ -199,6 +201,77 @@ def test_dropout_of_bf16(p):
         # No element's decision says anything of its neighbour's.
         pairs = (kept[:, 1:] & kept[:, :-1]).float().mean().item()
         assert pairs == pytest.approx((1 - p) ** 2, abs=0.01)
+
+
+@pytest.mark.parametrize("width", [7, 5000])  # numbers of a row: within a renewal, and beyond
+def test_dropout_of_relu_is_pytorchs_to_the_second_derivative(width):
+    x, linear = torch.randn(9, 4, 6), nn.Linear(6, width)
+    results = []
+    for activated, module in (
+        (by_steps, FairseqDropout(0.3)),
+        (activation.activated, Dropout(0.3)),
+    ):
+        torch.manual_seed(5)
+        leaves = [x.clone().requires_grad_(), linear.weight, linear.bias]
+        y = activated(leaves[0], linear, functional.relu, module.train())
+        first = torch.autograd.grad((y**3).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), leaves)
+        results.append([y, *first, *second, torch.rand(3)])
+        assert isinstance(y.grad_fn, dropout_of_relu) == (module.__class__ is Dropout)
+    for one, other in zip(*results, strict=True):
+        assert (one - other).abs().max() <= 2e-6 * one.abs().max()
+
+
+def test_dropout_of_relu_passes_nan_and_infinity_on_as_pytorch_does():
+    x = torch.tensor([[torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1.0]] * 50)
+    linear = nn.Linear(6, 6)
+    nn.init.eye_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    results = []
+    for activated, module in (
+        (by_steps, FairseqDropout(0.3)),
+        (activation.activated, Dropout(0.3)),
+    ):
+        torch.manual_seed(5)
+        # A product of infinity and the matrix would be no number: as if it had been multiplied.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(linear, "forward", lambda y: y + linear.bias)
+            patch.setattr(activation.products, "linear", lambda y, _: y.clone())
+            results.append(activated(x, linear, functional.relu, module.train()))
+    assert torch.equal(results[0].isnan(), results[1].isnan())
+    assert torch.equal(results[0].nan_to_num(), results[1].nan_to_num())
+
+
+def by_steps(x, linear, activation, dropout):
+    return dropout(activation(linear(x)))
+
+
+@pytest.mark.parametrize(
+    "change", ["gelu", "eval", "no bias", "hook", "fp64", "p 0", "p 1", "no loops"]
+)
+def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
+    module, linear, function, x = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu, None
+    x = torch.randn(9, 6)
+    if change == "gelu":
+        function = functional.gelu
+    elif change == "eval":
+        module.eval()
+    elif change == "no bias":
+        linear = nn.Linear(6, 7, bias=False)
+    elif change == "hook":
+        linear.register_forward_hook(lambda *_: None)
+    elif change == "fp64":
+        x, linear = x.double(), linear.double()
+    elif change in ("p 0", "p 1"):
+        module.p = float(change[2:])
+    else:
+        monkeypatch.setattr(activation, "compiled", lambda: None)
+    results = []
+    for activated in (by_steps, activation.activated):
+        torch.manual_seed(5)
+        results.append(activated(x, linear, function, module))
+    assert torch.equal(*results)
+    assert not isinstance(results[1].grad_fn, dropout_of_relu)
 
 
 def test_the_fast_draws_are_used_where_they_are_pytorchs():

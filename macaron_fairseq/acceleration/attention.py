@@ -131,14 +131,13 @@ class Attention(MultiheadAttention):
                 attn_mask=mask,
                 dropout_p=share,
                 is_causal=hides_future and mask is None,
+                scale=1.0,
             ).permute(2, 0, 1, 3)
         else:
             if attn_mask is None:
-                scores = torch.bmm(q * self.scaling, k.transpose(1, 2))
+                scores = torch.bmm(q, k.transpose(1, 2))
             else:
-                scores = torch.baddbmm(
-                    attn_mask.to(q.dtype), q, k.transpose(1, 2), alpha=self.scaling
-                )
+                scores = torch.baddbmm(attn_mask.to(q.dtype), q, k.transpose(1, 2))
             if key_padding_mask is not None:
                 scores = scores.view(batch, -1, *scores.shape[1:])
                 # Finite, so that a row with nothing to see, itself padding, gives no NaN.
@@ -197,11 +196,14 @@ class Attention(MultiheadAttention):
                 kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
                 keys, values = kv.permute(3, 1, 2, 0, 4).contiguous()
                 batch.fill(cache, keys, values, key_padding_mask)
-            q = self.split(self.q_proj(query), 1, rows // batch.beam)[0]
+            if cache.projection is None:
+                cache.projection = self.fuse(self.q_proj)
+            projected = products.linear(query, *cache.projection)
+            (q,) = self.split(projected, 1, rows // batch.beam)
             mask = cache.mask
         keys, values = batch.read(cache)
         # For so few queries two products are faster than the fused kernel.
-        scores = torch.matmul(q * self.scaling, keys.transpose(2, 3))
+        scores = torch.matmul(q, keys.transpose(2, 3))
         probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
         y = torch.matmul(self.dropout_module(probabilities), values)
         weights = None
@@ -211,10 +213,7 @@ class Attention(MultiheadAttention):
 
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
-        if len(projections) == 1:
-            y = projections[0](x)
-        else:
-            y = products.linear(x, *self.fuse(*projections))
+        y = products.linear(x, *self.fuse(*projections))
         y = y.view(len(x), -1, len(projections), self.head_dim)
         return [part.transpose(0, 1) for part in y.unbind(2)]
 
@@ -224,10 +223,19 @@ class Attention(MultiheadAttention):
         return list(y.permute(3, 0, 2, 1, 4).unbind(0))
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
-        """Make one linear map of several: all that a head needs in turn, head by head."""
+        """Make one linear map of several: all that a head needs in turn, head by head.
+
+        Queries are scaled in it: there are fewer weights than queries.
+        """
 
         def interleave(parameters: list[Tensor]) -> Tensor:
-            heads = [x.unflatten(0, (self.num_heads, self.head_dim)) for x in parameters]
+            scaled = [
+                x * self.scaling if projection is self.q_proj else x
+                for x, projection in zip(parameters, projections, strict=True)
+            ]
+            if len(scaled) == 1:
+                return scaled[0]
+            heads = [x.unflatten(0, (self.num_heads, self.head_dim)) for x in scaled]
             return torch.stack(heads, 1).flatten(0, 2)
 
         weight = interleave([x.weight for x in projections])

@@ -94,6 +94,33 @@ def drop(
 
 
 @njit(cache=True, nogil=True)
+def rectify(
+    x: Numbers,
+    kept: NDArray[np.bool_],
+    bias: Numbers,
+    state: Words,
+    left: int,
+    threshold: int,
+    scale: np.float32,
+) -> int:
+    """Dropout of ReLU(x + bias), in the place of x, (row, channel), and what is passed on."""
+    high, low = np.uint32(threshold >> 32), np.uint32(threshold & 0xFFFFFFFF)
+    width = len(bias)
+    words = np.empty(2 * width, np.uint32)
+    for row in range(len(x)):
+        left = draw(state, left, words)
+        xs, kepts = x[row], kept[row]
+        for i in range(width):
+            first, second = words[2 * i] & BITS_21, words[2 * i + 1]
+            is_kept = (first < high) | ((first == high) & (second < low))
+            y = xs[i] + bias[i]
+            is_zero = y <= 0  # but not where it is no number
+            kepts[i] = is_kept & (not is_zero)
+            xs[i] = (np.float32(0) if is_zero else y) * (scale * np.float32(is_kept))
+    return left
+
+
+@njit(cache=True, nogil=True)
 def mask(x: Numbers, kept: NDArray[np.bool_], y: Numbers, scale: np.float32) -> None:
     """x where it was kept, scaled, in y."""
     for i in range(len(x)):

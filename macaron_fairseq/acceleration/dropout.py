@@ -26,11 +26,14 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        is_on = 0 < self.p < 1 and (self.training or self.apply_during_inference)
-        if is_on and not inplace and x.device.type == "cpu":
+        if self.is_on() and not inplace and x.device.type == "cpu":
             kind = CoarseDropout if x.dtype == torch.bfloat16 else RememberedDropout
             return kind.apply(x, self.p)
         return super().forward(x, inplace)
+
+    def is_on(self) -> bool:
+        """Whether it leaves out some elements, and not all."""
+        return 0 < self.p < 1 and (self.training or self.apply_during_inference)
 
 
 class RememberedDropout(torch.autograd.Function):
@@ -64,9 +67,7 @@ class RememberedDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Leave out the same of the gradient."""
         (kept,) = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for gradients of gradients
-            return grad * kept * ctx.scale, None
-        return masked(grad, kept, ctx.scale), None
+        return of_kept(grad, kept, ctx.scale), None
 
 
 class CoarseDropout(torch.autograd.Function):
@@ -85,6 +86,11 @@ class CoarseDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Apply the mask to the gradient."""
         return masked_coarse(grad, ctx.mask, ctx.scale), None
+
+
+def of_kept(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """The gradient of what was kept, scaled, which may have gradients itself."""
+    return grad * kept * scale if torch.is_grad_enabled() else masked(grad, kept, scale)
 
 
 def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:

@@ -97,13 +97,27 @@ class LinearMap(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Multiply the gradient with weight and x, in operations that have gradients again."""
+        """Multiply the gradient with weight and x."""
         x, weight = ctx.saved_tensors
-        of_x, of_weight, of_bias = ctx.needs_input_grad
-        rows = grad.reshape(-1, len(weight))
-        return (
-            linear(grad, weight.t()) if of_x else None,
-            # MKL's product: oneDNN's operator would first copy what is transposed here.
-            torch.mm(rows.t(), x.reshape(len(rows), -1)) if of_weight else None,
-            rows.sum(0) if of_bias else None,
-        )
+        return gradients(grad, x, weight, ctx.needs_input_grad)
+
+
+def gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Those of x, weight and bias that are needed, in operations that have gradients again.
+
+    Args:
+        grad: of x weight^T + bias, (..., out channel).
+        x: (..., in channel).
+        weight: (out channel, in channel).
+        needed: which of the three.
+    """
+    of_x, of_weight, of_bias = needed
+    rows = grad.reshape(-1, len(weight))
+    return (
+        linear(grad, weight.t()) if of_x else None,
+        # MKL's product: oneDNN's operator would first copy what is transposed here.
+        torch.mm(rows.t(), x.reshape(len(rows), -1)) if of_weight else None,
+        rows.sum(0) if of_bias else None,
+    )

@@ -22,6 +22,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from macaron_fairseq.acceleration.activation import activated
 from macaron_fairseq.acceleration.caches import IncrementalState, of_evaluation
 from macaron_fairseq.model import schemes, substeps
 from macaron_fairseq.model.schemes import (
@@ -174,7 +175,9 @@ class SplittingLayer:
 
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel)."""
-        return network.fc2(self.activation_dropout_module(self.activation_fn(network.fc1(x))))
+        return network.fc2(
+            activated(x, network.fc1, self.activation_fn, self.activation_dropout_module)
+        )
 
 
 class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
