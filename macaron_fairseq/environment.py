@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent
 # fairseq is the second name where the first is not installed.
 LIBRARIES = (
     *("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt"),
-    *("numpy", "scipy", "matplotlib"),
+    *("numpy", "numba", "scipy", "matplotlib"),
 )
 
 

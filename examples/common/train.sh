@@ -19,6 +19,8 @@ plan_devices() {
     ((nodes == 1 || cpu)) || die "several nodes, and no GPU on this one: give --cpu if you mean that"
     device=(--cpu)
     say "no GPU: training in fp32 on CPU cores: $(nproc), processes: $processes"
+    python3 -c 'import sys, importlib.util as u; sys.exit(not u.find_spec("numba"))' \
+      || say "it may be faster with Numba: pip install numba"
     [[ $cpu || -v CUDA_VISIBLE_DEVICES ]] || ! nvidia-smi > /dev/null 2>&1 \
       || say "there is a GPU that this PyTorch cannot use"
   else
