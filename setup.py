@@ -35,13 +35,13 @@ setup(
         # macaron-fairseq particles, dynamics and order
         "dynamics": ["scipy>=1.10", "matplotlib>=3.7"],
         "tensorboard": ["tensorboard>=2.14"],  # fairseq-train --tensorboard-logdir
-        "cpu": ["numba>=0.60"],  # dropout in compiled loops: training on a CPU takes less time
+        "cpu": ["numba>=0.61"],  # dropout in compiled loops: training on a CPU takes less time
         "ctranslate2": ["ctranslate2>=4.8.5,<5"],  # macaron-fairseq export, translate --engine
-        "quickstart": ["babel>=2.12", "num2words>=0.5.12", "matplotlib>=3.7", "numba>=0.60"],
+        "quickstart": ["babel>=2.12", "num2words>=0.5.12", "matplotlib>=3.7"],
         "benchmarks": ["psutil>=5.9"],
         "test": [
             "ctranslate2>=4.8.5,<5",
-            "numba>=0.60",
+            "numba>=0.61",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-xdist>=3.5",

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from macaron_fairseq import acceleration, environment
-from macaron_fairseq.acceleration import activation, caches, compiled, dropout, products
+from macaron_fairseq.acceleration import activation, caches, dropout, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -55,6 +55,20 @@ def both(*flags, arch="macaron_transformer"):
     return stock, fused
 
 
+# How dropout computes: with Numba; without; and where PyTorch draws otherwise than is known.
+WAYS = ["in compiled loops", "in blocks", "by PyTorch"]
+
+
+def choose(way, monkeypatch):
+    if way != WAYS[0]:
+        monkeypatch.setattr(dropout, "loops", lambda: None)
+        monkeypatch.setattr(dropout, "loops_draw_alike", lambda: False)
+    elif not dropout.loops_draw_alike():
+        pytest.skip("this PyTorch, or this processor's, draws otherwise")
+    if way == WAYS[2]:
+        monkeypatch.setattr(dropout, "draws_are_known", lambda: False)
+
+
 # --- dropout -------------------------------------------------------------------------------------
 
 
@@ -65,12 +79,9 @@ def test_dropout_of_all_leaves_zeros():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.99])
-@pytest.mark.parametrize("way", ["compiled", "in blocks", "by PyTorch"])
+@pytest.mark.parametrize("way", WAYS)
 def test_dropout_is_pytorchs_number_by_number(way, p, dtype, monkeypatch):
-    if way != "compiled":
-        monkeypatch.setattr(dropout, "compiled", lambda: None)
-    if way == "by PyTorch":
-        monkeypatch.setattr(dropout, "draws_are_known", lambda: False)
+    choose(way, monkeypatch)
     x = torch.randn(7, 30011, dtype=dtype)  # more than a block
     results = []
     for kind in (FairseqDropout, Dropout):
@@ -84,7 +95,9 @@ def test_dropout_is_pytorchs_number_by_number(way, p, dtype, monkeypatch):
     assert (results[0][0] == 0).float().mean().item() == pytest.approx(p, abs=0.01)
 
 
-def test_dropout_is_pytorchs_in_any_layout():
+@pytest.mark.parametrize("way", WAYS)
+def test_dropout_is_pytorchs_in_any_layout(way, monkeypatch):
+    choose(way, monkeypatch)
     x = torch.randn(6, 5, 41)
     for view in (
         x.transpose(0, 2),
@@ -121,16 +134,38 @@ def test_dropout_remembers_a_byte_for_an_element():
     assert sum(y.nbytes for y in saved) == 100_000
 
 
-@pytest.mark.parametrize("bits", [0, 32, 64 * 311, 64 * 311 + 32])
-def test_the_compiled_twister_is_numpys(bits):
+@pytest.mark.parametrize("skip", [0, 1, 622, 623, 624])
+def test_the_compiled_twister_is_numpys(skip):
     theirs = np.random.MT19937(5)
     key = theirs.state["state"]
-    state, left = key["key"].copy(), 624 - key["pos"]
-    skipped, words = np.empty(bits // 32, np.uint32), np.empty(2000, np.uint32)
-    left = compiled.draw(state, compiled.draw(state, left, skipped), words)
-    assert np.array_equal(np.concatenate((skipped, words)), theirs.random_raw(len(skipped) + 2000))
+    state, skipped, words = key["key"].copy(), np.empty(skip, np.uint32), np.empty(2000, np.uint32)
+    left = compiled().draw(state, 624 - key["pos"], skipped)
+    left = compiled().draw(state, left, words)
+    assert np.array_equal(np.concatenate((skipped, words)), theirs.random_raw(skip + 2000))
     assert np.array_equal(state, theirs.state["state"]["key"])
     assert left == 624 - theirs.state["state"]["pos"]
+
+
+@pytest.mark.parametrize("loop", ["drop", "rectify"])
+def test_a_draw_is_below_the_next_number_and_not_below_itself(loop):
+    """In the lower half of the comparison, which decides once in two million times."""
+    first, second = (int(x) for x in np.random.MT19937(5).random_raw(2))
+    drawn = (first % 2**21) << 32 | second
+    for threshold, expected in ((drawn, 0), (drawn + 1, 2), (drawn + 2**32, 2), (drawn - 2**32, 0)):
+        key = np.random.MT19937(5).state["state"]
+        state, left = key["key"], 624 - key["pos"]
+        x, y = np.ones((1, 1), np.float32), np.empty(1, np.float32)
+        if loop == "drop":
+            compiled().drop(state, left, x[0], np.empty(1, bool), y, threshold, np.float32(2))
+        else:
+            compiled().rectify(state, left, x, np.zeros(1, np.float32), threshold, np.float32(2))
+            y = x[0]
+        assert y[0] == expected
+
+
+def compiled():
+    pytest.importorskip("numba")
+    return dropout.loops()
 
 
 def test_other_random_numbers_before_and_after_dropout_are_as_ever():
@@ -145,41 +180,60 @@ def test_other_random_numbers_before_and_after_dropout_are_as_ever():
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("missing", ["numba", "macaron_fairseq.acceleration.compiled"])
+@pytest.mark.parametrize("way", WAYS)
+def test_dropout_of_nan_and_infinity_is_pytorchs(way, monkeypatch):
+    choose(way, monkeypatch)
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 1.0]).repeat(50)
+    results = []
+    for kind in (FairseqDropout, Dropout):
+        torch.manual_seed(5)
+        results.append(kind(0.3).train()(x).nan_to_num(7.0))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("missing", ["numba", "cache"])
 def test_without_numba_dropout_is_the_same(missing, monkeypatch):
     monkeypatch.delitem(sys.modules, "macaron_fairseq.acceleration.compiled", raising=False)
     monkeypatch.delattr(acceleration, "compiled", raising=False)
-    monkeypatch.setitem(sys.modules, missing, None)
-    dropout.compiled.cache_clear()
+    if missing == "numba":
+        monkeypatch.setitem(sys.modules, "numba", None)
+    else:  # as Numba says where no folder can be written to
+        numba = pytest.importorskip("numba")
+        monkeypatch.setattr(numba, "njit", lambda **_: exec("raise RuntimeError('no locator')"))
+    dropout.loops.cache_clear()
+    dropout.loops_draw_alike.cache_clear()
     try:
-        assert dropout.compiled() is None
+        assert dropout.loops() is None
         torch.manual_seed(5)
         ours = Dropout(0.3).train()(torch.ones(999))
     finally:
-        dropout.compiled.cache_clear()
+        dropout.loops.cache_clear()
+        dropout.loops_draw_alike.cache_clear()
     torch.manual_seed(5)
     assert torch.equal(ours, functional.dropout(torch.ones(999), 0.3))
 
 
 def test_draws_that_differ_from_pytorchs_are_not_used():
-    assert dropout.is_bernoulli(dropout.draw)
-    assert not dropout.is_bernoulli(lambda x, p: x.copy_(torch.rand(len(x)) < p))
-    assert not dropout.is_bernoulli(lambda x, p: dropout.draw(x, p) or torch.rand(1))
+    assert dropout.is_bernoulli(lambda x, p: x.copy_(torch.empty(len(x)).bernoulli_(p)))
+    assert not dropout.is_bernoulli(lambda x, p: x.copy_(torch.empty(len(x)).bernoulli_(1 - p)))
+    # The same, with one number more.
+    assert not dropout.is_bernoulli(lambda x, p: x.copy_(torch.empty(701).bernoulli_(p)[:700]))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("size", [1, 4, 30_011])
 def test_dropout_of_bf16_is_the_same_without_numba(size, p, monkeypatch):
-    x = torch.randn(size, 5).to(torch.bfloat16)
+    compiled()
+    x = torch.randn(5, size).to(torch.bfloat16).T
     x[0, 0] = torch.inf
     results = []
-    for is_compiled in (True, False):
-        if not is_compiled:
-            monkeypatch.setattr(dropout, "compiled", lambda: None)
+    for way in WAYS[:2]:
+        if way == WAYS[1]:
+            choose(way, monkeypatch)
         torch.manual_seed(5)
         leaf = x.clone().requires_grad_()
         y = Dropout(p).train()(leaf)
-        y.backward(x)
+        y.backward(x.contiguous())
         results.append((y, leaf.grad, torch.rand(3)))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)
@@ -204,8 +258,9 @@ def test_dropout_of_bf16(p):
 
 
 @pytest.mark.parametrize("width", [7, 5000])  # numbers of a row: within a renewal, and beyond
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
 def test_dropout_of_relu_is_pytorchs_to_the_second_derivative(width):
-    x, linear = torch.randn(9, 4, 6), nn.Linear(6, width)
+    x, linear = torch.randn(4, 9, 6).transpose(0, 1), nn.Linear(6, width)
     results = []
     for activated, module in (
         (by_steps, FairseqDropout(0.3)),
@@ -242,6 +297,19 @@ def test_dropout_of_relu_passes_nan_and_infinity_on_as_pytorch_does():
     assert torch.equal(results[0].nan_to_num(), results[1].nan_to_num())
 
 
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
+@pytest.mark.parametrize("norm", [[], ["--macaron-post-norm"]])
+def test_the_layers_ffns_are_computed_in_one_pass(norm):
+    model = build("macaron_transformer", *SMALL, *DROPOUT, *norm)
+    inputs = []
+    for name, module in model.named_modules():
+        if name.endswith("fc2"):
+            module.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+    model.train()(*batch())
+    assert len(inputs) >= 4
+    assert all(isinstance(x.grad_fn, dropout_of_relu) for x in inputs)
+
+
 def by_steps(x, linear, activation, dropout):
     return dropout(activation(linear(x)))
 
@@ -250,7 +318,7 @@ def by_steps(x, linear, activation, dropout):
     "change", ["gelu", "eval", "no bias", "hook", "fp64", "p 0", "p 1", "no loops"]
 )
 def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
-    module, linear, function, x = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu, None
+    module, linear, function = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu
     x = torch.randn(9, 6)
     if change == "gelu":
         function = functional.gelu
@@ -265,7 +333,7 @@ def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
     elif change in ("p 0", "p 1"):
         module.p = float(change[2:])
     else:
-        monkeypatch.setattr(activation, "compiled", lambda: None)
+        monkeypatch.setattr(activation, "loops_draw_alike", lambda: False)
     results = []
     for activated in (by_steps, activation.activated):
         torch.manual_seed(5)

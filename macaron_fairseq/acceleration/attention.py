@@ -115,6 +115,7 @@ class Attention(MultiheadAttention):
         dropout = self.dropout_module
         share = dropout.p if self.training or dropout.apply_during_inference else 0.0
         hides_future = getattr(attn_mask, "hides_future", False)
+        scaling = 1.0 if scales_weights(query) else self.scaling
         weights = None
         if not need_weights and self.is_for_kernel(q, k, share):
             mask = None
@@ -131,9 +132,10 @@ class Attention(MultiheadAttention):
                 attn_mask=mask,
                 dropout_p=share,
                 is_causal=hides_future and mask is None,
-                scale=1.0,
+                scale=scaling,
             ).permute(2, 0, 1, 3)
         else:
+            q = q if scaling == 1 else q * scaling
             if attn_mask is None:
                 scores = torch.bmm(q, k.transpose(1, 2))
             else:
@@ -203,6 +205,7 @@ class Attention(MultiheadAttention):
             mask = cache.mask
         keys, values = batch.read(cache)
         # For so few queries two products are faster than the fused kernel.
+        q = q if scales_weights(q) else q * self.scaling
         scores = torch.matmul(q, keys.transpose(2, 3))
         probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
         y = torch.matmul(self.dropout_module(probabilities), values)
@@ -223,14 +226,11 @@ class Attention(MultiheadAttention):
         return list(y.permute(3, 0, 2, 1, 4).unbind(0))
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
-        """Make one linear map of several: all that a head needs in turn, head by head.
-
-        Queries are scaled in it: there are fewer weights than queries.
-        """
+        """Make one linear map of several: all that a head needs in turn, head by head."""
 
         def interleave(parameters: list[Tensor]) -> Tensor:
             scaled = [
-                x * self.scaling if projection is self.q_proj else x
+                x * self.scaling if projection is self.q_proj and scales_weights(x) else x
                 for x, projection in zip(parameters, projections, strict=True)
             ]
             if len(scaled) == 1:
@@ -242,3 +242,11 @@ class Attention(MultiheadAttention):
         if projections[0].bias is None:
             return weight, None
         return weight, interleave([x.bias for x in projections])
+
+
+def scales_weights(x: Tensor) -> bool:
+    """Whether queries are scaled by way of their projection, which has fewer elements.
+
+    An accelerator's kernels scale on their own, and fp16 would overflow earlier.
+    """
+    return x.device.type == "cpu"

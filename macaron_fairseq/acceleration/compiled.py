@@ -1,7 +1,8 @@
 """Dropout's loops over vectors, which Numba compiles when they are first called.
 
 Numbers come from the Mersenne Twister (Matsumoto and Nishimura 1998) as PyTorch's generator of a
-CPU keeps it: `state`, 624 words of 32 bits, of which the last `left` are still to be used.
+CPU keeps it: `state`, 624 words of 32 bits, of which the last `left` are still to be used. Loops
+that draw return how many are left then.
 """
 
 import logging
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint32]
 Numbers = NDArray[np.float32]
 Bits = NDArray[np.int16]
+Flags = NDArray[np.bool_]
 
-# fairseq lets every logger speak, and Numba's compiler says all that it does.
+# Where the root logger lets everything pass, Numba's compiler tells of each of its steps.
 logging.getLogger("numba").setLevel(logging.WARNING)
 
 WORDS = 624
@@ -38,7 +40,10 @@ def twist(high: np.uint32, low: np.uint32, shifted: np.uint32) -> np.uint32:
 
 @njit(cache=True, nogil=True)
 def renew(state: Words) -> None:
-    """Replace the state by its next 624 words, with no index that could be negative."""
+    """Replace the state by its next 624 words.
+
+    No index can be negative, so that the compiler may take many words at once.
+    """
     for i in range(REST):
         state[i] = twist(state[i], state[i + 1], state[i + SHIFT])
     for i in range(SHIFT - 1):
@@ -48,7 +53,7 @@ def renew(state: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def draw(state: Words, left: int, words: Words) -> int:
-    """Fill `words` with the generator's next numbers of 32 bits; return what is left then."""
+    """Fill `words` with the generator's next numbers of 32 bits."""
     done = 0
     while done < len(words):
         if left == 0:
@@ -69,66 +74,63 @@ def draw(state: Words, left: int, words: Words) -> int:
 
 
 @njit(cache=True, nogil=True)
+def is_below(words: Words, i: int, threshold: int) -> bool:
+    """Whether the lower 53 of the i-th 64 bits are below a threshold."""
+    first, second = words[2 * i] & BITS_21, words[2 * i + 1]
+    high, low = np.uint32(threshold >> 32), np.uint32(threshold & 0xFFFFFFFF)
+    return (first < high) | ((first == high) & (second < low))
+
+
+@njit(cache=True, nogil=True)
 def drop(
-    x: Numbers,
-    kept: NDArray[np.bool_],
-    y: Numbers,
-    state: Words,
-    left: int,
-    threshold: int,
-    scale: np.float32,
+    state: Words, left: int, x: Numbers, kept: Flags, y: Numbers, threshold: int, scale: np.float32
 ) -> int:
     """Dropout of x, in y, and what is kept: where 53 of 64 bits are below the threshold."""
     words = np.empty(2 * BLOCK, np.uint32)
-    high, low = np.uint32(threshold >> 32), np.uint32(threshold & 0xFFFFFFFF)
     for start in range(0, len(x), BLOCK):
         count = min(BLOCK, len(x) - start)
         left = draw(state, left, words[: 2 * count])
         xs, ys, kepts = x[start : start + count], y[start : start + count], kept[start:]
         for i in range(count):
-            first, second = words[2 * i] & BITS_21, words[2 * i + 1]
-            is_kept = (first < high) | ((first == high) & (second < low))
+            is_kept = is_below(words, i, threshold)
             kepts[i] = is_kept
             ys[i] = xs[i] * (scale * np.float32(is_kept))
     return left
 
 
 @njit(cache=True, nogil=True)
-def rectify(
-    x: Numbers,
-    kept: NDArray[np.bool_],
-    bias: Numbers,
-    state: Words,
-    left: int,
-    threshold: int,
-    scale: np.float32,
-) -> int:
-    """Dropout of ReLU(x + bias), in the place of x, (row, channel), and what is passed on."""
-    high, low = np.uint32(threshold >> 32), np.uint32(threshold & 0xFFFFFFFF)
-    width = len(bias)
-    words = np.empty(2 * width, np.uint32)
-    for row in range(len(x)):
-        left = draw(state, left, words)
-        xs, kepts = x[row], kept[row]
-        for i in range(width):
-            first, second = words[2 * i] & BITS_21, words[2 * i + 1]
-            is_kept = (first < high) | ((first == high) & (second < low))
-            y = xs[i] + bias[i]
-            is_zero = y <= 0  # but not where it is no number
-            kepts[i] = is_kept & (not is_zero)
-            xs[i] = (np.float32(0) if is_zero else y) * (scale * np.float32(is_kept))
-    return left
-
-
-@njit(cache=True, nogil=True)
-def mask(x: Numbers, kept: NDArray[np.bool_], y: Numbers, scale: np.float32) -> None:
+def of_dropped(x: Numbers, kept: Flags, y: Numbers, scale: np.float32) -> None:
     """x where it was kept, scaled, in y."""
     for i in range(len(x)):
         y[i] = x[i] * (scale * np.float32(kept[i]))
 
 
 @njit(cache=True, nogil=True)
-def draw_coarse(masks: Bits, state: Words, left: int, threshold: np.int16) -> int:
+def rectify(
+    state: Words, left: int, x: Numbers, bias: Numbers, threshold: int, scale: np.float32
+) -> int:
+    """Dropout of ReLU(x + bias), in the place of x, (row, channel)."""
+    words = np.empty(2 * len(bias), np.uint32)
+    for row in range(len(x)):
+        left = draw(state, left, words)
+        xs = x[row]
+        for i in range(len(bias)):
+            y = xs[i] + bias[i]
+            # Zero where it is negative, but not where it is no number.
+            y = np.float32(0) if y <= 0 else y
+            xs[i] = y * (scale * np.float32(is_below(words, i, threshold)))
+    return left
+
+
+@njit(cache=True, nogil=True)
+def of_rectified(x: Numbers, y: Numbers, result: Numbers, scale: np.float32) -> None:
+    """x where y, what `rectify` gave, is not zero, scaled."""
+    for i in range(len(x)):
+        result[i] = x[i] * scale if y[i] != 0 else np.float32(0)
+
+
+@njit(cache=True, nogil=True)
+def draw_coarse(state: Words, left: int, masks: Bits, threshold: np.int16) -> int:
     """Masks of 16 bits, all or none: all where a signed number of 15 bits is below the threshold.
 
     Each 64 bits, of which the second word is the lower one, serve four elements in turn.

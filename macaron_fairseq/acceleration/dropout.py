@@ -10,7 +10,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from macaron_fairseq.acceleration.generator import Generator
+from macaron_fairseq.acceleration import generator
 
 # Elements at a time without Numba: as many as a core's cache holds.
 BLOCK = 2**16
@@ -19,8 +19,8 @@ BLOCK = 2**16
 class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator.
 
-    PyTorch decides from 64 random bits, one element at a time; where this PyTorch is known to draw
-    so, Numba's compiled loops draw many at once, or, without Numba, bits are drawn and compared in
+    PyTorch decides from 64 random bits, one element at a time. Where this PyTorch is known to draw
+    so, Numba's compiled loops draw many at once; without Numba bits are drawn and compared in
     blocks. For bf16, where nothing is exact anyway, it is 15 bits.
     """
 
@@ -44,18 +44,11 @@ class RememberedDropout(torch.autograd.Function):
         """Draw, and leave out."""
         kept = torch.empty_like(x, dtype=torch.bool)
         ctx.save_for_backward(kept)
-        ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
-        loops = compiled() if x.dtype == torch.float32 else None
-        if loops is not None:
+        ctx.scale = scale_of(p, x.dtype)
+        if x.dtype == torch.float32 and loops_draw_alike():
             x, y = alike(x, kept)
-            with Generator() as generator:
-                generator.left = loops.drop(
-                    *map(vector, (x, kept, y)),
-                    generator.words,
-                    generator.left,
-                    threshold(1 - p),
-                    np.float32(ctx.scale),
-                )
+            vectors = map(vector, (x, kept, y))
+            generator.draw(loops().drop, *vectors, threshold(1 - p), np.float32(ctx.scale))
             return y
         if draws_are_known():
             draw(flat(kept), 1 - p)
@@ -67,7 +60,9 @@ class RememberedDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         """Leave out the same of the gradient."""
         (kept,) = ctx.saved_tensors
-        return of_kept(grad, kept, ctx.scale), None
+        if torch.is_grad_enabled():  # for gradients of gradients
+            return grad * kept * ctx.scale, None
+        return masked(grad, kept, ctx.scale), None
 
 
 class CoarseDropout(torch.autograd.Function):
@@ -88,17 +83,11 @@ class CoarseDropout(torch.autograd.Function):
         return masked_coarse(grad, ctx.mask, ctx.scale), None
 
 
-def of_kept(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
-    """The gradient of what was kept, scaled, which may have gradients itself."""
-    return grad * kept * scale if torch.is_grad_enabled() else masked(grad, kept, scale)
-
-
 def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
     """x where `kept` is True, scaled, and 0 elsewhere."""
     x, y = alike(x, kept)
-    loops = compiled() if x.dtype == torch.float32 else None
-    if loops is not None:
-        loops.mask(*map(vector, (x, kept, y)), np.float32(scale))
+    if x.dtype == torch.float32 and loops() is not None:
+        loops().of_dropped(*map(vector, (x, kept, y)), np.float32(scale))
         return y
     factors = torch.empty(BLOCK, dtype=x.dtype)
     parts = zip(*(flat(tensor).split(BLOCK) for tensor in (x, kept, y)), strict=True)
@@ -110,12 +99,11 @@ def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
 
 def masked_coarse(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     """x & mask, in bf16, scaled."""
-    loops = compiled()
-    if loops is None:
+    if loops() is None:
         return (x.view(torch.int16) & mask).view(torch.bfloat16).mul_(scale)
     x, y = alike(x, mask)
     bits = (vector(z.view(torch.int16)) for z in (x, mask, y))
-    loops.mask_coarse(*bits, np.float32(scale))
+    loops().mask_coarse(*bits, np.float32(scale))
     return y
 
 
@@ -127,12 +115,8 @@ def draw_coarse(like: Tensor, least: int) -> Tensor:
         least: the number at and above which a mask is 0.
     """
     masks = torch.empty_like(like, dtype=torch.int16)
-    loops = compiled()
-    if loops is not None:
-        with Generator() as generator:
-            generator.left = loops.draw_coarse(
-                vector(masks), generator.words, generator.left, np.int16(least)
-            )
+    if loops() is not None:
+        generator.draw(loops().draw_coarse, vector(masks), np.int16(least))
         return masks
     words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = words.view(torch.int16)[: like.numel()]
@@ -169,33 +153,43 @@ def vector(x: Tensor) -> np.ndarray:
 
 
 def alike(x: Tensor, layout: Tensor) -> tuple[Tensor, Tensor]:
-    """x, and memory for a result of its type, both in the layout of another, dense tensor."""
+    """x, and memory for a result of its type, both in the layout of another, dense tensor.
+
+    They may be the same: what is computed goes element by element.
+    """
     y = torch.empty_like(layout, dtype=x.dtype)
-    return (x if x.stride() == y.stride() else torch.empty_like(y).copy_(x)), y
+    return (x if x.stride() == y.stride() else y.copy_(x)), y
+
+
+def scale_of(p: float, dtype: torch.dtype) -> float:
+    """By what PyTorch multiplies the elements that are kept."""
+    return torch.ones((), dtype=dtype).div_(1 - p).item()
 
 
 @cache
-def compiled() -> Any:
-    """The loops that Numba compiles; None without it, or where they do not draw as PyTorch does."""
+def loops() -> Any:
+    """The loops that Numba compiles, or None where it does not."""
     try:
-        from macaron_fairseq.acceleration import compiled as loops
-    except (ImportError, RuntimeError):  # no Numba, or no folder where it could keep its results
+        from macaron_fairseq.acceleration import compiled
+
+        one = np.ones(1, np.float32)
+        compiled.of_dropped(one, one > 0, one, np.float32(1))
+    except Exception:  # not there, broken, no folder for its results: we can do without
         return None
+    return compiled
+
+
+@cache
+def loops_draw_alike() -> bool:
+    """Whether they draw as this PyTorch does."""
 
     def drop(drawn: Tensor, probability: float) -> None:
-        ones = torch.ones(len(drawn)).numpy()
-        with Generator() as generator:
-            generator.left = loops.drop(
-                ones,
-                drawn.numpy(),
-                ones,
-                generator.words,
-                generator.left,
-                threshold(probability),
-                np.float32(1),
-            )
+        ones = np.ones(len(drawn), np.float32)
+        vectors = ones, drawn.numpy(), ones
+        generator.draw(loops().drop, *vectors, threshold(probability), np.float32(1))
 
-    return loops if is_bernoulli(drop) else None
+    is_known = len(torch.get_rng_state()) == generator.SIZE
+    return is_known and loops() is not None and is_bernoulli(drop)
 
 
 @cache
