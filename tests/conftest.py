@@ -50,12 +50,12 @@ def arguments(arch, *flags):
 
 
 def build(arch, *flags, for_task=None, seed=1):
-    """A model with random parameters, LayerNorms included, in evaluation mode."""
+    """A model with random parameters, LayerNorms and gates included, in evaluation mode."""
     torch.manual_seed(seed)
     model = models.build_model(arguments(arch, *flags), for_task or task())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "layer_norm" in name:
+            if "layer_norm" in name or ".gates." in name:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     return model.eval()
 

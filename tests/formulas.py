@@ -134,30 +134,30 @@ def one_step(substep, f, x, h, gate):
     return x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
 
-def pre_norm_layer(p, steps, substep, x, heads, hidden, memory=None, memory_hidden=None):
+def layer_of(p, steps, substep, x, heads, hidden, memory=None, memory_hidden=None, pre_norm=True):
     """A layer of these steps; the gate of a step is that of the first one of the same operators."""
-    operators = {
-        "first": lambda x: ffn(p, "earlier.0.network.", layer_norm(p, "earlier.0.layer_norm", x)),
-        "ffn": lambda x: ffn(p, "", layer_norm(p, "final_layer_norm", x)),
-        "cross": lambda x: attention(
-            *(p, "encoder_attn", layer_norm(p, "encoder_attn_layer_norm", x)),
-            *(memory, heads, memory_hidden),
-        ),
+    norms = {
+        "first": "earlier.0.layer_norm",
+        "ffn": "final_layer_norm",
+        "self": "self_attn_layer_norm",
+        "cross": "encoder_attn_layer_norm",
+    }
+    networks = {
+        "first": lambda y: ffn(p, "earlier.0.network.", y),
+        "ffn": lambda y: ffn(p, "", y),
+        "self": lambda y: attention(p, "self_attn", y, y, heads, hidden),
+        "cross": lambda y: attention(p, "encoder_attn", y, memory, heads, memory_hidden),
     }
 
-    def self_attention(x):
-        y = layer_norm(p, "self_attn_layer_norm", x)
-        return attention(p, "self_attn", y, y, heads, hidden)
+    def field(names, x):
+        return sum(networks[name](layer_norm(p, norms[name], x)) for name in names)
 
-    operators["self"] = self_attention
     applied = [names for _, *names in steps]
     for size, *names in steps:
+        if not pre_norm:  # of one operator, evaluated once
+            x = step(p, norms[names[0]], False, x, networks[names[0]], size)
+            continue
         gate = f"gates.{applied.index(names)}"
-        x = one_step(
-            substep,
-            lambda x, names=names: sum(operators[name](x) for name in names),
-            x,
-            size,
-            (p.get(f"{gate}.weight"), p.get(f"{gate}.bias")),
-        )
+        gates = p.get(f"{gate}.weight"), p.get(f"{gate}.bias")
+        x = one_step(substep, lambda x, names=names: field(names, x), x, size, gates)
     return x

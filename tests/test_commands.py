@@ -320,3 +320,23 @@ def test_the_python_interface_tokenises_and_splits_words(tmp_path):
         (text,) = hub.translate(["123, 45."], **flags)
         assert text and "@@" not in text
         assert text.replace(" ", "") == raw.replace("@@", "").replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dynamics", "--path", "none.pt", "--data", "none"], "none.pt: no such checkpoint"),
+        (["order", "--scheme", "strang-marchk"], "--scheme takes strang-marchuk"),
+        (["particles", "trajectories", "--system", "usaa"], "--system takes usa"),
+        (
+            ["describe", "--arch", "macaron_transformer", "--macaron-scheme", "lie-troter"],
+            "--macaron-scheme takes lie-trotter",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_status_1(words, sentence, tmp_path):
+    done = run("macaron-fairseq", *words, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines()  # standard error is there, too
+    assert sentence in line
+    assert not list(tmp_path.iterdir())

@@ -76,6 +76,17 @@ FORMULAS = {
         "  k = f(x + h/2 f(x)), h the number before k",
         "(2.00 times as many)",
     ],
+    ("--macaron-substep", "rk4"): [
+        "  x <- x + 1/2 k,  f(x) = FFN2(LN x)",
+        "  k = (k1 + 2 k2 + 2 k3 + k4)/6, k1 = f(x), k2 = f(x + h/2 k1), k3 = f(x + h/2 k2), "
+        "k4 = f(x + h k3), h the number before k",
+        "(4.00 times as many)",
+    ],
+    ("--macaron-substep", "gated-rk2"): [
+        "  x <- x + k,  f(x) = Cross(LN x)",
+        "  k = g k1 + (1 - g) k2, k1 = f(x), k2 = f(x + h k1), g = sigmoid(W [k1; k2] + b), "
+        "h the number before k",
+    ],
     ("--macaron-post-norm",): ["  x <- LN(x + 1/2 FFN1(x))", "post-norm"],
     ("--macaron-decoder-scheme", "strang-symmetric"): [
         "encoder strang-marchuk, decoder strang-symmetric; sub-step euler",
@@ -89,6 +100,23 @@ def test_formulas(flags, expected, capsys):
     lines = described(capsys, "--arch", "macaron_transformer_tiny", *flags)
     for line in expected:
         assert line in lines
+
+
+@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+def test_the_difference_of_each_layer(scheme, capsys):
+    """Of d = 128, and FFNs of 256 in all; a gate for each of the sums that steps go along."""
+    attention, ffn, norm = 4 * (128 * 128 + 128), 2 * 128 * 256 + 256 + 128, 2 * 128
+    encoder, decoder = attention + ffn + 2 * norm, 2 * attention + ffn + 3 * norm
+    has_two_ffns = scheme in ("strang-marchuk", "strang-symmetric")
+    gates = {"parallel": (1, 1)}.get(scheme, (3, 4) if has_two_ffns else (2, 3))
+    for flags, of_gates in ((["euler"], (0, 0)), (["gated-rk2"], gates)):
+        flags = ["--macaron-scheme", scheme, "--macaron-substep", *flags]
+        lines = described(capsys, "--arch", "macaron_transformer_tiny", *flags)
+        for baseline, count in zip((encoder, decoder), of_gates, strict=True):
+            more = 3 * 128 * has_two_ffns + count * (2 * 128 + 1)
+            stated = f"{more:+,}, {more / baseline:+.2%}" if more else "the same"
+            whole = f"  {baseline + more:,} parameters; baseline {baseline:,} ({stated})"
+            assert whole in lines.splitlines()
 
 
 def test_fairseqs_transformer(capsys):

@@ -576,6 +576,26 @@ def test_rows(measured):
     json.dumps(measured.sides, allow_nan=False)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_figures_of_whole_layers(measured, number):
+    """From the states that fairseq itself returns, of each sentence alone."""
+    row = measured.sides[0]["layers"][number - 1]
+    steps, turns, speeds = [], [], []
+    for sentence in measured.sentences:
+        lengths = torch.tensor([len(sentence.source)])
+        states = measured.model.encoder(sentence.source[None], lengths, return_all_hiddens=True)
+        before, after = (states["encoder_states"][number - i][:, 0].numpy() for i in (1, 0))
+        for x, y in zip(before.astype(float), after.astype(float), strict=True):
+            added = y - x
+            steps.append(np.linalg.norm(added) / np.linalg.norm(x))
+            cosine = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+            turns.append(math.degrees(math.acos(min(1, cosine))))
+            unit = x / np.linalg.norm(x)
+            speeds.append(np.linalg.norm(added - (unit @ added) * unit) / np.linalg.norm(x))
+    for name, expected in (("step", steps), ("turn", turns), ("velocity", speeds)):
+        assert row["figures"][name]["mean"] == pytest.approx(np.mean(expected), rel=1e-3)
+
+
 def states_after(measured, place):
     """The tokens of each sentence after that sub-layer of the encoder; 0: before the first."""
     for sentence in measured.sentences:

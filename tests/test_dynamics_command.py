@@ -65,12 +65,16 @@ def translation_model(path, *flags, types=60):
 @pytest.fixture(scope="module")
 def masked_lm(tmp_path_factory):
     """A data folder of fairseq-preprocess --only-source and a RoBERTa."""
+    return masked_language_model(tmp_path_factory, "roberta")
+
+
+def masked_language_model(tmp_path_factory, arch):
     folder = tmp_path_factory.mktemp("masked_lm")
     words = dictionary()
     words.save(str(folder / "dict.txt"))
     binarise(folder / "test", words, [["w3", "w4", "w5"], ["w6", "w7"]])
     args = Namespace(
-        arch="roberta",
+        arch=arch,
         encoder_layers=2,
         encoder_embed_dim=16,
         encoder_ffn_embed_dim=24,
@@ -343,7 +347,9 @@ def test_baseline_beside_macaron(data, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_masked_language_model(masked_lm, tmp_path):
+@pytest.mark.parametrize("arch", ["roberta", "masked_lm"])
+def test_masked_language_model(arch, tmp_path_factory, tmp_path):
+    masked_lm = masked_language_model(tmp_path_factory, arch)
     content = command(masked_lm.data, path=masked_lm.path, out=tmp_path / "a")
     assert content["data"]["tokens"] == {"source": {"tokens": 5 + 4, "unknown": 0}}  # <s>, </s>
     assert content["data"]["decoder"] == "none, the models are encoders; no token is masked"

@@ -705,7 +705,9 @@ SEVERAL_CACHES = [
     ["--macaron-scheme", scheme, "--macaron-substep", substep]
     for scheme, substep in [
         ("strang-symmetric", "euler"),
+        ("strang-marchuk-attention", "euler"),
         ("yoshida4", "euler"),
+        ("lie-trotter", "midpoint"),
         ("parallel", "midpoint"),
         ("strang-marchuk", "rk4"),
         ("strang-marchuk", "gated-rk2"),

@@ -106,6 +106,11 @@ STEPS = [
     for scheme in schemes.SCHEMES
     for substep in substeps.SUBSTEPS
 ]
+STEPS += [
+    ["--macaron-scheme", scheme, "--macaron-post-norm"]
+    for scheme in schemes.SCHEMES
+    if scheme not in ("parallel", "yoshida4")  # which post-norm has not
+]
 # Whose caches fairseq keeps: see acceleration/attention.py.
 OTHER_CACHES = [
     ["--macaron-substep", "midpoint", "--no-cross-attention", "--cross-self-attention"],
@@ -166,8 +171,9 @@ def test_padding_and_batch_change_nothing(flags):
             assert (alone[0] - together[i, :t]).abs().max() <= 1e-6
 
 
-def test_no_position_sees_the_future():
-    model = build("macaron_transformer", *SMALL, *WIDE)
+@pytest.mark.parametrize("flags", STEPS, ids=" ".join)
+def test_no_position_sees_the_future(flags):
+    model = build("macaron_transformer", *SMALL, *WIDE, *flags)
     source, lengths, previous = batch(sizes=((9, 8), (9, 8)))
     changed = previous.clone()
     changed[:, 5:] = 4
@@ -241,7 +247,7 @@ def test_layers_to_keep_prunes_a_trained_model():
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("flags", [[], *STEPS[-4:]], ids=" ".join)
+@pytest.mark.parametrize("flags", [[], *STEPS[-9:]], ids=" ".join)
 def test_alignment_comes_from_the_cross_attention(flags):
     model = build("macaron_transformer", *SMALL, *flags)
     source, lengths, previous = batch()

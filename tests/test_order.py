@@ -11,7 +11,7 @@ import torch
 from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, run, task
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from formulas import DECODERS, ENCODERS, one_step, pre_norm_layer
+from formulas import DECODERS, ENCODERS, layer_of, one_step
 from scipy.integrate import solve_ivp
 from stored import CHECKPOINT, altered, write_data
 
@@ -50,7 +50,7 @@ def test_the_fields_are_attention_and_a_perceptron(system):
         assert (difference[:, 1:].max() > 1e-3) == is_of_others
 
 
-def test_attention_is_a_mean_weighted_by_exponentials(system):
+def test_fields_are_attention_and_a_perceptron(system):
     """Token by token, of the first system, with the matrices drawn again in their order."""
     fields, x = system
     generator = torch.Generator().manual_seed(1)
@@ -60,7 +60,15 @@ def test_attention_is_a_mean_weighted_by_exponentials(system):
         name: torch.randn(16, *shape, generator=generator, dtype=torch.float64)[0]
         for name, shape in shapes.items()
     }
+    first, second = (
+        torch.randn(16, *shape, generator=generator, dtype=torch.float64)[0]
+        for shape in ((8, 16), (16, 8))
+    )
     assert torch.equal(drawn["x"], x[0])
+    for token, found in zip(drawn["x"], fields[FFN](x)[0], strict=True):
+        inner = [math.tanh(token @ column / math.sqrt(8)) for column in first.T]
+        outer = sum(a * row for a, row in zip(inner, second * 2 / math.sqrt(16), strict=True))
+        torch.testing.assert_close(found, outer, rtol=1e-12, atol=1e-12)
     for kind, name, among in (
         (SELF_ATTENTION, "self", drawn["x"]),
         (CROSS_ATTENTION, "cross", drawn["memory"]),
@@ -71,6 +79,17 @@ def test_attention_is_a_mean_weighted_by_exponentials(system):
             weights = [math.exp((token @ scores @ other) / math.sqrt(8)) for other in among]
             mean = sum(w * (other @ values) for w, other in zip(weights, among, strict=True))
             torch.testing.assert_close(found, mean / sum(weights), rtol=1e-12, atol=1e-12)
+
+
+def test_richardson_is_two_halves_and_a_whole(system):
+    fields, x = system
+    fields = {kind: f for kind, f in fields.items() if kind != CROSS_ATTENTION}
+    strang = toy.methods("encoder")["strang-marchuk"]  # in an encoder the symmetric one
+    euler = toy.SUBSTEPS["euler"]
+    halves = strang(fields, euler, strang(fields, euler, x, 0.1), 0.1)
+    expected = 4 / 3 * halves - strang(fields, euler, x, 0.2) / 3
+    found = toy.methods("encoder")["richardson-strang"](fields, euler, x, 0.2)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_flow_is_scipys(system):
@@ -279,7 +298,7 @@ def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sen
             steps = trained.steps_of(layer, name)
             y = integration.advance(steps, apply, substeps.get(substep), {}, call.state, 1)
             p = layer.state_dict()
-            expected = pre_norm_layer(p, formulas[name], substep, x, 4, hidden, *others)
+            expected = layer_of(p, formulas[name], substep, x, 4, hidden, *others)
             assert (y.transpose(0, 1) - expected).abs().max() <= 1e-9 * expected.abs().max()
 
 
@@ -459,6 +478,12 @@ def test_unsupported_model(data, tmp_path):
     torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
     with pytest.raises(UserError, match="lightconv_iwslt_de_en, which is not supported"):
         command("--path", path, "--data", data, "-o", tmp_path / "out")
+
+
+def test_sentence_longer_than_the_positions(data, tmp_path):
+    short = altered(CHECKPOINT, tmp_path, max_source_positions=5)
+    with pytest.raises(UserError, match="sentence 1 has 6 source tokens, its end included, more"):
+        command("--path", short, "--data", data, "-o", tmp_path / "out")
 
 
 def test_released_checkpoints_are_known_by_their_scheme():

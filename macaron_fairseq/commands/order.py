@@ -28,7 +28,8 @@ EXAMPLES = """\
 OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture;
 of a trained model order.json has each layer besides all together. A trained model is measured with
 all schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many
-FFNs in a layer, and gated sub-steps where it has the gates.
+FFNs in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
+project the state, and follow no flow.
 
 DATA is the data folder of a recipe, or what fairseq-preprocess wrote. Without INPUT, the sentences
 are those of its set --gen-subset; without TARGET, the decoder reads the model's own translation.

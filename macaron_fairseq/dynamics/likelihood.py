@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from macaron_fairseq.dynamics.loading import Loaded
 from macaron_fairseq.dynamics.sentences import Data, Sentence
@@ -52,7 +53,7 @@ def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:
     """
     device = next(model.parameters()).device
     nats, tokens = 0.0, 0
-    for sentence in sentences:
+    for sentence in tqdm(sentences, "likelihood", unit="sentence", disable=None, leave=False):
         assert sentence.target is not None
         source, target = sentence.source.to(device), sentence.target.to(device)
         with torch.no_grad():
