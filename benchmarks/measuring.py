@@ -282,7 +282,7 @@ def machine(device: Device) -> Figures:
         # No folders of this machine, only what was preloaded.
         name: " ".join(Path(word).name for word in value.replace(":", " ").split())
         for name, value in sorted(os.environ.items())
-        if name.startswith(VARIABLES)
+        if name.startswith(VARIABLES) and not name.endswith("_DIR")
     }
     if device.gpu:
         variables = {**NO_PLANS, **variables}

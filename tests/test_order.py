@@ -50,7 +50,7 @@ def test_the_fields_are_attention_and_a_perceptron(system):
         assert (difference[:, 1:].max() > 1e-3) == is_of_others
 
 
-def test_fields_are_attention_and_a_perceptron(system):
+def test_fields_are_the_formulas_token_by_token(system):
     """Token by token, of the first system, with the matrices drawn again in their order."""
     fields, x = system
     generator = torch.Generator().manual_seed(1)
