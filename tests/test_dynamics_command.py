@@ -68,7 +68,7 @@ def masked_lm(tmp_path_factory):
     return masked_language_model(tmp_path_factory, "roberta")
 
 
-def masked_language_model(tmp_path_factory, arch):
+def masked_language_model(tmp_path_factory, arch, **others):
     folder = tmp_path_factory.mktemp("masked_lm")
     words = dictionary()
     words.save(str(folder / "dict.txt"))
@@ -83,6 +83,7 @@ def masked_language_model(tmp_path_factory, arch):
         max_positions=12,
         task="masked_lm",
         data=str(folder),
+        **others,
     )
     task = MaskedLMTask(MaskedLMConfig(), Dictionary.load(str(folder / "dict.txt")))
     torch.manual_seed(1)
@@ -359,6 +360,20 @@ def test_masked_language_model(arch, tmp_path_factory, tmp_path):
     (tmp_path / "text").write_text("w3 w4 w5\nw6 w7\n")
     raw = command(masked_lm.data, tmp_path / "text", path=masked_lm.path, out=tmp_path / "b")
     assert raw["models"][0]["sides"] == sides
+
+
+def test_the_order_of_a_masked_language_model(tmp_path_factory, tmp_path):
+    """By the other command that measures trained models, which wants pre-norm and no GELU."""
+    settings = {"encoder_normalize_before": True, "activation_fn": "tanh"}
+    model = masked_language_model(tmp_path_factory, "roberta", **settings)
+    names = ["--scheme", "parallel", "--substep", "euler", "midpoint"]
+    words = ["order", "--path", model.path, "--data", model.data, *names, "-o", tmp_path / "out"]
+    cli.main([str(word) for word in words])
+    found = json.loads((tmp_path / "out" / "order.json").read_text("utf-8"))["results"]
+    assert {x["side"] for x in found} == {"encoder"}
+    for x in found:
+        expected = {"euler": 2, "midpoint": 3}[x["substep"]]
+        assert x["slope"] == pytest.approx(expected, abs=0.2)
 
 
 # --- what it refuses -----------------------------------------------------------------------------
