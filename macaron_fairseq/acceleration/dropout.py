@@ -115,7 +115,7 @@ def draw_coarse(like: Tensor, least: int) -> Tensor:
         least: the number at and above which a mask is 0.
     """
     masks = torch.empty_like(like, dtype=torch.int16)
-    if loops() is not None:
+    if loops() is not None and generator.is_known():
         generator.draw(loops().draw_coarse, vector(masks), np.int16(least))
         return masks
     words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
@@ -188,8 +188,7 @@ def loops_draw_alike() -> bool:
         vectors = ones, drawn.numpy(), ones
         generator.draw(loops().drop, *vectors, threshold(probability), np.float32(1))
 
-    is_known = len(torch.get_rng_state()) == generator.SIZE
-    return is_known and loops() is not None and is_bernoulli(drop)
+    return generator.is_known() and loops() is not None and is_bernoulli(drop)
 
 
 @cache

@@ -1,6 +1,7 @@
 """PyTorch's random numbers on a CPU, for loops that draw them themselves."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,12 @@ LAYOUT = np.dtype(
     [("seed", "u8"), ("left", "i4"), ("is_seeded", "i4"), ("next", "u8"), ("words", "u8", 624)]
 )
 SIZE = 5056
+
+
+@cache
+def is_known() -> bool:
+    """Whether this PyTorch's state is such a one."""
+    return len(torch.get_rng_state()) == SIZE
 
 
 def draw(loop: Callable[..., int], *args: Any) -> None:
