@@ -14,7 +14,12 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
 
 from macaron_fairseq import MacaronTransformerModel
-from macaron_fairseq.acceleration.beam_search import CandidateGenerator, CandidateSearch, top
+from macaron_fairseq.acceleration.beam_search import (
+    FEW,
+    CandidateGenerator,
+    CandidateSearch,
+    top,
+)
 from macaron_fairseq.acceleration.task import MacaronTranslationTask
 
 WORDS = dictionary(900)  # so many that they are searched in groups
@@ -79,6 +84,26 @@ def test_plain_beam_search_finds_what_fairseqs_does(options, arch):
     assert isinstance(generator.search, CandidateSearch)
     with torch.no_grad():
         assert generator.model.is_plain()  # and not fairseq's way in disguise
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer", "transformer"])
+def test_the_first_token_is_decoded_once_for_a_sentence(arch):
+    searched, rows = model(arch), []
+    layer = searched.decoder.layers[0]
+    layer.register_forward_hook(lambda module, args, result: rows.append(result[0].shape[1]))
+    generate(MacaronTranslationTask, [searched], beam=5)
+    assert rows[:2] == [4, 20]
+
+
+def test_dropout_while_searching_is_fairseqs():
+    """Each hypothesis draws its own, from the first token on."""
+    searched = build(
+        "macaron_transformer", *SMALL, "--dropout", "0.3", for_task=task(WORDS), seed=1
+    )
+    for module in searched.modules():
+        if hasattr(module, "apply_during_inference"):
+            module.apply_during_inference = True
+    assert_same([searched], beam=3)
 
 
 def test_ensembles_of_several_kinds():
@@ -181,9 +206,10 @@ def test_models_in_python_search_among_candidates(data_bin, trained):
     assert ours == hub.translate(["1 2 3 4", "9 8 7"], beam=3)
 
 
+@pytest.mark.parametrize("rows", [FEW - 1, FEW])
 @pytest.mark.parametrize("columns", [1, 19, 20, 639, 1280, 1281, 1343, 1344, 5000])
-def test_the_best_of_each_row(columns):
-    x = torch.randn(7, columns, generator=torch.Generator().manual_seed(1))
+def test_the_best_of_each_row(columns, rows):
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1))
     x[0] = -torch.inf
     x[1, columns // 2 :] = -torch.inf
     count = min(10, columns)

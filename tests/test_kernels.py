@@ -375,6 +375,25 @@ def test_linear_maps_are_pytorchs_to_the_second_derivative(shape, has_bias, oned
     assert onednn
 
 
+@pytest.mark.parametrize("shape", [(24,), (1, 24), (7, 5, 24), (64, 24), (67, 24), (0, 24)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_constant_linear_maps_are_pytorchs(shape, has_bias, onednn):
+    x, weight, bias = torch.randn(shape), torch.randn(16, 24), torch.randn(16)
+    bias = bias if has_bias else None
+    with torch.no_grad():
+        y = products.ConstantLinear(weight, bias)(x)
+    assert y.shape == (*shape[:-1], 16)
+    assert torch.allclose(y, functional.linear(x, weight, bias), atol=1e-5)
+    assert bool(onednn) == bool(x.numel())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_constant_linear_maps_of_other_types_are_pytorchs(dtype, onednn):
+    x, weight = torch.randn(9, 24, dtype=dtype), torch.randn(16, 24, dtype=dtype)
+    assert torch.equal(products.ConstantLinear(weight)(x), functional.linear(x, weight))
+    assert not onednn
+
+
 def test_frozen_weights_get_no_gradients(onednn):
     linear = products.Linear(24, 16).requires_grad_(False)
     x = torch.randn(9, 24, requires_grad=True)
@@ -769,6 +788,33 @@ def test_any_reordering_of_a_batch_with_beams(flags):
             full, _ = model.decoder(tokens, encoder_out)
             assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
         assert state[caches.KEY].beam == 1
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("flags", [*OPTIONS, *SEVERAL_CACHES], ids=" ".join)
+def test_sentences_that_get_more_hypotheses_on_the_way(flags, padded):
+    """As after the first token of a search, or of a prefix."""
+    model = build("macaron_transformer", *SMALL, *flags).double()
+    source, lengths, _ = batch(sizes=((9, 2), (5, 2), (7, 2)))
+    tokens = torch.randint(4, 64, (3, 3), generator=torch.Generator().manual_seed(5))
+    if padded:
+        tokens[1, 0] = 1
+    orders = [[0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4], [0, 1, 4, 4]]
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        state = {}
+        for t in range(1, 4):
+            model.decoder(tokens[:, :t], encoder_out, incremental_state=state)
+        for order in map(torch.tensor, orders):
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
+            tokens = torch.cat((tokens[order], 4 + torch.arange(len(order))[:, None]), 1)
+            cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
+            full, _ = model.decoder(tokens, encoder_out)
+            assert state[caches.KEY].beam == (2 if state[caches.KEY].caches else 1)
+            if not padded:  # whose positions fairseq counts when it decodes
+                assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
+            assert not cached.isnan().any()
 
 
 def test_padding_in_a_prefix_is_not_seen():

@@ -53,7 +53,7 @@ class Attention(MultiheadAttention):
         """
         # Gradients of cached decoding would need keys that later steps do not overwrite.
         has_gradients = incremental_state is not None and torch.is_grad_enabled()
-        if key is None or before_softmax or has_gradients or not self.is_plain():
+        if key is None or before_softmax or has_gradients or not self.is_known(incremental_state):
             if incremental_state is not None:
                 incremental_state = caches.of_evaluation(incremental_state, evaluation)
             return super().forward(
@@ -74,11 +74,22 @@ class Attention(MultiheadAttention):
             y, weights = self.attend_cached(
                 query, key, key_padding_mask, batch, need_weights, evaluation
             )
+            y = batch.linear(self.out_proj)(y)
         else:
             y, weights = self.attend(query, key, key_padding_mask, attn_mask, need_weights)
+            y = self.out_proj(y)
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
-        return self.out_proj(y), weights
+        return y, weights
+
+    def is_known(self, incremental_state: caches.IncrementalState | None) -> bool:
+        """Whether this is plain, which is asked once for a batch in decoding."""
+        if incremental_state is None:
+            return self.is_plain()
+        plain = caches.batch(incremental_state).plain
+        if self not in plain:
+            plain[self] = self.is_plain()
+        return plain[self]
 
     def is_plain(self) -> bool:
         """Whether this is the attention of the paper with plain linear projections."""
@@ -184,35 +195,33 @@ class Attention(MultiheadAttention):
             The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
         """
         time, rows, channels = query.shape
+        sentences = rows // batch.beam
         cache = batch.cache(self, evaluation)
         if self.self_attention:
             if cache.projection is None:
-                cache.projection = self.fuse(self.q_proj, self.k_proj, self.v_proj)
-            projected = products.linear(query, *cache.projection)
-            q, k, v = self.split(projected, 3, rows // batch.beam)
-            mask = batch.append(cache, k, v, key_padding_mask)
+                cache.projection = self.constant(self.q_proj, self.k_proj, self.v_proj)
+            parts = self.split(cache.projection(query), 3, sentences)
+            mask = batch.append(cache, parts[1:], key_padding_mask)
         else:
-            if cache.keys is None:
-                source = key[:, :: batch.beam]
-                kv = products.linear(source, *self.fuse(self.k_proj, self.v_proj))
+            if cache.memory is None:
+                kv = self.constant(self.k_proj, self.v_proj)(key[:, :: batch.beam])
                 kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
-                keys, values = kv.permute(3, 1, 2, 0, 4).contiguous()
-                batch.fill(cache, keys, values, key_padding_mask)
+                batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
             if cache.projection is None:
-                cache.projection = self.fuse(self.q_proj)
-            projected = products.linear(query, *cache.projection)
-            (q,) = self.split(projected, 1, rows // batch.beam)
+                cache.projection = self.constant(self.q_proj)
+            parts = self.split(cache.projection(query), 1, sentences)
             mask = cache.mask
-        keys, values = batch.read(cache)
+        q, (keys, values) = parts[0].flatten(0, 1), batch.read(cache)
         # For so few queries two products are faster than the fused kernel.
         q = q if scales_weights(q) else q * self.scaling
-        scores = torch.matmul(q, keys.transpose(2, 3))
+        scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
         probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
-        y = torch.matmul(self.dropout_module(probabilities), values)
+        y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
         weights = None
         if need_weights and not self.self_attention:
             weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
-        return y.transpose(1, 2).reshape(time, rows, channels), weights
+        y = y.unflatten(0, (sentences, -1)).transpose(1, 2).reshape(time, rows, channels)
+        return y, weights
 
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
@@ -220,10 +229,14 @@ class Attention(MultiheadAttention):
         y = y.view(len(x), -1, len(projections), self.head_dim)
         return [part.transpose(0, 1) for part in y.unbind(2)]
 
-    def split(self, y: Tensor, parts: int, sentences: int) -> list[Tensor]:
-        """Split projections of one time to (sentence, head, beam, head channel) for each part."""
+    def split(self, y: Tensor, parts: int, sentences: int) -> Tensor:
+        """Split projections of one time to (part, sentence, head, beam, head channel)."""
         y = y.view(sentences, -1, self.num_heads, parts, self.head_dim)
-        return list(y.permute(3, 0, 2, 1, 4).unbind(0))
+        return y.permute(3, 0, 2, 1, 4).contiguous()
+
+    def constant(self, *projections: nn.Linear) -> products.ConstantLinear:
+        """Several linear maps as one, as long as their weights stay as they are."""
+        return products.ConstantLinear(*self.fuse(*projections))
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
         """Make one linear map of several: all that a head needs in turn, head by head."""

@@ -13,12 +13,13 @@ from fairseq.models.transformer import TransformerModelBase
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor, nn
+from torch.nn import functional
 
-from macaron_fairseq.acceleration import plain
+from macaron_fairseq.acceleration import caches, plain
 
 GROUP = 64  # types whose maximum is looked at first
+FEW = 16  # hypotheses for which that takes longer than to sort all
 PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
-TYPES = 1024  # that are projected at a time: what a core's cache holds at 512 channels
 
 
 class CandidateSearch(BeamSearch):
@@ -28,7 +29,7 @@ class CandidateSearch(BeamSearch):
         """Search in a dictionary; fairseq looks at 2 * beam candidates of a sentence."""
         super().__init__(dictionary)
         self.specials = dictionary.nspecial
-        self.best = 2 * beam
+        self.beam, self.best = beam, 2 * beam
         self.types: Tensor | None = None  # of the candidates, (hypothesis, candidate)
 
     @property
@@ -36,11 +37,12 @@ class CandidateSearch(BeamSearch):
         """Candidates for each hypothesis."""
         return self.specials + self.best
 
-    def choose(self, log_probs: Tensor) -> Tensor:
+    def choose(self, log_probs: Tensor, times: int = 1) -> Tensor:
         """Those of the special symbols, at their own place, then of the best other types.
 
         Args:
             log_probs: (hypothesis, type).
+            times: how many hypotheses each row is for.
 
         Returns:
             Log-probabilities, (hypothesis, `width`).
@@ -48,8 +50,10 @@ class CandidateSearch(BeamSearch):
         special, others = log_probs.split([self.specials, log_probs.shape[1] - self.specials], 1)
         best, types = top(others, self.best)
         own = torch.arange(self.specials, device=types.device).expand(len(types), -1)
-        self.types = torch.cat((own, types + self.specials), 1)
-        return torch.cat((special, best), 1)
+        types = torch.cat((own, types + self.specials), 1)
+        self.types = types.repeat_interleave(times, 0) if times > 1 else types
+        chosen = torch.cat((special, best), 1)
+        return chosen.repeat_interleave(times, 0) if times > 1 else chosen
 
     def step(
         self,
@@ -74,6 +78,7 @@ class CandidateModel(EnsembleModel):
         """Search with models, whose probabilities fairseq averages."""
         super().__init__(models)
         self.search = search
+        self.draws = any(getattr(x, "apply_during_inference", False) for x in self.modules())
         self.matrices: dict[str, Tensor] = {}
 
     def forward_decoder(
@@ -90,12 +95,25 @@ class CandidateModel(EnsembleModel):
             )
             return self.search.choose(log_probs), attention
         decoder: Any = self.single_model.decoder
-        features, extra = decoder(
-            tokens, encoder_outs[0], incremental_states[0], features_only=True
+        source, state, beam = encoder_outs[0], incremental_states[0], self.search.beam
+        # A sentence's hypotheses are still the same, unless they draw dropout.
+        is_first = tokens.shape[1] == 1 and beam > 1 and not self.draws
+        if is_first:
+            tokens = tokens[::beam]
+            first = torch.arange(0, len(tokens) * beam, beam)
+            source = self.single_model.encoder.reorder_encoder_out(source, first)
+        features, extra = decoder(tokens, source, state, features_only=True)
+        project = caches.batch(state).linear(decoder.output_projection)
+        log_probs = self.search.choose(
+            self.log_probs(project(features[:, -1]), temperature), beam if is_first else 1
         )
-        log_probs = self.project(features[:, -1], decoder.output_projection.weight, temperature)
         weights = extra["attn"][0]
-        return self.search.choose(log_probs), None if weights is None else weights[:, -1]
+        weights = None if weights is None else weights[:, -1]
+        if is_first:
+            each = torch.arange(len(tokens)).repeat_interleave(beam)
+            decoder.reorder_incremental_state_scripting(state, each)
+            weights = None if weights is None else weights[each]
+        return log_probs, weights
 
     def is_plain(self) -> bool:
         """Whether this is one Transformer in fp32 on a CPU, which has its projection done here."""
@@ -110,19 +128,14 @@ class CandidateModel(EnsembleModel):
             and not torch.is_grad_enabled()
         )
 
-    def project(self, features: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    def log_probs(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities of all types, in a matrix that the next step overwrites.
 
         Fresh memory of that size would cost more than what is written in it.
         """
-        logits, log_probs = (
-            self.matrix(name, len(features), len(weight)) for name in ("logits", "log_probs")
-        )
-        for part, of_part in zip(weight.split(TYPES), logits.split(TYPES, 1), strict=True):
-            torch.mm(features, part.t(), out=of_part)
         if temperature != 1:
             logits.div_(temperature)
-        return torch.log_softmax(logits, -1, out=log_probs)
+        return torch.log_softmax(logits, -1, out=self.matrix("log_probs", *logits.shape))
 
     def matrix(self, name: str, rows: int, columns: int) -> Tensor:
         """A matrix of that name with any content."""
@@ -179,14 +192,12 @@ def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
         Values, in descending order, and columns, both (row, count).
     """
     groups = x.shape[1] // GROUP
-    if x.device.type != "cpu" or groups < 2 * count:
+    if x.device.type != "cpu" or len(x) < FEW or groups < 2 * count:
         values, columns = x.topk(count)
         return values, columns
     grouped, rest = x[:, : groups * GROUP].unflatten(1, (groups, GROUP)), x[:, groups * GROUP :]
     chosen = grouped.amax(2).topk(count, sorted=False).indices
-    columns = chosen[..., None] * GROUP + torch.arange(GROUP)
-    among = columns.flatten(1)
-    values = torch.cat((x.gather(1, among), rest), 1)
-    tail = torch.arange(groups * GROUP, x.shape[1]).expand(len(x), -1)
-    values, places = values.topk(count)
-    return values, torch.cat((among, tail), 1).gather(1, places)
+    own = torch.arange(len(x))[:, None]
+    values, places = torch.cat((grouped[own, chosen].flatten(1), rest), 1).topk(count)
+    chosen = functional.pad(chosen, (0, 1), value=groups)  # the rest comes after the last group
+    return values, chosen.gather(1, places // GROUP) * GROUP + places % GROUP

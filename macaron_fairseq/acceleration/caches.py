@@ -6,11 +6,15 @@ for each position, written once. Which slot belongs to which hypothesis is a tab
 changes instead, and attention is masked with it. The encoder's keys are kept once per sentence.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from macaron_fairseq.acceleration import plain
+from macaron_fairseq.acceleration.products import ConstantLinear
 
 IncrementalState = dict[str, Any]
 
@@ -22,14 +26,13 @@ MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more cos
 
 @dataclass
 class Cache:
-    """Keys and values, (sentence, head, position, slot, head channel), of one attention."""
+    """Keys and values, (2, sentence, head, position, slot, head channel), of one attention."""
 
-    keys: Tensor | None = None
-    values: Tensor | None = None
+    memory: Tensor | None = None
     mask: Tensor | None = None  # of the encoder's padding, added to scores
     is_static: bool = False
     length: int = 0  # positions that are written
-    projection: tuple[Tensor, Tensor | None] | None = None
+    projection: ConstantLinear | None = None  # of what attends
 
 
 @dataclass
@@ -42,29 +45,35 @@ class Batch:
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
+    plain: dict[nn.Module, bool] = field(default_factory=dict)  # whether an attention is
+    maps: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def cache(self, attention: nn.Module, evaluation: int) -> Cache:
         """The cache of one evaluation of an attention network."""
         return self.caches.setdefault((attention, evaluation), Cache())
 
-    def append(self, cache: Cache, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor | None:
-        """Write the last token's keys and values, (sentence, head, slot, channel).
+    def linear(self, module: Any) -> Callable[[Tensor], Tensor]:
+        """A linear map of the model, whose weights stay as they are while a batch is decoded."""
+        if module not in self.maps:
+            is_linear = plain.is_linear(module)
+            self.maps[module] = ConstantLinear(module.weight, module.bias) if is_linear else module
+        return self.maps[module]
+
+    def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:
+        """Write the last token's keys and values, (2, sentence, head, slot, channel).
 
         Returns:
             What is to be added to scores, (sentence, 1, beam, position * slot), or None.
         """
         if cache.length == self.length:  # the first attention that sees this token
-            self.begin_token(len(k), k.device)
-            self.hide(padding, k.dtype)
+            self.begin_token(written.shape[1], written.device)
+            self.hide(padding, written.dtype)
         position, cache.length = cache.length, self.length
-        if cache.keys is None or cache.values is None:
-            shape = (*k.shape[:2], POSITIONS, *k.shape[2:])
-            cache.keys, cache.values = k.new_empty(shape), v.new_empty(shape)
-        elif position == cache.keys.shape[2]:
-            cache.keys, cache.values = (
-                torch.cat((x, torch.empty_like(x)), 2) for x in (cache.keys, cache.values)
-            )
-        cache.keys[:, :, position], cache.values[:, :, position] = k, v
+        if cache.memory is None:
+            cache.memory = written.new_empty(*written.shape[:3], POSITIONS, *written.shape[3:])
+        elif position == cache.memory.shape[3]:
+            cache.memory = torch.cat((cache.memory, torch.empty_like(cache.memory)), 3)
+        cache.memory[:, :, :, position] = written
         return self.mask
 
     def begin_token(self, sentences: int, device: torch.device) -> None:
@@ -89,47 +98,80 @@ class Batch:
             self.padding = torch.cat((before, last.view(sentences, 1, beam)), 1)
             seen[:, :, :-1] &= ~self.padding[:, None, :-1]
         mask = torch.zeros(seen.shape, dtype=dtype, device=own.device)
-        self.mask = mask.masked_fill_(~seen, -torch.inf).view(sentences, 1, beam, -1)
+        self.mask = mask.masked_fill_(seen.logical_not_(), -torch.inf).view(sentences, 1, beam, -1)
 
-    def fill(self, cache: Cache, k: Tensor, v: Tensor, padding: Tensor | None) -> None:
-        """Keep the encoder's keys and values, (sentence, head, position, channel)."""
-        cache.keys, cache.values = k.unsqueeze(3), v.unsqueeze(3)
-        cache.is_static, cache.length = True, k.shape[2]
+    def fill(self, cache: Cache, memory: Tensor, padding: Tensor | None) -> None:
+        """Keep the encoder's keys and values, (2, sentence, head, position, channel)."""
+        cache.memory = memory.unsqueeze(4)
+        cache.is_static, cache.length = True, memory.shape[3]
         if padding is not None and padding.any():
-            mask = torch.zeros(padding.shape, dtype=k.dtype, device=k.device)
+            mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
             mask = mask.masked_fill_(padding.bool(), -torch.inf)
             cache.mask = mask[:: self.beam, None, None]
 
-    def read(self, cache: Cache) -> tuple[Tensor, Tensor]:
-        """Keys and values, (sentence, head, position * slot, channel)."""
-        if cache.keys is None or cache.values is None:
+    def read(self, cache: Cache) -> tuple[Tensor, ...]:
+        """Keys and values, (sentence * head, position * slot, channel)."""
+        if cache.memory is None:
             raise AssertionError("the cache is written before it is read")
-        keys, values = cache.keys[:, :, : cache.length], cache.values[:, :, : cache.length]
-        return keys.flatten(2, 3), values.flatten(2, 3)
+        return cache.memory[:, :, :, : cache.length].flatten(3, 4).flatten(1, 2).unbind()
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
-        if not self.keeps_all(new_order):
+        if self.beam == 1 and self.begins_search(new_order):
+            return self.widen(len(new_order) // self.sentences())
+        chosen = self.chosen(new_order)
+        if chosen is None:
             if not self.keeps_sentences(new_order):
                 self.separate(new_order.device)
             sentences = new_order.view(-1, self.beam)[:, 0] // self.beam
             self.select(sentences)
-        chosen = new_order.view(-1, self.beam)
+            chosen = new_order.view(-1, self.beam) % self.beam
         if self.beam > 1 and self.slots is not None:
-            parents = (chosen % self.beam)[..., None].expand(-1, -1, self.length)
-            self.slots = self.slots.gather(1, parents)
+            self.slots = self.slots.gather(1, chosen[..., None].expand(-1, -1, self.length))
 
     def sentences(self) -> int:
         """How many sentences the caches hold."""
-        return next((len(x.keys) for x in self.caches.values() if x.keys is not None), 0)
+        written = (x.memory for x in self.caches.values() if x.memory is not None)
+        return next((memory.shape[1] for memory in written), 0)
 
-    def keeps_all(self, new_order: Tensor) -> bool:
-        """Whether all sentences stay where they are, as at most steps of a search."""
+    def begins_search(self, new_order: Tensor) -> bool:
+        """Whether each sentence, of which there was one hypothesis, is to have as many as slots."""
         count = self.sentences()
-        if len(new_order) != count * self.beam:
+        beam = len(new_order) // max(count, 1)
+        if not 1 < beam <= MOST_SLOTS:
             return False
-        own = torch.arange(count, device=new_order.device)[:, None]
-        return bool((new_order.view(-1, self.beam) // self.beam == own).all())
+        each = torch.arange(count, device=new_order.device).repeat_interleave(beam)
+        return torch.equal(new_order, each)
+
+    def widen(self, beam: int) -> None:
+        """Give each sentence that many hypotheses in place of one, in as many slots."""
+        self.beam = beam
+        for cache in self.caches.values():
+            if not cache.is_static and cache.memory is not None:
+                shape = list(cache.memory.shape)
+                shape[4] = beam
+                # Zeros: attention multiplies what it does not see by 0, and no number stays none.
+                wide = cache.memory.new_zeros(shape)
+                wide[..., :1, :] = cache.memory
+                cache.memory = wide
+        if self.slots is not None:
+            self.slots = self.slots.expand(-1, beam, -1)
+        if self.padding is not None:
+            self.padding = self.padding.expand(-1, -1, beam)
+
+    def chosen(self, new_order: Tensor) -> Tensor | None:
+        """Hypotheses that stay in their sentences, (sentence, beam), as at most steps of a search.
+
+        Returns:
+            Which of its sentence each one was, or None if sentences are left out or moved.
+        """
+        count = self.sentences()
+        if not count or len(new_order) != count * self.beam:
+            return None
+        first = torch.arange(0, len(new_order), self.beam, device=new_order.device)
+        chosen = new_order.view(-1, self.beam) - first[:, None]
+        least, most = chosen.aminmax()
+        return chosen if least >= 0 and most < self.beam else None
 
     def keeps_sentences(self, new_order: Tensor) -> bool:
         """Whether hypotheses stay with those of their sentence."""
@@ -153,12 +195,10 @@ class Batch:
         slots = None if self.slots is None else self.slots.flatten(0, 1)[:, None, :, None, None]
         for cache in self.caches.values():
             select_sentences(cache, sentences, stay=0)
-            if cache.is_static or slots is None or cache.keys is None or cache.values is None:
+            if cache.is_static or slots is None or cache.memory is None:
                 continue
-            index = slots.expand(-1, cache.keys.shape[1], -1, -1, cache.keys.shape[-1])
-            cache.keys, cache.values = (
-                x[:, :, : cache.length].gather(3, index) for x in (cache.keys, cache.values)
-            )
+            kept = cache.memory[:, :, :, : cache.length]
+            cache.memory = kept.gather(4, slots.expand(*kept.shape[:4], 1, kept.shape[5]))
         if self.padding is not None and slots is not None:
             self.padding = self.padding[sentences].gather(2, slots[:, 0, :, 0])
         self.slots = None if slots is None else torch.zeros_like(slots[:, 0, :, 0]).mT
@@ -167,15 +207,14 @@ class Batch:
 
 def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
     """Keep the caches of these sentences, in place where there are not more of them."""
-    if cache.keys is None or cache.values is None:
+    memory, count, length = cache.memory, len(sentences), cache.length
+    if memory is None:
         return
-    count, length = len(sentences), cache.length
-    if count > len(cache.keys):
-        cache.keys, cache.values = cache.keys[sentences], cache.values[sentences]
+    if count > memory.shape[1]:
+        cache.memory = memory[:, sentences]
     else:
-        for x in (cache.keys, cache.values):
-            x[stay:count, :, :length] = x[sentences[stay:], :, :length]
-        cache.keys, cache.values = cache.keys[:count], cache.values[:count]
+        memory[:, stay:count, :, :length] = memory[:, sentences[stay:], :, :length]
+        cache.memory = memory[:, :count]
     cache.mask = None if cache.mask is None else cache.mask[sentences]
 
 

@@ -51,13 +51,46 @@ def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     return torch.mm(x, weight.t(), out=out)
 
 
+class ConstantLinear:
+    """A linear map without gradients, whose weight stays as it is while this object lives.
+
+    oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once. Rows of
+    zeros are added, so that it makes kernels for a few numbers of rows and not for all.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Make the blocks."""
+        self.weight, self.bias = weight, bias
+        self.blocks = in_blocks(weight) if suits_onednn(weight) else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
+        if self.blocks is None or x.dtype != torch.float32 or not x.numel():
+            return functional.linear(x, self.weight, self.bias)
+        rows = x.reshape(-1, x.shape[-1])
+        step = 8 if len(rows) <= 64 else 32
+        more = -len(rows) % step
+        padded = functional.pad(rows, (0, 0, 0, more)) if more else rows
+        y = multiply(padded, self.blocks, self.bias)
+        return y[: len(rows)].view(*x.shape[:-1], y.shape[-1])
+
+
 def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN is to multiply x with the transposed weight."""
     return (
-        x.dtype == weight.dtype == torch.float32
-        and x.device.type == weight.device.type == "cpu"
-        and weight.numel() >= LEAST_WEIGHTS
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
         and x.numel() * len(weight) >= LEAST_MULTIPLICATIONS
+        and suits_onednn(weight)
+    )
+
+
+def suits_onednn(weight: Tensor) -> bool:
+    """Whether oneDNN is to multiply by the transposed weight, if by enough numbers."""
+    return (
+        weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and weight.numel() >= LEAST_WEIGHTS
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()  # for which it has no rules
         and is_faster()
@@ -73,10 +106,11 @@ def is_faster() -> bool:
 
 
 def is_known_here() -> bool:
-    """Whether this PyTorch has the operator, which is no part of what it promises."""
+    """Whether this PyTorch has the operators, which are no part of what it promises."""
     x, weight, bias = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2)
     try:
-        return torch.equal(multiply(x, weight, bias), weight.t() + bias)
+        results = [multiply(x, y, bias) for y in (weight, in_blocks(weight))]
+        return all(torch.equal(result, weight.t() + bias) for result in results)
     except (AttributeError, RuntimeError, TypeError):
         return False
 
@@ -84,6 +118,11 @@ def is_known_here() -> bool:
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """oneDNN's x weight^T + bias, without gradients."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def in_blocks(weight: Tensor) -> Tensor:
+    """A weight for `multiply` as oneDNN would rearrange it each time."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight)
 
 
 class LinearMap(torch.autograd.Function):

@@ -22,8 +22,10 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from macaron_fairseq.acceleration import caches
 from macaron_fairseq.acceleration.activation import activated
-from macaron_fairseq.acceleration.caches import IncrementalState, of_evaluation
+from macaron_fairseq.acceleration.attention import Attention
+from macaron_fairseq.acceleration.caches import Batch, IncrementalState, of_evaluation
 from macaron_fairseq.model import schemes, substeps
 from macaron_fairseq.model.schemes import (
     CROSS_ATTENTION,
@@ -175,8 +177,11 @@ class SplittingLayer:
             results.append(y.to(x.dtype) if y.device.type == "cpu" else y)
         return reduce(torch.add, results)
 
-    def feed_forward(self, network: Any, x: Tensor) -> Tensor:
+    def feed_forward(self, network: Any, x: Tensor, decoded: Batch | None = None) -> Tensor:
         """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel)."""
+        if decoded is not None:
+            y = self.activation_fn(decoded.linear(network.fc1)(x))
+            return decoded.linear(network.fc2)(self.activation_dropout_module(y))
         return network.fc2(
             activated(x, network.fc1, self.activation_fn, self.activation_dropout_module)
         )
@@ -283,13 +288,17 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         if prev_self_attn_state is not None or prev_attn_state is not None:
             raise NotImplementedError("previous attention states (ONNX tracing)")
         need_weights = need_attn or need_head_weights or (self.need_attn and not self.training)
+        decoded = None
+        is_fused = isinstance(self.self_attn, Attention)
+        if is_fused and incremental_state is not None and not torch.is_grad_enabled():
+            decoded = caches.batch(incremental_state)
         attn = None
         evaluations: Counter[Any] = Counter()  # of each self-attention so far
 
         def evaluate(kind: str, network: Any, y: Tensor) -> Tensor:
             nonlocal attn
             if kind == FFN:
-                return self.feed_forward(network, y)
+                return self.feed_forward(network, y, decoded)
             if kind == CROSS_ATTENTION:
                 # The source is the same in all evaluations, and so are its keys and values.
                 y, attn = network(
