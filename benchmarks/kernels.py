@@ -5,7 +5,8 @@
 
 attention: self-attention of one layer, its projections included, on a batch of sentences with up to
 a quarter of padding, by two matrix products and by PyTorch's fused kernel. products: the linear
-maps of a model by MKL and by oneDNN; in training with the gradients as they are computed here.
+maps of a model by MKL and by oneDNN; in training with the gradients as they are computed here, in
+decoding with the weight in oneDNN's blocks.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from macaron_fairseq.reports.tables import table
 Run = Callable[[], object]
 Case = tuple[str, str]  # a row and a column of the table
 
-BEAMS = 5 * 64  # hypotheses of which decoding projects one token each
+BEAMS = 5 * 64, 5  # hypotheses of which decoding projects one token each
 
 
 def main() -> None:
@@ -157,10 +158,12 @@ def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, R
         found[case, f"training, {args.tokens:,} rows"] = partial(
             train, args.tokens, inputs, outputs
         )
-        found[case, f"decoding, {BEAMS} rows"] = partial(evaluate, BEAMS, inputs, outputs)
+        for beams in BEAMS:
+            found[case, f"decoding, {beams} rows"] = partial(decode, beams, inputs, outputs)
     rows = min(args.tokens, CHUNK_ELEMENTS_CPU // args.types)
     case = f"vocabulary, {width} to {args.types:,}"
-    found[case, f"decoding, {BEAMS} rows"] = partial(evaluate, BEAMS, width, args.types)
+    for beams in BEAMS:
+        found[case, f"decoding, {beams} rows"] = partial(decode, beams, width, args.types)
     found[case, f"criterion's scores, {rows} rows"] = partial(evaluate, rows, width, args.types)
     return found
 
@@ -171,6 +174,15 @@ def evaluate(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
     return {
         "MKL": partial(functional.linear, x, weight),
         "oneDNN": partial(products.multiply, x, weight, None),
+    }
+
+
+def decode(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
+    """The sides while the weight stays as it is."""
+    x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    return {
+        "MKL": partial(functional.linear, x, weight),
+        "oneDNN": partial(products.multiply, x, products.in_blocks(weight), None),
     }
 
 

@@ -34,19 +34,30 @@ def model(arch="macaron_transformer", seed=1, words=WORDS):
     return built
 
 
-def generate(kind, ensemble, words=WORDS, prefix=False, constrained=False, extra=None, **options):
+def sample_of(sentences, words=WORDS):
+    sizes = ((9, 4), (5, 3), (7, 4), (3, 3), (6, 3))[:sentences]
+    source, lengths, previous = batch(sizes=sizes, types=len(words))
+    inputs = {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous}
+    return {"id": torch.arange(len(source)), "net_input": inputs, "target": previous}
+
+
+def generate(
+    kind,
+    ensemble,
+    words=WORDS,
+    prefix=False,
+    constrained=False,
+    extra=None,
+    sentences=4,
+    **options,
+):
     """All hypotheses of a task of that kind, and the generator that it built."""
     the_task = kind(TranslationConfig(), words, words)
     options = GenerationConfig(max_len_b=12, **options)
     generator = the_task.build_generator(ensemble, options, **(extra or {}))
-    source, lengths, previous = batch(sizes=((9, 4), (5, 3), (7, 4), (3, 3)), types=len(words))
+    sample = sample_of(sentences, words)
     torch.manual_seed(3)
-    sample = {
-        "id": torch.arange(len(source)),
-        "net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous},
-        "target": previous,
-    }
-    tokens = previous[:, 1:] if prefix else None
+    tokens = sample["target"][:, 1:] if prefix else None
     constraints = None
     if constrained:
         constraints = pack_constraints([[torch.tensor([7, 9])], [torch.tensor([5])], [], []])
@@ -93,6 +104,34 @@ def test_the_first_token_is_decoded_once_for_a_sentence(arch):
     layer.register_forward_hook(lambda module, args, result: rows.append(result[0].shape[1]))
     generate(MacaronTranslationTask, [searched], beam=5)
     assert rows[:2] == [4, 20]
+
+
+@pytest.mark.parametrize("sentences", [4, 5])
+def test_barts_whose_encoder_states_are_kept_once_search_as_in_fairseq(sentences):
+    """fairseq's generator makes BART keep them once for all hypotheses of a sentence."""
+    flags = [*SMALL, "--max-source-positions", "64", "--max-target-positions", "64"]
+    bart = build("bart_base", *flags, for_task=task(WORDS), seed=1)
+    assert_same([bart], beam=5, sentences=sentences)
+
+
+def test_weights_may_change_between_two_batches(onednn):
+    """As in fairseq-train with --eval-bleu, which has one generator."""
+    searched = model()
+    generate(MacaronTranslationTask, [searched], beam=3)
+    results, generator = [], MacaronTranslationTask(TranslationConfig(), WORDS, WORDS)
+    built = generator.build_generator([searched], GenerationConfig(max_len_b=12, beam=3))
+    for _ in range(2):
+        results.append(generator.inference_step(built, [searched], sample_of(4)))
+        with torch.no_grad():
+            for parameter in searched.parameters():
+                parameter.data.mul_(1.1)  # which leaves its version as it was
+    expected, _ = generate(TranslationTask, [searched], beam=3)
+    found = generator.inference_step(built, [searched], sample_of(4))
+    assert [x[0]["tokens"].tolist() for x in found] == [x[0]["tokens"].tolist() for x in expected]
+    assert torch.allclose(found[0][0]["score"], expected[0][0]["score"], atol=1e-5)
+    assert not torch.allclose(found[0][0]["score"], results[0][0][0]["score"], atol=1e-3)
+    blocks = [x for x, weight, _ in onednn if weight.is_mkldnn]
+    assert blocks and all(len(x) % 8 == 0 for x in blocks)  # few numbers of rows
 
 
 def test_dropout_while_searching_is_fairseqs():

@@ -53,7 +53,8 @@ class Attention(MultiheadAttention):
         """
         # Gradients of cached decoding would need keys that later steps do not overwrite.
         has_gradients = incremental_state is not None and torch.is_grad_enabled()
-        if key is None or before_softmax or has_gradients or not self.is_known(incremental_state):
+        is_known = incremental_state is not None and self in caches.batch(incremental_state).maps
+        if key is None or before_softmax or has_gradients or not (is_known or self.is_plain()):
             if incremental_state is not None:
                 incremental_state = caches.of_evaluation(incremental_state, evaluation)
             return super().forward(
@@ -81,15 +82,6 @@ class Attention(MultiheadAttention):
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return y, weights
-
-    def is_known(self, incremental_state: caches.IncrementalState | None) -> bool:
-        """Whether this is plain, which is asked once for a batch in decoding."""
-        if incremental_state is None:
-            return self.is_plain()
-        plain = caches.batch(incremental_state).plain
-        if self not in plain:
-            plain[self] = self.is_plain()
-        return plain[self]
 
     def is_plain(self) -> bool:
         """Whether this is the attention of the paper with plain linear projections."""
@@ -198,18 +190,19 @@ class Attention(MultiheadAttention):
         sentences = rows // batch.beam
         cache = batch.cache(self, evaluation)
         if self.self_attention:
-            if cache.projection is None:
-                cache.projection = self.constant(self.q_proj, self.k_proj, self.v_proj)
-            parts = self.split(cache.projection(query), 3, sentences)
+            if self not in batch.maps:
+                batch.maps[self] = self.constant(self.q_proj, self.k_proj, self.v_proj)
+            parts = self.split(batch.maps[self](query), 3, sentences)
             mask = batch.append(cache, parts[1:], key_padding_mask)
         else:
             if cache.memory is None:
-                kv = self.constant(self.k_proj, self.v_proj)(key[:, :: batch.beam])
+                source = key[:, :: batch.beam]
+                kv = products.linear(source, *self.fuse(self.k_proj, self.v_proj))
                 kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
                 batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
-            if cache.projection is None:
-                cache.projection = self.constant(self.q_proj)
-            parts = self.split(cache.projection(query), 1, sentences)
+            if self not in batch.maps:
+                batch.maps[self] = self.constant(self.q_proj)
+            parts = self.split(batch.maps[self](query), 1, sentences)
             mask = cache.mask
         q, (keys, values) = parts[0].flatten(0, 1), batch.read(cache)
         # For so few queries two products are faster than the fused kernel.

@@ -37,12 +37,11 @@ class CandidateSearch(BeamSearch):
         """Candidates for each hypothesis."""
         return self.specials + self.best
 
-    def choose(self, log_probs: Tensor, times: int = 1) -> Tensor:
+    def choose(self, log_probs: Tensor) -> Tensor:
         """Those of the special symbols, at their own place, then of the best other types.
 
         Args:
             log_probs: (hypothesis, type).
-            times: how many hypotheses each row is for.
 
         Returns:
             Log-probabilities, (hypothesis, `width`).
@@ -50,10 +49,13 @@ class CandidateSearch(BeamSearch):
         special, others = log_probs.split([self.specials, log_probs.shape[1] - self.specials], 1)
         best, types = top(others, self.best)
         own = torch.arange(self.specials, device=types.device).expand(len(types), -1)
-        types = torch.cat((own, types + self.specials), 1)
-        self.types = types.repeat_interleave(times, 0) if times > 1 else types
-        chosen = torch.cat((special, best), 1)
-        return chosen.repeat_interleave(times, 0) if times > 1 else chosen
+        self.types = torch.cat((own, types + self.specials), 1)
+        return torch.cat((special, best), 1)
+
+    def repeat(self, rows: Tensor) -> None:
+        """Give each hypothesis the candidates of the row that is named for it."""
+        if self.types is not None:
+            self.types = self.types[rows]
 
     def step(
         self,
@@ -78,8 +80,7 @@ class CandidateModel(EnsembleModel):
         """Search with models, whose probabilities fairseq averages."""
         super().__init__(models)
         self.search = search
-        self.draws = any(getattr(x, "apply_during_inference", False) for x in self.modules())
-        self.matrices: dict[str, Tensor] = {}
+        self.memory = torch.empty(0, 0)
 
     def forward_decoder(
         self,
@@ -94,26 +95,43 @@ class CandidateModel(EnsembleModel):
                 tokens, encoder_outs, incremental_states, temperature
             )
             return self.search.choose(log_probs), attention
-        decoder: Any = self.single_model.decoder
-        source, state, beam = encoder_outs[0], incremental_states[0], self.search.beam
-        # A sentence's hypotheses are still the same, unless they draw dropout.
-        is_first = tokens.shape[1] == 1 and beam > 1 and not self.draws
-        if is_first:
-            tokens = tokens[::beam]
-            first = torch.arange(0, len(tokens) * beam, beam)
-            source = self.single_model.encoder.reorder_encoder_out(source, first)
-        features, extra = decoder(tokens, source, state, features_only=True)
-        project = caches.batch(state).linear(decoder.output_projection)
-        log_probs = self.search.choose(
-            self.log_probs(project(features[:, -1]), temperature), beam if is_first else 1
+        source, state = encoder_outs[0], incremental_states[0]
+        if not self.is_first(tokens, source):
+            return self.decode(tokens, source, state, temperature)
+        model: Any = self.single_model
+        beam, device = self.search.beam, tokens.device
+        one = torch.arange(0, len(tokens), beam, device=device)
+        source = model.encoder.reorder_encoder_out(source, one)
+        log_probs, attention = self.decode(tokens[one], source, state, temperature)
+        each = torch.arange(len(one), device=device).repeat_interleave(beam)
+        model.decoder.reorder_incremental_state_scripting(state, each)
+        self.search.repeat(each)
+        return log_probs[each], None if attention is None else attention[each]
+
+    def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
+        """Whether a sentence's hypotheses are still the same, so that one says it for all.
+
+        They are not where each draws its dropout, nor known to be where the encoder's states are
+        kept once for several hypotheses, as in BART.
+        """
+        return (
+            tokens.shape[1] == 1
+            and self.search.beam > 1
+            and source["encoder_out"][0].shape[1] == len(tokens)
+            and not self.single_model.training
+            and not any(getattr(x, "apply_during_inference", False) for x in self.modules())
         )
+
+    def decode(
+        self, tokens: Tensor, source: dict[str, Any], state: dict[str, Any], temperature: float
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of the candidates for the next token, and attention, for each row."""
+        decoder: Any = self.single_model.decoder
+        features, extra = decoder(tokens, source, state, features_only=True)
+        logits = caches.batch(state).linear(decoder.output_projection)(features[:, -1])
         weights = extra["attn"][0]
-        weights = None if weights is None else weights[:, -1]
-        if is_first:
-            each = torch.arange(len(tokens)).repeat_interleave(beam)
-            decoder.reorder_incremental_state_scripting(state, each)
-            weights = None if weights is None else weights[each]
-        return log_probs, weights
+        log_probs = self.search.choose(self.log_probs(logits, temperature))
+        return log_probs, None if weights is None else weights[:, -1]
 
     def is_plain(self) -> bool:
         """Whether this is one Transformer in fp32 on a CPU, which has its projection done here."""
@@ -129,20 +147,13 @@ class CandidateModel(EnsembleModel):
         )
 
     def log_probs(self, logits: Tensor, temperature: float) -> Tensor:
-        """Log-probabilities of all types, in a matrix that the next step overwrites.
-
-        Fresh memory of that size would cost more than what is written in it.
-        """
+        """Those of all types, in memory that the next step overwrites, or it would cost more."""
         if temperature != 1:
             logits.div_(temperature)
-        return torch.log_softmax(logits, -1, out=self.matrix("log_probs", *logits.shape))
-
-    def matrix(self, name: str, rows: int, columns: int) -> Tensor:
-        """A matrix of that name with any content."""
-        found = self.matrices.get(name)
-        if found is None or len(found) < rows or found.shape[1] != columns:
-            self.matrices[name] = found = torch.empty(rows, columns, dtype=torch.float32)
-        return found[:rows]
+        rows, types = logits.shape
+        if self.memory.shape[1] != types or len(self.memory) < rows:
+            self.memory = torch.empty_like(logits)
+        return torch.log_softmax(logits, -1, out=self.memory[:rows])
 
 
 class CandidateGenerator(SequenceGenerator):
@@ -197,7 +208,7 @@ def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return values, columns
     grouped, rest = x[:, : groups * GROUP].unflatten(1, (groups, GROUP)), x[:, groups * GROUP :]
     chosen = grouped.amax(2).topk(count, sorted=False).indices
-    own = torch.arange(len(x))[:, None]
+    own = torch.arange(len(x), device=x.device)[:, None]
     values, places = torch.cat((grouped[own, chosen].flatten(1), rest), 1).topk(count)
     chosen = functional.pad(chosen, (0, 1), value=groups)  # the rest comes after the last group
     return values, chosen.gather(1, places // GROUP) * GROUP + places % GROUP

@@ -3,7 +3,8 @@
 fairseq copies all keys and values at each step: appending the last token's, then in the order of
 the hypotheses that go on, and the encoder's once for each beam. Here a sentence has `beam` slots
 for each position, written once. Which slot belongs to which hypothesis is a table, which reordering
-changes instead, and attention is masked with it. The encoder's keys are kept once per sentence.
+changes instead, and attention is masked with it. The encoder's keys are kept once per sentence, and
+what can be made of the weights alone, once for the batch.
 """
 
 from collections.abc import Callable
@@ -32,12 +33,11 @@ class Cache:
     mask: Tensor | None = None  # of the encoder's padding, added to scores
     is_static: bool = False
     length: int = 0  # positions that are written
-    projection: ConstantLinear | None = None  # of what attends
 
 
 @dataclass
 class Batch:
-    """The caches of a batch, whose rows are `beam` hypotheses for each sentence in turn."""
+    """What is kept of a batch, whose rows are `beam` hypotheses for each sentence in turn."""
 
     beam: int = 1
     length: int = 0  # tokens of a hypothesis, the one that is being decoded included
@@ -45,7 +45,7 @@ class Batch:
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
-    plain: dict[nn.Module, bool] = field(default_factory=dict)  # whether an attention is
+    # Linear maps that are to be applied, and those of what attends.
     maps: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def cache(self, attention: nn.Module, evaluation: int) -> Cache:
@@ -117,8 +117,9 @@ class Batch:
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
-        if self.beam == 1 and self.begins_search(new_order):
-            return self.widen(len(new_order) // self.sentences())
+        if beam := self.beam_after(new_order):
+            self.widen(beam)
+            return
         chosen = self.chosen(new_order)
         if chosen is None:
             if not self.keeps_sentences(new_order):
@@ -134,23 +135,23 @@ class Batch:
         written = (x.memory for x in self.caches.values() if x.memory is not None)
         return next((memory.shape[1] for memory in written), 0)
 
-    def begins_search(self, new_order: Tensor) -> bool:
-        """Whether each sentence, of which there was one hypothesis, is to have as many as slots."""
+    def beam_after(self, new_order: Tensor) -> int | None:
+        """How many hypotheses each sentence is to have in place of one, if there is room."""
         count = self.sentences()
         beam = len(new_order) // max(count, 1)
-        if not 1 < beam <= MOST_SLOTS:
-            return False
+        if self.beam > 1 or not 1 < beam <= MOST_SLOTS:
+            return None
         each = torch.arange(count, device=new_order.device).repeat_interleave(beam)
-        return torch.equal(new_order, each)
+        return beam if torch.equal(new_order, each) else None
 
     def widen(self, beam: int) -> None:
-        """Give each sentence that many hypotheses in place of one, in as many slots."""
+        """Give each sentence that many hypotheses, with a slot each, in place of one."""
         self.beam = beam
         for cache in self.caches.values():
             if not cache.is_static and cache.memory is not None:
                 shape = list(cache.memory.shape)
                 shape[4] = beam
-                # Zeros: attention multiplies what it does not see by 0, and no number stays none.
+                # Attention multiplies what it does not see by 0, which NaN would survive.
                 wide = cache.memory.new_zeros(shape)
                 wide[..., :1, :] = cache.memory
                 cache.memory = wide
@@ -170,8 +171,7 @@ class Batch:
             return None
         first = torch.arange(0, len(new_order), self.beam, device=new_order.device)
         chosen = new_order.view(-1, self.beam) - first[:, None]
-        least, most = chosen.aminmax()
-        return chosen if least >= 0 and most < self.beam else None
+        return chosen if torch.equal(chosen, chosen.clamp(0, self.beam - 1)) else None
 
     def keeps_sentences(self, new_order: Tensor) -> bool:
         """Whether hypotheses stay with those of their sentence."""

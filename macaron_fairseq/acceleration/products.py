@@ -55,23 +55,23 @@ class ConstantLinear:
     """A linear map without gradients, whose weight stays as it is while this object lives.
 
     oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once. Rows of
-    zeros are added, so that it makes kernels for a few numbers of rows and not for all.
+    zeros are added, so that it makes and keeps kernels for a few numbers of rows and not for all.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Make the blocks."""
-        self.weight, self.bias = weight, bias
-        self.blocks = in_blocks(weight) if suits_onednn(weight) else None
+        self.has_blocks = suits_onednn(weight)
+        self.weight = in_blocks(weight) if self.has_blocks else weight
+        self.bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
-        if self.blocks is None or x.dtype != torch.float32 or not x.numel():
+        """x weight^T + bias, (..., out channel), of x, (..., in channel), with a row at least."""
+        if not self.has_blocks:
             return functional.linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
-        step = 8 if len(rows) <= 64 else 32
-        more = -len(rows) % step
+        more = -len(rows) % (8 if len(rows) <= 64 else 32)
         padded = functional.pad(rows, (0, 0, 0, more)) if more else rows
-        y = multiply(padded, self.blocks, self.bias)
+        y = multiply(padded, self.weight, self.bias)
         return y[: len(rows)].view(*x.shape[:-1], y.shape[-1])
 
 
@@ -86,7 +86,7 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def suits_onednn(weight: Tensor) -> bool:
-    """Whether oneDNN is to multiply by the transposed weight, if by enough numbers."""
+    """Whether oneDNN is to multiply by the transposed weight."""
     return (
         weight.dtype == torch.float32
         and weight.device.type == "cpu"

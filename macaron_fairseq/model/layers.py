@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from macaron_fairseq.acceleration import caches
 from macaron_fairseq.acceleration.activation import activated
 from macaron_fairseq.acceleration.attention import Attention
-from macaron_fairseq.acceleration.caches import Batch, IncrementalState, of_evaluation
+from macaron_fairseq.acceleration.caches import Batch, IncrementalState
 from macaron_fairseq.model import schemes, substeps
 from macaron_fairseq.model.schemes import (
     CROSS_ATTENTION,
@@ -177,11 +177,14 @@ class SplittingLayer:
             results.append(y.to(x.dtype) if y.device.type == "cpu" else y)
         return reduce(torch.add, results)
 
-    def feed_forward(self, network: Any, x: Tensor, decoded: Batch | None = None) -> Tensor:
-        """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel)."""
-        if decoded is not None:
-            y = self.activation_fn(decoded.linear(network.fc1)(x))
-            return decoded.linear(network.fc2)(self.activation_dropout_module(y))
+    def feed_forward(self, network: Any, x: Tensor, batch: Batch | None = None) -> Tensor:
+        """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel).
+
+        In decoding without gradients `batch` is what is kept between two steps.
+        """
+        if batch is not None:
+            y = self.activation_fn(batch.linear(network.fc1)(x))
+            return batch.linear(network.fc2)(self.activation_dropout_module(y))
         return network.fc2(
             activated(x, network.fc1, self.activation_fn, self.activation_dropout_module)
         )
@@ -288,17 +291,17 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         if prev_self_attn_state is not None or prev_attn_state is not None:
             raise NotImplementedError("previous attention states (ONNX tracing)")
         need_weights = need_attn or need_head_weights or (self.need_attn and not self.training)
-        decoded = None
+        batch = None
         is_fused = isinstance(self.self_attn, Attention)
         if is_fused and incremental_state is not None and not torch.is_grad_enabled():
-            decoded = caches.batch(incremental_state)
+            batch = caches.batch(incremental_state)
         attn = None
         evaluations: Counter[Any] = Counter()  # of each self-attention so far
 
         def evaluate(kind: str, network: Any, y: Tensor) -> Tensor:
             nonlocal attn
             if kind == FFN:
-                return self.feed_forward(network, y, decoded)
+                return self.feed_forward(network, y, batch)
             if kind == CROSS_ATTENTION:
                 # The source is the same in all evaluations, and so are its keys and values.
                 y, attn = network(
@@ -340,7 +343,7 @@ def has_cache(attention: Any, incremental_state: IncrementalState | None, evalua
     """Whether keys and values of earlier tokens are in the incremental state."""
     if incremental_state is None:
         return False
-    state = of_evaluation(incremental_state, evaluation)
+    state = caches.of_evaluation(incremental_state, evaluation)
     return "prev_key" in (attention._get_input_buffer(state) or {})
 
 
