@@ -103,6 +103,7 @@ def iwslt14_work(iwslt14, tmp_path_factory):
     arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST, *FLAGS]
     output = recipe("iwslt14/reproduce.sh", *arguments)
     assert "1 x 512 tokens x update-freq 8 = 4096 tokens an update at most" in output
+    assert "no GPU: training in fp32 on CPU cores" in output
     return work
 
 
@@ -314,6 +315,34 @@ def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
     assert "Wu et al." not in text  # whose scores are of the other direction
 
 
+def test_multi30k_pair_without_english(archives_from, tmp_path):
+    pairs = archives.multi30k(tmp_path / "archives")
+    command = ["multi30k/reproduce.sh", "prepare", "--pair", "de-cs", "--work", tmp_path / "work"]
+    recipe(*command, *archives_from(tmp_path / "archives"), "--sizes", "any")
+    sides = [
+        (tmp_path / "work" / "data" / "reference" / f"test_2016_flickr.{language}").read_text()
+        for language in ("de", "cs")
+    ]
+    german = "".join(line.rstrip() + "\n" for _, line in pairs["test_2016_flickr"])
+    assert sides == [german, german]  # as what stands for Czech is German
+
+
+def test_multi30k_keeps_case_where_asked(tmp_path):
+    pairs = archives.multi30k(tmp_path / "archives")
+    command = [
+        "multi30k/reproduce.sh",
+        "prepare",
+        "--setting",
+        "cased",
+        "--work",
+        tmp_path / "work",
+    ]
+    recipe(*command, "--from", tmp_path / "archives", "--sizes", "any")
+    text = (tmp_path / "work" / "data" / "tokenized" / "test_2016_flickr.de").read_text()
+    first = pairs["test_2016_flickr"][0][1].split()[0]
+    assert first != first.lower() and text.startswith(first)
+
+
 # --- a user's own text ---------------------------------------------------------------------------
 
 
@@ -378,6 +407,18 @@ def test_own_text_that_cannot_be_scored_is_refused_at_once(sets, sentence, tmp_p
     command = ["own-data/run.sh", "prepare", "--pair", "en-de", "--work", tmp_path / "work"]
     output = recipe(*command, "--from", tmp_path / "text", status=1)
     assert sentence in output and "Traceback" not in output
+
+
+def test_own_text_that_is_not_utf8_is_refused_at_once(tmp_path):
+    folder, work = tmp_path / "text", tmp_path / "work"
+    write_text(folder, train=archives.sentences(50, 1))
+    for language, line in (("en", b"Cheese\n"), ("de", "Käse\n".encode("latin-1"))):
+        path = folder / f"train.{language}"
+        path.write_bytes(path.read_bytes() + line)
+    command = ["own-data/run.sh", "prepare", "--pair", "en-de", "--work", work]
+    output = recipe(*command, "--from", folder, status=1)
+    assert "train.de, line 51 is not UTF-8 (byte 0xe4" in output and "Traceback" not in output
+    assert not (work / "data").exists()
 
 
 @pytest.mark.skipif(bool(find_spec("MeCab")), reason="Japanese can be scored here")

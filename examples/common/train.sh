@@ -85,6 +85,8 @@ train_one() { # ARCH SEED
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
   if python3 -c 'import tensorboard' 2> /dev/null; then
     command+=(--tensorboard-logdir "$run/tensorboard")
+  else
+    say "no TensorBoard log: pip install tensorboard" >&2
   fi
   if [[ $dry_run ]]; then
     printf '%q ' "${launch[@]}" "${command[@]}" && echo
