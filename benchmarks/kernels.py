@@ -168,22 +168,17 @@ def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, R
     return found
 
 
-def evaluate(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
-    """The sides without gradients."""
+def evaluate(rows: int, inputs: int, outputs: int, in_blocks: bool = False) -> dict[str, Run]:
+    """The sides without gradients; the weight may be in oneDNN's blocks before."""
     x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    given = products.in_blocks(weight) if in_blocks else weight
     return {
         "MKL": partial(functional.linear, x, weight),
-        "oneDNN": partial(products.multiply, x, weight, None),
+        "oneDNN": partial(products.multiply, x, given, None),
     }
 
 
-def decode(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
-    """The sides while the weight stays as it is."""
-    x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    return {
-        "MKL": partial(functional.linear, x, weight),
-        "oneDNN": partial(products.multiply, x, products.in_blocks(weight), None),
-    }
+decode = partial(evaluate, in_blocks=True)
 
 
 def train(rows: int, inputs: int, outputs: int) -> dict[str, Run]:

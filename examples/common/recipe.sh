@@ -230,6 +230,7 @@ recipe() { # ARGUMENT...
   if [[ " ${stages[*]} " == *" train "* ]]; then # what cannot be trained is refused before hours of text
     [[ $dry_run || ${stages[0]} == prepare ]] || need_data
     plan_devices
+    plan_log
   fi
   for stage in "${stages[@]}"; do "stage_$stage"; done
 }

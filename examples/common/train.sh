@@ -77,17 +77,22 @@ plan_torchrun() { # NODES ON_NODE DEVICES
     --no-python bash -c 'exec fairseq-train "$@" --distributed-rank "$RANK"' fairseq-train)
 }
 
+# Sets tensorboard: whether it is there to log to.
+plan_log() {
+  tensorboard=1
+  if ! python3 -c 'import tensorboard' 2> /dev/null; then
+    tensorboard=""
+    say "no TensorBoard log: pip install tensorboard" >&2
+  fi
+}
+
 train_one() { # ARCH SEED
   local run=$work/$1/seed$2 asked command keep=() had otherwise
   ((average <= $(flag --keep-last-epochs "$average"))) || keep=(--keep-last-epochs "$average")
   command=("$data/data-bin" --user-dir "$plugin" --save-dir "$run" --arch "$1"
     --seed "$2" "${flags[@]}" "${keep[@]}" --max-tokens "$max_tokens" --update-freq "$update_freq"
     --max-update "$max_update" "${device[@]}" --log-format json --log-interval 10 "${extra[@]}")
-  if python3 -c 'import tensorboard' 2> /dev/null; then
-    command+=(--tensorboard-logdir "$run/tensorboard")
-  else
-    say "no TensorBoard log: pip install tensorboard" >&2
-  fi
+  [[ ! $tensorboard ]] || command+=(--tensorboard-logdir "$run/tensorboard")
   if [[ $dry_run ]]; then
     printf '%q ' "${launch[@]}" "${command[@]}" && echo
     return
