@@ -28,7 +28,8 @@ from macaron_fairseq.files import Block
 Step = Callable[[str], str]
 
 LINES = 2000  # handed to a worker at once
-CACHE = 100_000  # words whose segmentation is kept, some 50 MB
+CACHE = 100_000  # words whose segmentation is kept, some 30 MB
+EDGES = " ", "\r"  # white space that may stand at an end of a line
 
 # --- steps ---------------------------------------------------------------------------------------
 
@@ -117,10 +118,15 @@ def bpe(codes: Path) -> Step:
     except (SystemExit, ValueError) as error:
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
 
+    @functools.lru_cache(CACHE)
+    def parts(word: str) -> str:
+        merges.cache.clear()  # subword-nmt's own, which would grow with the corpus
+        return " ".join(merges.segment_tokens([word]))
+
     def segment(line: str) -> str:
-        if len(merges.cache) > CACHE:  # else it grows with the corpus
-            merges.cache.clear()
-        return merges.process_line(line)
+        if line.startswith(EDGES) or line.endswith(EDGES):  # which subword-nmt keeps
+            return merges.process_line(line)
+        return " ".join([parts(word) for word in line.split(" ") if word])
 
     return segment
 

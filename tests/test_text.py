@@ -184,13 +184,26 @@ def test_bpe_applies_the_merges(codes):
     assert segment("Low lower slow") == "low lo@@ w@@ e@@ r s@@ low"
 
 
+@pytest.mark.parametrize(
+    "line", ["", " ", "slow", " low  lower ", "low  slow", "\tlow", "low\r", "lo\u00a0w\u3000 s"]
+)
+def test_bpe_is_subword_nmts_with_any_white_space(line, codes):
+    with codes.open() as file:
+        expected = text.BPE(file).process_line(line)
+    assert text.Pipeline(["bpe"], "en", codes)(line) == expected
+
+
 def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
-    made = []
+    made, segmented = [], []
 
     class Spy(text.BPE):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
+
+        def segment_tokens(self, tokens, dropout=0):
+            segmented.extend(tokens)
+            return super().segment_tokens(tokens, dropout)
 
     monkeypatch.setattr(text, "BPE", Spy)
     monkeypatch.setattr(text, "CACHE", 10)
@@ -198,6 +211,8 @@ def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
     for number in range(1000, 2000):
         assert segment(f"{number}") == "@@ ".join(str(number))
         assert len(made[0].cache) <= 11
+    segment("1990 1000 1999")
+    assert segmented[-2:] == ["1999", "1000"]  # the others are remembered
 
 
 def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
