@@ -296,6 +296,17 @@ def test_wmt14(archives_from, tmp_path):
     assert "compound-split BLEU" in report
 
 
+def test_wmt14_with_the_data_of_attention_is_all_you_need(tmp_path):
+    pairs = archives.wmt14(tmp_path)
+    command = ["wmt14/reproduce.sh", "prepare", "--setting", "v9-37k", "--sizes", "any"]
+    output = recipe(*command, "--from", tmp_path, "--work", tmp_path / "work")
+    assert "learning 37000 BPE merges" in output
+    train = tmp_path / "work" / "prepare" / "raw" / "train.de"
+    lines = train.read_bytes().decode().split("\n")[:-1]
+    assert lines[-100:] == [german for _, german in pairs["nc-v9"]]  # whose lines end in "\r\n"
+    assert len(lines) == 300 + 150 + len(archives.ODD) + 100
+
+
 def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
     folder, work = tmp_path / "archives", tmp_path / "work"
     pairs = archives.multi30k(folder)
@@ -455,7 +466,7 @@ def test_a_dry_run_does_nothing(tmp_path):
     assert output.count("fairseq-train") == 2 and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("path", EXAMPLES.glob("*/published.json"), ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("path", [*EXAMPLES.glob("*/published.json")], ids=lambda p: p.parent.name)
 def test_published_scores_are_of_the_recipes_models(path):
     script = (path.parent / "reproduce.sh").read_text()
     for entry in json.loads(path.read_text()):
@@ -501,6 +512,18 @@ def test_archives_have_the_checksum_that_is_known(tmp_path):
     output = recipe(*command, status=1)
     digest = hashlib.sha256((tmp_path / "train.en.gz").read_bytes()).hexdigest()
     assert f"train.en.gz has the SHA-256 {digest}, but" in output and "--sizes any" in output
+
+
+def test_a_missing_tool_is_named(tmp_path):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for path in Path(sys.executable).parent.iterdir():
+        if path.name != "subword-nmt":
+            (folder / path.name).symlink_to(path)
+    path = f"{folder}:/usr/bin:/bin"
+    output = recipe("multi30k/reproduce.sh", "--work", tmp_path / "work", status=1, PATH=path)
+    assert output.startswith("multi30k: subword-nmt is not on the PATH: install it")
+    assert output.count("\n") == 1 and not (tmp_path / "work").exists()
 
 
 def test_a_search_path_of_cd_does_not_lead_astray():
@@ -554,6 +577,69 @@ def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
         for i, word in enumerate(words[0])
         if word in ("--save-dir", "--arch", "--tensorboard-logdir")
     ]
+
+
+def test_a_slurm_job_starts_the_recipe_on_each_node(tmp_path):
+    stubs = {
+        "scontrol": 'printf "node7\\nnode8\\n"',  # as for SLURM_JOB_NODELIST=node[7-8]
+        "srun": 'echo "$1 on $SRUN_CPUS_PER_TASK cores"; shift; SLURM_NODEID=1 exec "$@"',
+    }
+    for name, line in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    folders = str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]
+    slurm = {"JOB_NODELIST": "node[7-8]", "NNODES": "2", "JOB_ID": "42", "CPUS_PER_TASK": "32"}
+    done = subprocess.run(
+        ["bash", "examples/wmt14/train.sbatch", "--setting", "big", "--dry-run", "--gpus", "8"],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PATH": os.pathsep.join(folders),
+            **{f"SLURM_{name}": value for name, value in slurm.items()},
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("--kill-on-bad-exit=1 on 32 cores\n")
+    commands = [line for line in done.stdout.split("\n") if "fairseq-train" in line]
+    launch = "torchrun --nproc_per_node 8 --nnodes 2 --node_rank 1 --master_addr node7 "
+    assert len(commands) == 2 and all(x.startswith(launch) for x in commands)
+    # 4 GPUs x 16 x 4096 tokens.
+    assert all("--distributed-world-size 16 " in x and "--update-freq 4 " in x for x in commands)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_tensorboard_is_logged_to_where_it_is_installed(is_there, tmp_path):
+    (tmp_path / "tensorboard.py").write_text("" if is_there else "raise ImportError")
+    command = ["multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path / "work"]
+    output = recipe(*command, PYTHONPATH=str(tmp_path))
+    assert output.count("pip install tensorboard") == (0 if is_there else 1)
+    assert output.count("seed1/tensorboard") == (2 if is_there else 0)
+
+
+def test_each_architecture_is_trained_with_each_seed(tmp_path):
+    archives.multi30k(tmp_path / "archives")
+    work, seeds = tmp_path / "work", ("1", "7")
+    command = ["multi30k/reproduce.sh", "--pair", "cs-en", "--from", tmp_path / "archives"]
+    command += ["--work", work, "--archs", " ".join(ARCHS), *FAST, "--seeds", " ".join(seeds)]
+    recipe(*command, *FLAGS)
+    report = json.loads((work / "report" / "report.json").read_text())
+    assert {(run["arch"], str(run["seed"])) for run in report["runs"]} == {
+        (arch, seed) for arch in ARCHS for seed in seeds
+    }
+    text = (work / "report" / "report.md").read_text()
+    assert all(re.search(rf"^\| `{arch}` .* ± .* \| 2 \|$", text, re.M) for arch in ARCHS)
+    weights = [
+        torch.load(work / ARCHS[1] / f"seed{seed}" / "checkpoint_last.pt", weights_only=False)
+        for seed in seeds
+    ]
+    one, other = (x["model"]["decoder.embed_tokens.weight"] for x in weights)
+    assert not torch.equal(one, other)
+    if find_spec("tensorboard"):
+        for arch in ARCHS:
+            folder = work / arch / "seed1" / "tensorboard"
+            assert any(b"loss" in x.read_bytes() for x in folder.rglob("events.out.tfevents.*"))
 
 
 def test_processes_and_nodes_train_the_model_of_one(tmp_path):
