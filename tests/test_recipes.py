@@ -618,28 +618,25 @@ def test_tensorboard_is_logged_to_where_it_is_installed(is_there, tmp_path):
     assert output.count("seed1/tensorboard") == (2 if is_there else 0)
 
 
-def test_each_architecture_is_trained_with_each_seed(tmp_path):
+def test_each_seed_is_trained_and_counts_in_the_mean(tmp_path):
     archives.multi30k(tmp_path / "archives")
-    work, seeds = tmp_path / "work", ("1", "7")
+    work, arch, seeds = tmp_path / "work", ARCHS[1], ("1", "7")
     command = ["multi30k/reproduce.sh", "--pair", "cs-en", "--from", tmp_path / "archives"]
-    command += ["--work", work, "--archs", " ".join(ARCHS), *FAST, "--seeds", " ".join(seeds)]
+    command += ["--work", work, "--archs", arch, *FAST, "--seeds", " ".join(seeds)]
     recipe(*command, *FLAGS)
     report = json.loads((work / "report" / "report.json").read_text())
-    assert {(run["arch"], str(run["seed"])) for run in report["runs"]} == {
-        (arch, seed) for arch in ARCHS for seed in seeds
-    }
+    assert [str(run["seed"]) for run in report["runs"]] == [*seeds]
     text = (work / "report" / "report.md").read_text()
-    assert all(re.search(rf"^\| `{arch}` .* ± .* \| 2 \|$", text, re.M) for arch in ARCHS)
+    assert re.search(rf"^\| `{arch}` .* ± .* \| 2 \|$", text, re.M)
     weights = [
-        torch.load(work / ARCHS[1] / f"seed{seed}" / "checkpoint_last.pt", weights_only=False)
+        torch.load(work / arch / f"seed{seed}" / "checkpoint_last.pt", weights_only=False)
         for seed in seeds
     ]
     one, other = (x["model"]["decoder.embed_tokens.weight"] for x in weights)
     assert not torch.equal(one, other)
     if find_spec("tensorboard"):
-        for arch in ARCHS:
-            folder = work / arch / "seed1" / "tensorboard"
-            assert any(b"loss" in x.read_bytes() for x in folder.rglob("events.out.tfevents.*"))
+        folder = work / arch / "seed1" / "tensorboard"
+        assert any(b"loss" in x.read_bytes() for x in folder.rglob("events.out.tfevents.*"))
 
 
 def test_processes_and_nodes_train_the_model_of_one(tmp_path):
