@@ -1,12 +1,13 @@
 """How fast the text work of the recipes is, how it scales with cores, and how much memory it takes.
 
-Repeats the pairs of a file until there are enough, runs every step of examples/common/prepare.sh by
-itself on one core and on all, and prints a table; --json keeps the figures.
+Repeats the pairs of a file until there are enough, runs every step from the archive to what fairseq
+trains on by itself on one core and on all, and prints a table; --json keeps the figures.
 
   python benchmarks/prepare.py pairs.tsv --lines 1000000 --json prepare.json
 
 pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
-processes of a step, sampled every second; it is taken at a tenth of the lines too, to see growth.
+processes of a step, sampled ten times a second; it is taken for half of the lines too, on all
+cores, to see what grows with a corpus: where half of them hold all words, a dictionary does not.
 The time for WMT14 is that of all cores, scaled by the number of English words.
 """
 
@@ -18,8 +19,10 @@ import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -28,21 +31,25 @@ from tqdm import tqdm
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
-STEPS = ("tokenise", "clean", "learn BPE", "apply BPE", "binarise")
+STEPS = ("extract", "tokenise", "clean", "hold out", "learn BPE", "apply BPE", "binarise")
 PARALLEL = ("tokenise", "apply BPE", "binarise")
+SECONDS = 0.1  # between two looks at the memory
 Command = list[str | Path]
 
 
 def write_corpus(pairs: Path, lines: int, folder: Path) -> int:
-    """Write raw.en and raw.de by repeating the pairs; returns the number of English words."""
+    """Write given.tgz, the pairs repeated; returns the number of English words."""
     content = [
         line.split("\t")[:2] for line in pairs.read_text("utf-8").split("\n") if "\t" in line
     ]
     for i, language in enumerate(("en", "de")):
-        with (folder / f"raw.{language}").open("w", encoding="utf-8") as file:
+        with (folder / f"given.{language}").open("w", encoding="utf-8") as file:
             repeated = itertools.islice(itertools.cycle(content), lines)
             file.writelines(pair[i] + "\n" for pair in repeated)
-    return len((folder / "raw.en").read_text("utf-8").split())
+    with tarfile.open(folder / "given.tgz", "w:gz") as archive:
+        for language in ("en", "de"):
+            archive.add(folder / f"given.{language}", f"given.{language}")
+    return len((folder / "given.en").read_text("utf-8").split())
 
 
 def command(folder: Path, step: str, workers: int, merges: int) -> Command:
@@ -58,12 +65,20 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
             )
         ]
 
+    def names(*stems: str) -> Command:
+        return [folder / f"{stem}.{language}" for stem in stems for language in ("en", "de")]
+
     tokenize: Command = ["macaron-fairseq", "tokenize", "--workers", str(workers)]
+    if step == "extract":
+        extract, archive = COMMON / "extract.py", folder / "given.tgz"
+        return [sys.executable, extract, "bitext", archive, "given.en", "given.de", *names("raw")]
     if step == "tokenise":
         return [*tokenize, "--steps", "normalize,printable,tokenize-hyphens", *files("raw", "tok")]
     if step == "clean":
-        names = [folder / f"{name}.{lang}" for name in ("tok", "clean") for lang in ("en", "de")]
-        return [sys.executable, COMMON / "clean.py", "--min", "1", "--max", "80", *names]
+        limits = "--min", "1", "--max", "80"
+        return [sys.executable, COMMON / "clean.py", *limits, *names("tok", "clean")]
+    if step == "hold out":  # of text that nothing needs any more: the rest stays in its files
+        return [sys.executable, COMMON / "split.py", "--every", "23", *names("raw", "valid")]
     if step == "learn BPE":
         script = 'cat "$1/clean.en" "$1/clean.de" | subword-nmt learn-bpe -s "$2" > "$1/code"'
         return ["bash", "-c", script, "learn", folder, str(merges)]
@@ -89,7 +104,7 @@ def measure(words: Command) -> tuple[float, float]:
         process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         while process.poll() is None:
             peak = max(peak, tree_memory(process))
-            time.sleep(1)
+            time.sleep(SECONDS)
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")
@@ -107,6 +122,40 @@ def tree_memory(process: psutil.Process) -> int:
     return total
 
 
+def steps(half: Path, whole: Path, lines: int, merges: int, cores: int) -> Iterator[dict]:
+    """The figures of each step, and at last of all."""
+    total, peaks = [0.0, 0.0], [0.0, 0.0, 0.0]
+    for step in tqdm(STEPS, disable=None):
+        _, half_peak = measure(command(half, step, cores, merges))
+        one, one_peak = measure(command(whole, step, 1, merges))
+        every, peak = one, one_peak
+        if step in PARALLEL:
+            every, peak = measure(command(whole, step, cores, merges))
+        found = one_peak, peak, half_peak
+        yield figures(step, lines, one, every if step in PARALLEL else None, *found)
+        total = [total[0] + one, total[1] + every]
+        peaks = [max(pair) for pair in zip(peaks, found, strict=True)]
+    yield figures("all", lines, *total, *peaks)
+
+
+def figures(
+    step: str, lines: int, one: float, every: float | None, *peaks: float
+) -> dict[str, str | float | None]:
+    """What is kept of a step: one core's seconds and all cores', and MiB."""
+    one_peak, peak, half_peak = peaks
+    return {
+        "step": step,
+        "pairs_per_second_1": lines / one,
+        "pairs_per_second_all": lines / (every or one),
+        "seconds_1": one,
+        "seconds_all": every or one,
+        "speed_up": one / every if every else None,
+        "peak_mib_1": one_peak,
+        "peak_mib_all": peak,
+        "peak_mib_half": half_peak,
+    }
+
+
 def main() -> None:
     """Measure every step and print the table."""
     parser = argparse.ArgumentParser(
@@ -118,31 +167,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there")
     args = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    rows = []
-    small, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
+    half, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
     try:
-        write_corpus(args.pairs, args.lines // 10, small)
+        write_corpus(args.pairs, args.lines // 2, half)
         words = write_corpus(args.pairs, args.lines, whole)
-        for step in tqdm(STEPS, disable=None):
-            _, small_peak = measure(command(small, step, cores, args.merges))
-            one, peak = measure(command(whole, step, 1, args.merges))
-            every = one
-            if step in PARALLEL:
-                every, peak = measure(command(whole, step, cores, args.merges))
-            rows.append(
-                {
-                    "step": step,
-                    "pairs_per_second_1": args.lines / one,
-                    "pairs_per_second_all": args.lines / every,
-                    "speed_up": one / every if step in PARALLEL else None,
-                    "peak_mib": peak,
-                    "peak_mib_tenth": small_peak,
-                    "wmt14_minutes": every * WMT14_WORDS / words / 60,
-                }
-            )
+        rows = list(steps(half, whole, args.lines, args.merges, cores))
     finally:
-        for folder in (small, whole):
+        for folder in (half, whole):
             shutil.rmtree(folder)
+    for row in rows:
+        row["wmt14_minutes"] = row["seconds_all"] * WMT14_WORDS / words / 60
     about = (
         f"{date.today()}, {platform.machine()}, {cores} cores, Python {platform.python_version()}"
     )
@@ -151,24 +185,26 @@ def main() -> None:
         result = {"about": about, **corpus, "steps": rows}
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     print(
-        table(rows, cores, args.lines),
+        table(rows, cores),
         f"\n{about}; {args.lines:,} pairs, {words:,} English words",
         sep="",
     )
 
 
-def table(rows: list[dict], cores: int, lines: int) -> str:
+def table(rows: list[dict], cores: int) -> str:
     """The figures in Markdown."""
     text = (
-        f"| step | pairs/s, 1 core | pairs/s, {cores} cores | ratio | peak MiB | peak MiB at "
-        f"{lines // 10:,} | WMT14, minutes |\n|---|---|---|---|---|---|---|\n"
+        f"| step | pairs/s, 1 core | pairs/s, {cores} cores | ratio | peak MiB, 1 core | "
+        f"{cores} cores | {cores} cores, half of the pairs | WMT14, minutes |\n"
+        "|---|---|---|---|---|---|---|---|\n"
     )
     for row in rows:
         ratio = f"{row['speed_up']:.2f}" if row["speed_up"] else "one process"
+        peaks = " | ".join(f"{row[f'peak_mib_{which}']:,.0f}" for which in ("1", "all", "half"))
         text += (
             f"| {row['step']} | {row['pairs_per_second_1']:,.0f} | "
-            f"{row['pairs_per_second_all']:,.0f} | {ratio} | {row['peak_mib']:,.0f} | "
-            f"{row['peak_mib_tenth']:,.0f} | {row['wmt14_minutes']:.0f} |\n"
+            f"{row['pairs_per_second_all']:,.0f} | {ratio} | {peaks} | "
+            f"{row['wmt14_minutes']:.0f} |\n"
         )
     return text
 
