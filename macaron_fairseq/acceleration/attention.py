@@ -9,7 +9,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.acceleration import cached_attention, caches, plain, products
+from macaron_fairseq.acceleration import caches, plain, products
 
 # Keys up to which two matrix products attend on a CPU, in general and in training in bf16.
 SHORT, SHORT_IN_BF16 = 64, 512
@@ -186,13 +186,14 @@ class Attention(MultiheadAttention):
         Returns:
             The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
         """
-        sentences = query.shape[1] // batch.beam
+        time, rows, channels = query.shape
+        sentences = rows // batch.beam
         cache = batch.cache(self, evaluation)
         if self.self_attention:
             if self not in batch.maps:
                 batch.maps[self] = self.constant(self.q_proj, self.k_proj, self.v_proj)
-            projected = self.split(batch.maps[self](query), 3, sentences)
-            batch.append(cache, projected[..., 1:, :], key_padding_mask)
+            parts = self.split(batch.maps[self](query), 3, sentences)
+            mask = batch.append(cache, parts[1:], key_padding_mask)
         else:
             if cache.memory is None:
                 source = key[:, :: batch.beam]
@@ -201,11 +202,19 @@ class Attention(MultiheadAttention):
                 batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
             if self not in batch.maps:
                 batch.maps[self] = self.constant(self.q_proj)
-            projected = self.split(batch.maps[self](query), 1, sentences)
-        scaling = 1.0 if scales_weights(query) else self.scaling
-        y, weights = cached_attention.attend(projected, batch, cache, scaling, self.dropout_module)
-        wanted = need_weights and not self.self_attention
-        return y.reshape(query.shape), weights.flatten(0, 1).unsqueeze(2) if wanted else None
+            parts = self.split(batch.maps[self](query), 1, sentences)
+            mask = cache.mask
+        q, (keys, values) = parts[0].flatten(0, 1), batch.read(cache)
+        # For so few queries two products are faster than the fused kernel.
+        q = q if scales_weights(q) else q * self.scaling
+        scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
+        probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
+        y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
+        weights = None
+        if need_weights and not self.self_attention:
+            weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
+        y = y.unflatten(0, (sentences, -1)).transpose(1, 2).reshape(time, rows, channels)
+        return y, weights
 
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
@@ -214,8 +223,9 @@ class Attention(MultiheadAttention):
         return [part.transpose(0, 1) for part in y.unbind(2)]
 
     def split(self, y: Tensor, parts: int, sentences: int) -> Tensor:
-        """Split projections of one time to (sentence, beam, head, part, head channel)."""
-        return y.view(sentences, -1, self.num_heads, parts, self.head_dim)
+        """Split projections of one time to (part, sentence, head, beam, head channel)."""
+        y = y.view(sentences, -1, self.num_heads, parts, self.head_dim)
+        return y.permute(3, 0, 2, 1, 4).contiguous()
 
     def constant(self, *projections: nn.Linear) -> products.ConstantLinear:
         """Several linear maps as one, as long as their weights stay as they are."""

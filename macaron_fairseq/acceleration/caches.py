@@ -43,7 +43,7 @@ class Batch:
     length: int = 0  # tokens of a hypothesis, the one that is being decoded included
     slots: Tensor | None = None  # of each hypothesis' tokens, (sentence, beam, position)
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
-    hidden: Tensor | None = None  # slots of other hypotheses, as a mask that is added to scores
+    mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
     # Linear maps that are to be applied, and those of what attends.
     maps: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
@@ -59,49 +59,46 @@ class Batch:
             self.maps[module] = ConstantLinear(module.weight, module.bias) if is_linear else module
         return self.maps[module]
 
-    def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> None:
-        """Write the last token's keys and values, (sentence, slot, head, 2, channel)."""
+    def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:
+        """Write the last token's keys and values, (2, sentence, head, slot, channel).
+
+        Returns:
+            What is to be added to scores, (sentence, 1, beam, position * slot), or None.
+        """
         if cache.length == self.length:  # the first attention that sees this token
-            self.begin_token(len(written), written.device, padding)
+            self.begin_token(written.shape[1], written.device)
+            self.hide(padding, written.dtype)
         position, cache.length = cache.length, self.length
-        written = written.permute(3, 0, 2, 1, 4)
         if cache.memory is None:
             cache.memory = written.new_empty(*written.shape[:3], POSITIONS, *written.shape[3:])
         elif position == cache.memory.shape[3]:
             cache.memory = torch.cat((cache.memory, torch.empty_like(cache.memory)), 3)
         cache.memory[:, :, :, position] = written
+        return self.mask
 
-    def begin_token(self, sentences: int, device: torch.device, padding: Tensor | None) -> None:
+    def begin_token(self, sentences: int, device: torch.device) -> None:
         """Give the token that is to be decoded a slot of its own in each hypothesis."""
-        own = torch.arange(self.beam, device=device).repeat(sentences, 1)[..., None]
+        own = torch.arange(self.beam, device=device).expand(sentences, -1)[..., None]
         self.slots = own if self.slots is None else torch.cat((self.slots, own), 2)
+        self.length += 1
+
+    def hide(self, padding: Tensor | None, dtype: torch.dtype) -> None:
+        """Mask slots that are another hypothesis' or padding, but never the last own one."""
+        self.mask = None
+        if self.slots is None or (self.beam == 1 and padding is None and self.padding is None):
+            return
+        sentences, beam, length = self.slots.shape
+        own = torch.arange(beam, device=self.slots.device)
+        seen = self.slots[..., None] == own  # (sentence, beam, position, slot)
         if padding is not None or self.padding is not None:
             before, last = self.padding, padding
             if before is None:
-                before = own.new_zeros(sentences, self.length, self.beam, dtype=torch.bool)
-            last = torch.zeros_like(own) if last is None else last
-            self.padding = torch.cat((before, last.view(sentences, 1, self.beam).bool()), 1)
-        self.length += 1
-        self.hidden = None
-
-    def mask(self, cache: Cache) -> Tensor | None:
-        """What is added to scores, (sentence, 1, beam, position * slot), if anything."""
-        if cache.is_static:
-            return cache.mask
-        if self.hidden is None and (self.beam > 1 or self.padding is not None):
-            memory, _ = self.memory(cache)
-            self.hidden = self.hide(memory.dtype)
-        return self.hidden
-
-    def hide(self, dtype: torch.dtype) -> Tensor:
-        """Mask slots that are another hypothesis' or padding, but never the last own one."""
-        slots = self.own_slots()
-        sentences, beam, _ = slots.shape
-        seen = slots[..., None] == torch.arange(beam, device=slots.device)  # of each position
-        if self.padding is not None:
+                before = seen.new_zeros(sentences, length - 1, beam)
+            last = seen.new_zeros(sentences, 1, beam) if last is None else last.bool()
+            self.padding = torch.cat((before, last.view(sentences, 1, beam)), 1)
             seen[:, :, :-1] &= ~self.padding[:, None, :-1]
-        mask = torch.zeros(seen.shape, dtype=dtype, device=slots.device)
-        return mask.masked_fill_(seen.logical_not_(), -torch.inf).view(sentences, 1, beam, -1)
+        mask = torch.zeros(seen.shape, dtype=dtype, device=own.device)
+        self.mask = mask.masked_fill_(seen.logical_not_(), -torch.inf).view(sentences, 1, beam, -1)
 
     def fill(self, cache: Cache, memory: Tensor, padding: Tensor | None) -> None:
         """Keep the encoder's keys and values, (2, sentence, head, position, channel)."""
@@ -110,19 +107,13 @@ class Batch:
         if padding is not None and padding.any():
             mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
             mask = mask.masked_fill_(padding.bool(), -torch.inf)
-            cache.mask = mask[:: self.beam, None, None].contiguous()
+            cache.mask = mask[:: self.beam, None, None]
 
-    def memory(self, cache: Cache) -> tuple[Tensor, ...]:
-        """Keys and values, (sentence, head, position, slot, channel), with positions to spare."""
+    def read(self, cache: Cache) -> tuple[Tensor, ...]:
+        """Keys and values, (sentence * head, position * slot, channel)."""
         if cache.memory is None:
             raise AssertionError("the cache is written before it is read")
-        return cache.memory.unbind()
-
-    def own_slots(self) -> Tensor:
-        """Those of each hypothesis' tokens, (sentence, beam, position)."""
-        if self.slots is None:
-            raise AssertionError("the cache is written before it is read")
-        return self.slots.contiguous()
+        return cache.memory[:, :, :, : cache.length].flatten(3, 4).flatten(1, 2).unbind()
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
