@@ -21,8 +21,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq import environment
-from macaron_fairseq.acceleration import activation, caches, compiled, dropout, products
+from macaron_fairseq import acceleration, environment
+from macaron_fairseq.acceleration import activation, caches, dropout, products
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -139,8 +139,8 @@ def test_the_compiled_twister_is_numpys(skip):
     theirs = np.random.MT19937(5)
     key = theirs.state["state"]
     state, skipped, words = key["key"].copy(), np.empty(skip, np.uint32), np.empty(2000, np.uint32)
-    left = loops().draw(state, 624 - key["pos"], skipped)
-    left = loops().draw(state, left, words)
+    left = compiled().draw(state, 624 - key["pos"], skipped)
+    left = compiled().draw(state, left, words)
     assert np.array_equal(np.concatenate((skipped, words)), theirs.random_raw(skip + 2000))
     assert np.array_equal(state, theirs.state["state"]["key"])
     assert left == 624 - theirs.state["state"]["pos"]
@@ -156,14 +156,14 @@ def test_a_draw_is_below_the_next_number_and_not_below_itself(loop):
         state, left = key["key"], 624 - key["pos"]
         x, y = np.ones((1, 1), np.float32), np.empty(1, np.float32)
         if loop == "drop":
-            loops().drop(state, left, x[0], np.empty(1, bool), y, threshold, np.float32(2))
+            compiled().drop(state, left, x[0], np.empty(1, bool), y, threshold, np.float32(2))
         else:
-            loops().rectify(state, left, x, np.zeros(1, np.float32), threshold, np.float32(2))
+            compiled().rectify(state, left, x, np.zeros(1, np.float32), threshold, np.float32(2))
             y = x[0]
         assert y[0] == expected
 
 
-def loops():
+def compiled():
     pytest.importorskip("numba")
     return dropout.loops()
 
@@ -193,20 +193,21 @@ def test_dropout_of_nan_and_infinity_is_pytorchs(way, monkeypatch):
 
 @pytest.mark.parametrize("missing", ["numba", "cache"])
 def test_without_numba_dropout_is_the_same(missing, monkeypatch):
-    monkeypatch.delitem(sys.modules, f"{compiled.__name__}.dropout", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.acceleration.compiled", raising=False)
+    monkeypatch.delattr(acceleration, "compiled", raising=False)
     if missing == "numba":
         monkeypatch.setitem(sys.modules, "numba", None)
     else:  # as Numba says where no folder can be written to
         numba = pytest.importorskip("numba")
         monkeypatch.setattr(numba, "njit", lambda **_: exec("raise RuntimeError('no locator')"))
-    compiled.loops.cache_clear()
+    dropout.loops.cache_clear()
     dropout.loops_draw_alike.cache_clear()
     try:
         assert dropout.loops() is None
         torch.manual_seed(5)
         ours = Dropout(0.3).train()(torch.ones(999))
     finally:
-        compiled.loops.cache_clear()
+        dropout.loops.cache_clear()
         dropout.loops_draw_alike.cache_clear()
     torch.manual_seed(5)
     assert torch.equal(ours, functional.dropout(torch.ones(999), 0.3))
@@ -222,7 +223,7 @@ def test_draws_that_differ_from_pytorchs_are_not_used():
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("size", [1, 4, 30_011])
 def test_dropout_of_bf16_is_the_same_without_numba(size, p, monkeypatch):
-    loops()
+    compiled()
     x = torch.randn(5, size).to(torch.bfloat16).T
     x[0, 0] = torch.inf
     results = []

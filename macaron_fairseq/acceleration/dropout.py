@@ -10,7 +10,7 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
-from macaron_fairseq.acceleration import compiled, generator
+from macaron_fairseq.acceleration import generator
 
 # Elements at a time without Numba: as many as a core's cache holds.
 BLOCK = 2**16
@@ -166,9 +166,17 @@ def scale_of(p: float, dtype: torch.dtype) -> float:
     return torch.ones((), dtype=dtype).div_(1 - p).item()
 
 
+@cache
 def loops() -> Any:
     """The loops that Numba compiles, or None where it does not."""
-    return compiled.loops("dropout")
+    try:
+        from macaron_fairseq.acceleration import compiled
+
+        one = np.ones(1, np.float32)
+        compiled.of_dropped(one, one > 0, one, np.float32(1))
+    except Exception:  # not there, broken, no folder for its results: we can do without
+        return None
+    return compiled
 
 
 @cache

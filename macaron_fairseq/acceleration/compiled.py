@@ -1,9 +1,11 @@
-"""Dropout over vectors.
+"""Dropout's loops over vectors, which Numba compiles when they are first called.
 
 Numbers come from the Mersenne Twister (Matsumoto and Nishimura 1998) as PyTorch's generator of a
 CPU keeps it: `state`, 624 words of 32 bits, of which the last `left` are still to be used. Loops
 that draw return how many are left then.
 """
+
+import logging
 
 import numpy as np
 from numba import njit
@@ -13,6 +15,9 @@ Words = NDArray[np.uint32]
 Numbers = NDArray[np.float32]
 Bits = NDArray[np.int16]
 Flags = NDArray[np.bool_]
+
+# Where the root logger lets everything pass, Numba's compiler tells of each of its steps.
+logging.getLogger("numba").setLevel(logging.WARNING)
 
 WORDS = 624
 SHIFT = 397
@@ -24,12 +29,6 @@ ONE = np.uint32(1)
 BITS_21 = np.uint32(2**21 - 1)
 BITS_32 = np.uint64(32)
 BLOCK = 4096  # elements at a time: their numbers stay in a core's cache
-
-
-def try_out() -> None:
-    """Compile and call one of the loops."""
-    one = np.ones(1, np.float32)
-    of_dropped(one, one > 0, one, np.float32(1))
 
 
 @njit(cache=True, nogil=True)
