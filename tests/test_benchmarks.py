@@ -24,8 +24,8 @@ from macaron_fairseq.errors import UserError
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))
-NAMES = ("corpora", "generation", "measuring", "scaling", "training")
-corpora, generation, measuring, scaling, training = map(importlib.import_module, NAMES)
+NAMES = ("corpora", "generation", "measuring", "scaling", "training", "versions")
+corpora, generation, measuring, scaling, training, versions = map(importlib.import_module, NAMES)
 sys.path.remove(str(FOLDER))
 
 
@@ -293,6 +293,51 @@ def test_kernels_run(kind, sides, cases, tmp_path):
     assert len(found) == 2 * cases and all(x["seconds"] > 0 for x in found)
     assert {x["side"] for x in found} == sides
     assert all(f"| {x['row']} |" in done.stdout for x in found)
+
+
+def test_versions_take_the_same_batches_in_turn(data_bin, trained, tmp_path):
+    model, out = trained / "checkpoint_last.pt", tmp_path / "versions.json"
+    sides = f"one={ROOT}", f"two={ROOT},translation,{model}"
+    words = ["--data", data_bin, "--model", model, "--batch-size", "8", "--batches", "2"]
+    done = run("versions", *sides, *words, "--repetitions", "2", "--json", out)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    assert result["settings"]["sides"] == ["one", "two"]
+    found = result["repetitions"]
+    turns = [(x["repetition"], x["batch"], x["side"]) for x in found]
+    first, second = ["one", "two"], ["two", "one"]
+    order = [(1, 0, first), (1, 1, second), (2, 0, second), (2, 1, first)]
+    assert turns == [(repetition, batch, x) for repetition, batch, both in order for x in both]
+    assert all(x["seconds"] > 0 for x in found)
+    assert done.stdout.count("\n| one | ") == done.stdout.count("\n| two | ") == 1
+
+
+def test_ratios_of_versions_by_hand():
+    seconds = {("a", 0): (4, 6), ("a", 1): (2, 2), ("b", 0): (2, 2), ("b", 1): (1, 4)}
+    found = [
+        {"side": side, "batch": batch, "seconds": x}
+        for (side, batch), times in seconds.items()
+        for x in times
+    ]
+    # Least: 4 + 2 and 2 + 1; medians: 5 + 2 and 2 + 2.5; ratios 2, 3, 2 and 0.5.
+    assert versions.rows_of(found, ["a", "b"]) == [
+        ["a", "6.00", "1.00", "7.00", "1.00", "1.00"],
+        ["b", "3.00", "2.00", "4.50", "1.56", "2.00"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "sides, sentence",
+    [
+        (["a=nowhere"], "give NAME=CHECKOUT"),
+        (["a"], "give NAME=CHECKOUT"),
+        ([f"a={ROOT}"], "a has no model"),
+        ([f"a={ROOT},translation,nowhere.pt"], "a has no model"),
+        (["a=x", "a=y"], "two sides have the same name"),
+    ],
+)
+def test_versions_refuse_what_is_not_there(sides, sentence, data_bin, monkeypatch):
+    assert sentence in refused(versions, monkeypatch, *sides, "--data", data_bin)
 
 
 def test_peak_memory_is_the_most_there_was():
