@@ -6,8 +6,9 @@ trains on by itself on one core and on all, and prints a table; --json keeps the
   python benchmarks/prepare.py pairs.tsv --lines 1000000 --json prepare.json
 
 pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
-processes of a step, sampled ten times a second; it is taken for half of the lines too, on all
-cores, to see what grows with a corpus: where half of them hold all words, a dictionary does not.
+processes of a step, looked at up to ten times a second, and less often where a look takes long. It
+is taken for half of the lines too, on all cores, to see what grows with a corpus, apart from
+dictionaries where half of the lines have all words.
 The time for WMT14 is that of all cores, scaled by the number of English words.
 """
 
@@ -23,17 +24,21 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
 import psutil
 from tqdm import tqdm
 
+from macaron_fairseq import environment
+
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
 STEPS = ("extract", "tokenise", "clean", "hold out", "learn BPE", "apply BPE", "binarise")
 PARALLEL = ("tokenise", "apply BPE", "binarise")
-SECONDS = 0.1  # between two looks at the memory
+SECONDS = 0.1  # between two looks at the memory, at least,
+RARELY = 50  # and times the last look's: it takes a core
 Command = list[str | Path]
 
 
@@ -103,12 +108,15 @@ def measure(words: Command) -> tuple[float, float]:
         command = [str(word) for word in words]
         process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         while process.poll() is None:
+            looked = time.perf_counter()
             peak = max(peak, tree_memory(process))
-            time.sleep(SECONDS)
+            with suppress(psutil.TimeoutExpired):
+                process.wait(max(SECONDS, RARELY * (time.perf_counter() - looked)))
+        seconds = time.perf_counter() - start
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")
-    return time.perf_counter() - start, peak / 2**20
+    return seconds, peak / 2**20
 
 
 def tree_memory(process: psutil.Process) -> int:
@@ -182,7 +190,7 @@ def main() -> None:
     )
     if args.json:
         corpus = {"lines": args.lines, "words": words, "merges": args.merges}
-        result = {"about": about, **corpus, "steps": rows}
+        result = {"about": about, "code": environment.code(), **corpus, "steps": rows}
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     print(
         table(rows, cores),

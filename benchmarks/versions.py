@@ -5,9 +5,10 @@
   python benchmarks/versions.py --data DATA stock=.,translation,BASELINE.pt ours=.,,MACARON.pt
 
 A side is NAME=CHECKOUT, NAME=CHECKOUT,TASK or NAME=CHECKOUT,TASK,MODEL. Each is a process that has
-loaded its model and takes every batch right after the others took it, which shows differences of
-some percent that whole commands, minutes apart, do not. What is done once for a command, such as
-loading, is left out. Of each batch the least time counts, and the median.
+loaded its model and takes every batch right after the others took it, which shows smaller
+differences than whole commands do, minutes apart; how small, `one=. other=.` tells. What is done
+once for a command, such as loading, is left out. Of each batch the least time counts, and the
+median.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import corpora
@@ -24,6 +25,7 @@ import measuring
 from measuring import Device, Figures
 from tqdm import tqdm
 
+from macaron_fairseq import environment
 from macaron_fairseq.acceleration.task import NAME
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
@@ -43,22 +45,28 @@ class Side:
         """
         self.name, _, rest = text.partition("=")
         checkout, task, model = (*rest.split(","), "", "")[:3]
-        model = model or args.model
+        task, model = task or NAME, model or args.model
         if not checkout or not Path(checkout, "macaron_fairseq", "__init__.py").is_file():
             raise UserError(f"{text}: give NAME=CHECKOUT, a folder that holds macaron_fairseq")
         if not model or not Path(model).is_file():
             raise UserError(f"{self.name} has no model: give --model FILE or {text},TASK,FILE")
+        code = environment.code(Path(checkout, "macaron_fairseq").resolve())
+        self.about = {"task": task, "model": Path(model).name, "code": code}
         data = corpora.data_bin(args.data)
-        search = args.beam, args.batch_size, device.threads
-        words = data, model, task or NAME, *search
+        results, descriptor = os.pipe()
+        words = data, model, task, args.beam, args.batch_size, device.threads, descriptor
+        said = None if args.verbose else subprocess.DEVNULL
         self.process = subprocess.Popen(
             [sys.executable, WORKER, *map(str, words)],
             env={**os.environ, "PYTHONPATH": str(Path(checkout).resolve())},
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=None if args.verbose else subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            pass_fds=[descriptor],
             text=True,
         )
+        os.close(descriptor)
+        self.results = os.fdopen(results)
 
     def read(self) -> str:
         """The process' next line.
@@ -66,14 +74,15 @@ class Side:
         Raises:
             UserError: if it has ended.
         """
-        if line := self.process.stdout.readline() if self.process.stdout else "":
+        if line := self.results.readline():
             return line
-        raise UserError(f"{self.name} ended with status {self.process.wait()}: see --verbose")
+        raise UserError(f"{self.name} ended with status {self.process.wait()}: --verbose shows why")
 
     def translate(self, batch: int) -> float:
         """Seconds that a batch takes."""
         if self.process.stdin:
-            print(batch, file=self.process.stdin, flush=True)
+            with suppress(BrokenPipeError):  # `read` says that it has ended
+                print(batch, file=self.process.stdin, flush=True)
         return float(self.read())
 
 
@@ -93,18 +102,16 @@ def started(args: argparse.Namespace, device: Device) -> Iterator[list[Side]]:
 
 def measure(sides: Sequence[Side], batches: int, repetitions: int) -> list[Figures]:
     """Seconds of each side, batch and repetition; who is first changes."""
-    for side in sides:
-        side.translate(0)  # the first one is slower
     found = []
-    with tqdm(total=repetitions * batches * len(sides), disable=None) as bar:
-        for repetition in range(repetitions):
+    with tqdm(total=(1 + repetitions) * batches * len(sides), disable=None) as bar:
+        for repetition in range(1 + repetitions):
             for batch in range(batches):
                 first = (repetition + batch) % len(sides)
                 for side in [*sides[first:], *sides[:first]]:
-                    about = {"side": side.name, "repetition": repetition + 1, "batch": batch}
+                    about = {"side": side.name, "repetition": repetition, "batch": batch}
                     found.append({**about, "seconds": side.translate(batch)})
                     bar.update()
-    return found
+    return [x for x in found if x["repetition"]]  # a shape's first time is slower
 
 
 def rows_of(found: Sequence[Figures], names: Sequence[str]) -> list[list[str]]:
@@ -134,9 +141,10 @@ def main() -> None:
     args = parse()
     device = measuring.device(args)
     with started(args, device) as sides:
+        about = {side.name: side.about for side in sides}
         batches = min([int(side.read()) for side in sides] + [args.batches or sys.maxsize])
         found = measure(sides, batches, args.repetitions)
-    args.sides = names = [side.name for side in sides]  # their folders are nobody's business
+    args.sides = names = [*about]  # their folders are nobody's business
     header = ["side", "least seconds", f"{names[0]} / it", "medians", f"{names[0]} / it"]
     rows = rows_of(found, names)
     text = table([*header, "median of the batches' ratios"], rows)
@@ -144,7 +152,7 @@ def main() -> None:
         f"{batches} batches of {args.batch_size} sentences, beam {args.beam}, "
         f"{args.repetitions} repetitions in turn"
     )
-    measuring.report(args, device, text, [note], repetitions=found)
+    measuring.report(args, device, text, [note], sides=about, repetitions=found)
 
 
 def parse() -> argparse.Namespace:

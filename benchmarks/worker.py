@@ -1,11 +1,12 @@
-"""Translate the batches whose numbers come on stdin; seconds of each go to stdout.
+"""Translate the batches whose numbers come on stdin, and write the seconds of each to a descriptor.
 
-  worker.py DATA-BIN MODEL.pt TASK BEAM BATCH-SIZE THREADS
+  worker.py DATA-BIN MODEL.pt TASK BEAM BATCH-SIZE THREADS DESCRIPTOR
 
 Imports nothing of the benchmarks and, of this package, the name alone: it is to run with any
-version. The first line that it prints is how many batches there are.
+version. The first line that it writes is how many batches there are.
 """
 
+import os
 import sys
 import time
 
@@ -18,7 +19,7 @@ import macaron_fairseq as macaron_fairseq  # registers what it has
 
 def main() -> None:
     """Load, then translate what is asked for."""
-    data, path, name, beam, batch_size, threads = sys.argv[1:]
+    data, path, name, beam, batch_size, threads, descriptor = sys.argv[1:]
     torch.set_num_threads(int(threads))
     flags = [data, "--path", path, "--task", name, "--beam", beam, "--batch-size", batch_size]
     args = options.parse_args_and_arch(options.get_generation_parser(), [*flags, "--cpu"])
@@ -33,11 +34,12 @@ def main() -> None:
     ).next_epoch_itr(shuffle=False)
     samples = list(batches)
     generator = task.build_generator(models, cfg.generation)
-    print(len(samples), flush=True)
-    for line in sys.stdin:
-        begin = time.perf_counter()
-        task.inference_step(generator, models, samples[int(line)])
-        print(time.perf_counter() - begin, flush=True)
+    with os.fdopen(int(descriptor), "w") as results:  # a library may print to stdout
+        print(len(samples), file=results, flush=True)
+        for line in sys.stdin:
+            begin = time.perf_counter()
+            task.inference_step(generator, models, samples[int(line)])
+            print(time.perf_counter() - begin, file=results, flush=True)
 
 
 if __name__ == "__main__":

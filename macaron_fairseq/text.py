@@ -29,7 +29,7 @@ Step = Callable[[str], str]
 
 LINES = 2000  # handed to a worker at once
 CACHE = 100_000  # words whose segmentation is kept, some 30 MB
-EDGES = " ", "\r"  # white space that may stand at an end of a line
+EDGES = " \r"  # white space that may stand at an end of a line
 
 # --- steps ---------------------------------------------------------------------------------------
 
@@ -124,9 +124,10 @@ def bpe(codes: Path) -> Step:
         return " ".join(merges.segment_tokens([word]))
 
     def segment(line: str) -> str:
-        if line.startswith(EDGES) or line.endswith(EDGES):  # which subword-nmt keeps
-            return merges.process_line(line)
-        return " ".join([parts(word) for word in line.split(" ") if word])
+        inner = line.strip(EDGES)
+        done = " ".join([parts(word) for word in inner.split(" ") if word])
+        # As subword-nmt does, which keeps what stands around the words.
+        return done if inner == line else line.replace(inner, done, 1) if inner else line
 
     return segment
 

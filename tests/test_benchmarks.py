@@ -302,14 +302,25 @@ def test_versions_take_the_same_batches_in_turn(data_bin, trained, tmp_path):
     done = run("versions", *sides, *words, "--repetitions", "2", "--json", out)
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
-    assert result["settings"]["sides"] == ["one", "two"]
+    assert [x["task"] for x in result["sides"].values()] == ["macaron_translation", "translation"]
+    assert result["sides"]["two"]["model"] == model.name
     found = result["repetitions"]
     turns = [(x["repetition"], x["batch"], x["side"]) for x in found]
     first, second = ["one", "two"], ["two", "one"]
-    order = [(1, 0, first), (1, 1, second), (2, 0, second), (2, 1, first)]
+    # After a repetition that does not count.
+    order = [(1, 0, second), (1, 1, first), (2, 0, first), (2, 1, second)]
     assert turns == [(repetition, batch, x) for repetition, batch, both in order for x in both]
     assert all(x["seconds"] > 0 for x in found)
     assert done.stdout.count("\n| one | ") == done.stdout.count("\n| two | ") == 1
+
+
+def test_each_version_is_its_own_checkout(data_bin, trained, tmp_path):
+    (tmp_path / "macaron_fairseq").mkdir()
+    (tmp_path / "macaron_fairseq" / "__init__.py").write_text("raise SystemExit(3)")
+    words = ["--data", data_bin, "--model", trained / "checkpoint_last.pt", "--batches", "1"]
+    done = run("versions", f"one={ROOT}", f"two={tmp_path}", *words)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "two ended with status 3: --verbose shows why" in done.stderr
 
 
 def test_ratios_of_versions_by_hand():

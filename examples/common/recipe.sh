@@ -216,7 +216,7 @@ apply_options() {
 
 recipe() { # ARGUMENT...
   local stages=() mirrors=() extra=() precision=fp16 cpu="" dry_run="" stage
-  local launch=(fairseq-train) device=() update_freq # of the stage train
+  local launch=(fairseq-train) device=() update_freq tensorboard # of the stage train
   local -A options=()
   name=$(basename "$(cd "$(dirname "$0")" && pwd)")
   published=$(dirname "$0")/published.json
