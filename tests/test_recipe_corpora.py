@@ -1,0 +1,190 @@
+"""The recipes of WMT14, Multi30k and a user's own text, on miniatures of the real archives."""
+
+from contextlib import ExitStack
+from importlib.util import find_spec
+
+import archives
+import pytest
+from recipes import ARCHS, FAST, FLAGS, fingerprint, recipe
+from server import serve
+
+# --- WMT14 and Multi30k --------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "mirror"])
+def archives_from(request):
+    """A function from a folder to the options that take the archives from it, or over HTTP."""
+    with ExitStack() as servers:
+
+        def options(folder):
+            if request.param == "folder":
+                return ["--from", folder]
+            return ["--mirror", servers.enter_context(serve(folder)).url]
+
+        yield options
+
+
+def test_wmt14(archives_from, tmp_path):
+    folder, work = tmp_path / "the archives", tmp_path / "the work"
+    pairs = archives.wmt14(folder)
+    known = tmp_path / "known to sacreBLEU"
+    archives.wmt14_of_sacrebleu(known, pairs)
+    command = ["wmt14/reproduce.sh", *archives_from(folder), "--work", work]
+    command += ["--archs", ARCHS[1], *FAST, *FLAGS]
+    output = recipe(*command, LC_ALL="C", SACREBLEU=str(known))
+    assert "1 x 512 tokens x update-freq 64 = 32768 tokens an update at most" in output
+    _, german = zip(*pairs["newstest2014"], strict=True)
+    # sacreBLEU takes entities as they are.
+    assert (work / "data" / "reference" / "newstest2014.de").read_text().split("\n")[:-1] == [
+        *german
+    ]
+    assert "##AT##" not in (work / "data" / "tokenized" / "newstest2014.en").read_text()
+    train = (work / "prepare" / "clean" / "train.en").read_text().split("\n")
+    assert "well @-@ known" in train and "Next line" in train
+    # Of the odd pairs those with an empty side, 301 tokens or one of 1,500 characters are dropped.
+    assert len(train) - 1 == 300 + 150 + 150 + len(archives.ODD) - 4
+    report = (work / "report" / "report.md").read_text()
+    assert "compound-split BLEU" in report
+
+
+def test_wmt14_with_the_data_of_attention_is_all_you_need(tmp_path):
+    pairs = archives.wmt14(tmp_path)
+    command = ["wmt14/reproduce.sh", "prepare", "--setting", "v9-37k", "--sizes", "any"]
+    output = recipe(*command, "--from", tmp_path, "--work", tmp_path / "work")
+    assert "learning 37000 BPE merges" in output
+    train = tmp_path / "work" / "prepare" / "raw" / "train.de"
+    lines = train.read_bytes().decode().split("\n")[:-1]
+    assert lines[-100:] == [german for _, german in pairs["nc-v9"]]  # whose lines end in "\r\n"
+    assert len(lines) == 300 + 150 + len(archives.ODD) + 100
+
+
+def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
+    folder, work = tmp_path / "archives", tmp_path / "work"
+    pairs = archives.multi30k(folder)
+    known = tmp_path / "known to sacreBLEU"
+    options = archives_from(folder)
+    if "--mirror" in options:  # which has no test sets of Flickr
+        for year in ("2016", "2017"):
+            archives.multi30k_of_sacrebleu(known, year, pairs[f"test_{year}_flickr"])
+            for language in ("en", "de"):
+                (folder / f"test_{year}_flickr.{language}.gz").unlink()
+    command = ["multi30k/reproduce.sh", *options, "--pair", "de-en", "--work", work]
+    recipe(*command, "--archs", ARCHS[1], *FAST, *FLAGS, SACREBLEU=str(known))
+    english = (work / "prepare" / "raw" / "test_2017_flickr.en").read_text().splitlines()
+    assert english == [x.rstrip() for x, _ in pairs["test_2017_flickr"]]
+    text = (work / "report" / "report.md").read_text()
+    assert all(f"## test_201{x}, " in text for x in ("6_flickr", "7_flickr", "7_mscoco"))
+    assert "Wu et al." not in text  # whose scores are of the other direction
+
+
+def test_multi30k_pair_without_english(archives_from, tmp_path):
+    pairs = archives.multi30k(tmp_path / "archives")
+    command = ["multi30k/reproduce.sh", "prepare", "--pair", "de-cs", "--work", tmp_path / "work"]
+    recipe(*command, *archives_from(tmp_path / "archives"), "--sizes", "any")
+    sides = [
+        (tmp_path / "work" / "data" / "reference" / f"test_2016_flickr.{language}").read_text()
+        for language in ("de", "cs")
+    ]
+    german = "".join(line.rstrip() + "\n" for _, line in pairs["test_2016_flickr"])
+    assert sides == [german, german]  # as what stands for Czech is German
+
+
+def test_multi30k_keeps_case_where_asked(tmp_path):
+    pairs = archives.multi30k(tmp_path / "archives")
+    command = [
+        "multi30k/reproduce.sh",
+        "prepare",
+        "--setting",
+        "cased",
+        "--work",
+        tmp_path / "work",
+    ]
+    recipe(*command, "--from", tmp_path / "archives", "--sizes", "any")
+    text = (tmp_path / "work" / "data" / "tokenized" / "test_2016_flickr.de").read_text()
+    first = pairs["test_2016_flickr"][0][1].split()[0]
+    assert first != first.lower() and text.startswith(first)
+
+
+# --- a user's own text ---------------------------------------------------------------------------
+
+
+def test_own_text_is_split_and_cleaned(tmp_path):
+    folder, work = tmp_path / "my text", tmp_path / "work"
+    folder.mkdir()
+    pairs = archives.sentences(400, 1)
+    for i, language in enumerate(("en", "de")):
+        lines = [pair[i] for pair in pairs] + ["", "only here" if i else ""]
+        (folder / f"train.{language}").write_bytes("".join(x + "\r\n" for x in lines).encode())
+    command = ["own-data/run.sh", "prepare", "--from", folder, "--work", work]
+    recipe(*command, "--pair", "en-de")
+    different = len({english for english, _ in pairs})
+    raw = work / "prepare" / "raw"
+    sizes = {p.stem: p.read_bytes().count(b"\n") for p in raw.glob("*.en")}
+    assert sizes["test"] == sizes["valid"] == (different + 1) // 10
+    sides = [(raw / f"{name}.en").read_bytes().split(b"\n") for name in ("train", "valid", "test")]
+    assert not set(sides[0]) & (set(sides[1]) | set(sides[2])) - {b""}
+    assert b"\r" not in (work / "data" / "tokenized" / "test.de").read_bytes()
+
+    assert "say which languages" in recipe(*command, status=1)
+    assert "--from FOLDER" in recipe("own-data/run.sh", "--pair", "en-de", status=1)
+    (folder / "train.de").write_bytes(b"one line\n")
+    output = recipe(*command, "--pair", "en-de", status=1)
+    assert "translations of each other line by line" in output
+
+
+def write_text(folder, **sets):
+    folder.mkdir(exist_ok=True)
+    for name, pairs in sets.items():
+        for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            (folder / f"{name}.{language}").write_text("".join(line + "\n" for line in side))
+
+
+def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
+    folder, work = tmp_path / "text", tmp_path / "work"
+    pairs = archives.sentences(220, 1)
+    write_text(folder, train=pairs[:200], valid=pairs[200:210], test=pairs[210:])
+    command = ["own-data/run.sh", "--from", folder, "--work", work, "--pair", "en-de"]
+    arguments = ["--archs", ARCHS[1], *FAST[: FAST.index("--average")], *FLAGS]
+    recipe(*command, *arguments)
+    assert not (work / ARCHS[1] / "seed1" / "averaged").exists()  # the best checkpoint is scored
+    assert fingerprint(work) in (work / "report" / "report.md").read_text()
+    write_text(folder, train=pairs[20:200])
+    recipe(*command, "prepare", *arguments)
+    for stage in ("evaluate", "report"):
+        output = recipe(*command, stage, *arguments, status=1)
+        assert "was trained on other data than" in output
+    assert "other data" in recipe(*command, "train", *arguments, status=1)
+
+
+@pytest.mark.parametrize(
+    "sets, sentence",
+    [
+        ({"test": [("One.", "Eins."), ("Two.", "")]}, "test.de, line 2 is empty"),
+        ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentences, too few"),
+        ({"test": [("one " * 1100, "eins")]}, "test.en, line 1 is longer than 1023 tokens"),
+    ],
+)
+def test_own_text_that_cannot_be_scored_is_refused_at_once(sets, sentence, tmp_path):
+    write_text(tmp_path / "text", **{"train": archives.sentences(50, 1), **sets})
+    command = ["own-data/run.sh", "prepare", "--pair", "en-de", "--work", tmp_path / "work"]
+    output = recipe(*command, "--from", tmp_path / "text", status=1)
+    assert sentence in output and "Traceback" not in output
+
+
+def test_own_text_that_is_not_utf8_is_refused_at_once(tmp_path):
+    folder, work = tmp_path / "text", tmp_path / "work"
+    write_text(folder, train=archives.sentences(50, 1))
+    for language, line in (("en", b"Cheese\n"), ("de", "Käse\n".encode("latin-1"))):
+        path = folder / f"train.{language}"
+        path.write_bytes(path.read_bytes() + line)
+    command = ["own-data/run.sh", "prepare", "--pair", "en-de", "--work", work]
+    output = recipe(*command, "--from", folder, status=1)
+    assert "train.de, line 51 is not UTF-8 (byte 0xe4" in output and "Traceback" not in output
+    assert not (work / "data").exists()
+
+
+@pytest.mark.skipif(bool(find_spec("MeCab")), reason="Japanese can be scored here")
+def test_a_language_that_cannot_be_scored_is_refused_at_once(tmp_path):
+    arguments = ["--from", tmp_path, "--work", tmp_path / "work", "--pair", "en-ja"]
+    output = recipe("own-data/run.sh", *arguments, "--cpu", status=1)
+    assert "pip install 'sacrebleu[ja]'" in output
