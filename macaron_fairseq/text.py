@@ -6,15 +6,8 @@ A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["no
 
 import difflib
 import functools
-import multiprocessing
-import os
-import signal
 import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import regex
@@ -24,6 +17,7 @@ from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.files import Block
+from macaron_fairseq.workers import Workers
 
 Step = Callable[[str], str]
 
@@ -185,45 +179,12 @@ def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> It
     Raises:
         UserError: if a block is not UTF-8, or a worker is killed.
     """
+    work = functools.partial(process_block, pipeline=pipeline)
     if workers == 1:
-        for block in blocks:
-            yield process_block(block, pipeline)
+        yield from map(work, blocks)
         return
-    running: deque[Future[bytes]] = deque()
-    try:
-        with ProcessPoolExecutor(workers, initializer=_start, initargs=(pipeline,)) as pool:
-            for block in blocks:
-                running.append(pool.submit(_process, block))
-                if len(running) == 2 * workers:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-    except BrokenProcessPool as error:
-        raise UserError(
-            "a worker process was killed, most often for want of memory: try again with a smaller "
-            "--workers"
-        ) from error
-
-
-_pipeline: Pipeline  # of a worker
-
-
-def _start(pipeline: Pipeline) -> None:
-    global _pipeline
-    _pipeline = pipeline
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # A worker whose parent was killed would wait for work, and hold the recipe's lock, for ever.
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
-
-
-def _process(block: Block) -> bytes:
-    return process_block(block, _pipeline)
+    with Workers(workers, work, "a smaller --workers") as pool:
+        yield from pool.map(blocks)
 
 
 def process_block(block: Block, pipeline: Pipeline) -> bytes:
