@@ -75,7 +75,8 @@ _function: Callable[[Any], Any]  # of a worker
 def _start(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as in the background of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it; the parent tells of that
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

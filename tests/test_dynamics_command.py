@@ -253,7 +253,7 @@ def test_page_of_single_tokens(data, tmp_path):
 @pytest.fixture
 def no_translation(monkeypatch):
     """A model that ends each translation at once."""
-    monkeypatch.setattr(FairseqEngine, "translate", lambda self, batch: [[] for _ in batch])
+    monkeypatch.setattr(FairseqEngine, "search", lambda self, batch: [[] for _ in batch])
 
 
 # --- what it reads -------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ def test_quantised_models_translate_too(quantization, data, exported, tmp_path):
     exporting.export(str(CHECKPOINT), data, tmp_path, quantization)
     path = data / "data-bin" / "dict.en.txt"
     lines = random_words(20)
-    translated = CTranslate2Engine(tmp_path, source=path, target=path).translate(lines)
+    (translated,) = CTranslate2Engine(tmp_path, source=path, target=path).translate([lines])
     assert translated == [line[::-1] for line in lines]
     sizes = [(folder / "model.bin").stat().st_size for folder in (tmp_path, exported)]
     assert sizes[0] < 0.7 * sizes[1]

@@ -41,9 +41,9 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("a data folder") / "data")
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def one_thread():
-    """Many are slower for a model of this size."""
+    """Many are slower for a model of this size; CTranslate2 sets them, too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -136,7 +136,7 @@ def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_precise_enough(data, dtype):
     lines = random_words(20)
-    translated = engine(dtype=dtype, data=data).translate(lines)
+    (translated,) = engine(dtype=dtype, data=data).translate([lines])
     assert translated == [line[::-1] for line in lines]
 
 
@@ -177,18 +177,16 @@ def test_nothing_is_read_ahead(reversal):
     assert flat(blocks) == ["er new the"] and read == [*range(1, 8)]
 
 
-@pytest.mark.parametrize("parallel", [1, 3])
-def test_batches_keep_their_limits(parallel):
+def test_batches_keep_their_limits():
     """With an engine that only counts; sentences have an end, and a long one goes alone."""
     seen = []
 
-    def translate(batch):
-        seen.append([len(sentence) for sentence in batch])
-        return [[word.upper() for word in sentence] for sentence in batch]
+    def translate(batches):
+        for batch in batches:
+            seen.append([len(sentence) for sentence in batch])
+            yield [[word.upper() for word in sentence] for sentence in batch]
 
-    counting = SimpleNamespace(
-        max_length=1000, parallel=parallel, translate=translate, longest=lambda batch: 1000
-    )
+    counting = SimpleNamespace(max_length=1000, translate=translate, longest=lambda batch: 1000)
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []
@@ -210,6 +208,19 @@ def test_batches_keep_their_limits(parallel):
     assert sum(done) == len(lines)
 
 
+def test_processes_translate_the_same(data):
+    """Batches at a time where there are threads for it, but a single one here."""
+    torch.set_num_threads(2)
+    one, several = engine(data=data), engine(data=data)
+    lines = random_words(30)
+    batches = [lines[i : i + 7] for i in range(0, 30, 7)]
+    expected = [found for batch in batches for found in one.translate([batch])]
+    assert not one.workers
+    assert [*several.translate(batches)] == [*several.translate(batches)] == expected
+    assert several.workers
+    several.workers.close()
+
+
 def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys):
     source = tmp_path / "source"
     source.write_text("the new\n\nthe new the\n")
@@ -222,13 +233,13 @@ def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys)
 
 def test_flags_limit_the_batches(data, tmp_path, monkeypatch):
     sizes = []
-    search = fairseq_engine.FairseqEngine.translate
+    search = fairseq_engine.FairseqEngine.search
 
     def count(self, batch):
         sizes.append(len(batch))
         return search(self, batch)
 
-    monkeypatch.setattr(fairseq_engine.FairseqEngine, "translate", count)
+    monkeypatch.setattr(fairseq_engine.FairseqEngine, "search", count)
     (tmp_path / "in").write_text("the new er\n" * 10)
     command(data, tmp_path / "in")
     command(data, tmp_path / "in", "--batch-size", "4")

@@ -247,13 +247,15 @@ def with_translations(
 ) -> Iterator[Sentence]:
     """The sentences with what an engine translates them to, in batches of similar length."""
     lengths = [len(sentence.source) for sentence in sentences]
-    for batch in lines.batches(lengths, max_tokens=4000, batch_size=64):
-        symbols = [
-            [data.source[token] for token in sentences[i].source.tolist()[:-1]] for i in batch
-        ]
-        for i, found in zip(batch, engine.translate(symbols), strict=True):
-            dictionary: Any = data.target
-            tokens = decoder_input(data, [dictionary.index(token) for token in found])
+    batches = list(lines.batches(lengths, max_tokens=4000, batch_size=64))
+    symbols = [
+        [[data.source[token] for token in sentences[i].source.tolist()[:-1]] for i in batch]
+        for batch in batches
+    ]
+    dictionary: Any = data.target
+    for batch, translations in zip(batches, engine.translate(symbols), strict=True):
+        for i, translation in zip(batch, translations, strict=True):
+            tokens = decoder_input(data, [dictionary.index(token) for token in translation])
             yield replace(sentences[i], target=tokens)
 
 

@@ -1,7 +1,8 @@
 """CTranslate2 as an engine: the folders that `macaron-fairseq export` writes, without fairseq."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,17 @@ class CTranslate2Engine:
         a, b = self.max_len
         return min(int(a * (max(map(len, batch)) + 1) + b), self.positions)
 
-    def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
-        """The best hypothesis of each sentence.
+    def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
+        """The best hypothesis of each sentence, batch by batch, each called for by a thread.
 
         Raises:
             UserError: if CTranslate2 fails, as where the GPU's memory does not suffice.
         """
+        with ThreadPoolExecutor(self.parallel) as pool:
+            yield from pool.map(self.search, batches)
+
+    def search(self, batch: Sequence[Tokens]) -> list[Tokens]:
+        """The best hypothesis of each sentence of a batch."""
         try:
             results = self.translator.translate_batch(
                 batch, max_decoding_length=self.longest(batch), **self.options

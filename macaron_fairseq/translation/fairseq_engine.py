@@ -1,6 +1,6 @@
 """fairseq as an engine: its dictionaries, its models, its beam search."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDe
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+from macaron_fairseq.acceleration import side_by_side
 from macaron_fairseq.acceleration.task import MacaronTranslationTask
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
 from macaron_fairseq.translation.lines import Tokens
+from macaron_fairseq.workers import Workers
 
 
 class FairseqEngine:
     """fairseq's beam search with one model or an ensemble, as fairseq-generate runs it."""
-
-    parallel = 1  # PyTorch uses all cores for a batch
 
     def __init__(
         self,
@@ -56,18 +56,29 @@ class FairseqEngine:
         self.generator: Any = self.task.build_generator(self.models, generation)
         positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
         self.max_length = positions[0] - 1  # one for the end of the sentence
+        self.workers: Workers | None = None
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
         a, b = self.generator.max_len_a, self.generator.max_len_b
         return min(int(a * (max(map(len, batch)) + 1) + b), self.generator.max_len - 1)
 
-    def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
-        """The best hypothesis of each sentence.
+    def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
+        """The best hypothesis of each sentence, batch by batch; on a CPU several at a time.
 
         Raises:
-            UserError: if the GPU's memory does not suffice.
+            UserError: if the memory does not suffice.
         """
+        count = side_by_side.count_for(len(batches))
+        if count == 1 or not side_by_side.is_possible(self.generator, self.models):
+            return map(self.search, batches)
+        if not self.workers:
+            advice = "a smaller --batch-size or OMP_NUM_THREADS"
+            self.workers = side_by_side.start(self.search, count, advice)
+        return self.workers.map(batches)
+
+    def search(self, batch: Sequence[Tokens]) -> list[Tokens]:
+        """The best hypothesis of each sentence of a batch."""
         source, target = self.task.source_dictionary, self.task.target_dictionary
         sentences = [torch.tensor([*map(source.index, x), source.eos()]) for x in batch]
         data = self.task.build_dataset_for_inference(sentences, [len(x) for x in sentences])

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -20,13 +19,15 @@ class Engine(Protocol):
     """What turns tokens into tokens; the text work around it does not know which one runs."""
 
     max_length: int  # of a source sentence, in tokens
-    parallel: int  # how many batches it works on at the same time, each called for by a thread
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
 
-    def translate(self, batch: Sequence[Tokens]) -> list[Tokens]:
-        """Translate sentences, none of them empty or longer than `max_length`, in their order."""
+    def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
+        """Translate batches of sentences, none empty or longer than `max_length`, in their order.
+
+        It may work on several at a time.
+        """
 
 
 def preprocessor(data: Path, preprocessing: Preprocessing) -> Callable[[str], Tokens]:
@@ -91,19 +92,17 @@ def translate(
         translations: list[Tokens] = [[] for _ in block]
         progress(sum(not sentence for sentence in sentences))
         todo = list(batches([len(sentence) for sentence in sentences], max_tokens, batch_size))
-        with ThreadPoolExecutor(engine.parallel) as pool:
-            run = pool.map if engine.parallel > 1 else map
-            done = run(engine.translate, ([sentences[i] for i in batch] for batch in todo))
-            for batch, translated in zip(todo, done, strict=True):
-                longest = engine.longest([sentences[i] for i in batch])
-                for i, translation in zip(batch, translated, strict=True):
-                    translations[i] = translation
-                    if len(translation) >= longest:
-                        warn(
-                            f"the translation of line {before + i + 1} ends at {longest} tokens, "
-                            "the most that it may have: it may be cut short"
-                        )
-                progress(len(batch))
+        done = engine.translate([[sentences[i] for i in batch] for batch in todo])
+        for batch, translated in zip(todo, done, strict=True):
+            longest = engine.longest([sentences[i] for i in batch])
+            for i, translation in zip(batch, translated, strict=True):
+                translations[i] = translation
+                if len(translation) >= longest:
+                    warn(
+                        f"the translation of line {before + i + 1} ends at {longest} tokens, "
+                        "the most that it may have: it may be cut short"
+                    )
+            progress(len(batch))
         yield decode(translations)
         before += len(block)
 
