@@ -42,6 +42,7 @@ setup(
         "test": [
             "ctranslate2>=4.8.5,<5",
             "numba>=0.61",
+            "psutil>=5.9",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-xdist>=3.5",

@@ -10,7 +10,8 @@ tokens and the end, on all sides. Sides without a quantisation in their name are
 whose own stopwatch around the search is read. The others are `macaron-fairseq translate` with
 `--engine ctranslate2` on what `macaron-fairseq export` wrote: the time of --lines lines of raw text
 less that of one line, so that start-up does not count but tokenisation and BPE do. Memory is the
-most that the process had resident. Ratios are those of each repetition, their median and range.
+most that all processes of a command were seen to hold. Ratios are those of each repetition, their
+median and range.
 """
 
 import argparse
@@ -49,6 +50,7 @@ OUR_SEARCH = ("--task", task.NAME)
 SIDES = {
     "stock": Side("stock"),
     "ours": Side("ours", flags=OUR_SEARCH),
+    "ours-in-turn": Side("ours", flags=(*OUR_SEARCH, "--decoding-processes", "1")),
     "stock-our-search": Side("stock", flags=OUR_SEARCH),
     "ours-stock-search": Side("ours"),
     "ours-stock-path": Side("ours", flags=("--model-overrides", "{'macaron_kernels': 'fairseq'}")),
@@ -294,9 +296,8 @@ def measure_translate(
     return {
         "sentences": lines,
         "sentences_per_second": (lines - 1) / seconds,
-        "peak_memory_mib": run.peak_memory_mib,
+        **run.costs,
         "peak_gpu_memory_mib": None,  # CTranslate2's allocator does not tell
-        "process_seconds": run.seconds,
         "start_seconds": start.seconds,
     }
 
@@ -309,14 +310,14 @@ def rows_of(
     header = ["side", "sentences/s", f"speed / {base}", "tokens/sentence"]
     header += ["peak MiB", f"memory / {base}", "peak GPU MiB"]
     on_gpu = any(x.get("peak_gpu_memory_mib") is not None for x in repetitions)
-    peak = "peak_gpu_memory_mib" if on_gpu else "peak_memory_mib"
+    peak = "peak_gpu_memory_mib" if on_gpu else "peak_memory_of_all_mib"
     rows = [
         [
             side,
             number(measuring.median(repetitions, side, "sentences_per_second"), ",.1f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, "sentences_per_second")),
             number(measuring.median(repetitions, side, "tokens_per_sentence"), ".1f"),
-            number(measuring.median(repetitions, side, "peak_memory_mib"), ",.0f"),
+            number(measuring.median(repetitions, side, "peak_memory_of_all_mib"), ",.0f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, peak)),
             number(measuring.median(repetitions, side, "peak_gpu_memory_mib"), ",.0f"),
         ]

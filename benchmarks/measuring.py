@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import memory
 import torch
 from tqdm import tqdm
 
@@ -129,7 +130,8 @@ class Run:
 
     output: str
     seconds: float
-    peak_memory_mib: float
+    peak_memory_mib: float  # of the command's own process
+    peak_memory_of_all_mib: float  # with those that it started, as far as it was seen
     peak_gpu_memory_mib: float | None
 
     @property
@@ -137,6 +139,7 @@ class Run:
         """Its memory and time, as figures of a repetition."""
         return {
             "peak_memory_mib": self.peak_memory_mib,
+            "peak_memory_of_all_mib": self.peak_memory_of_all_mib,
             "peak_gpu_memory_mib": self.peak_gpu_memory_mib,
             "process_seconds": self.seconds,
         }
@@ -161,17 +164,19 @@ def run(device: Device, name: str, *words: object) -> Run:
         )
         begin = time.perf_counter()
         try:
-            status = process.wait()
+            peak = memory.wait(process)
         finally:
             process.kill()  # what an interruption left
             process.wait()
         seconds = time.perf_counter() - begin
         log.seek(0)
         output = log.read().decode(errors="replace")
-        if status:
+        if status := process.returncode:
             reason = "was killed, perhaps for want of memory" if status == -9 else "failed"
             raise UserError(f"{output[-2000:]}\n{name} {reason}; the end of its output is above")
-        return Run(output, seconds, **json.loads(peaks.read_text("utf-8")))
+        own = json.loads(peaks.read_text("utf-8"))
+        together = max(peak, own["peak_memory_mib"])
+        return Run(output, seconds, **own, peak_memory_of_all_mib=together)
 
 
 def interleave(

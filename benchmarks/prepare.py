@@ -24,11 +24,10 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
-import psutil
+import memory
 from tqdm import tqdm
 
 from macaron_fairseq import environment
@@ -37,8 +36,6 @@ COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
 STEPS = ("extract", "tokenise", "clean", "hold out", "learn BPE", "apply BPE", "binarise")
 PARALLEL = ("tokenise", "apply BPE", "binarise")
-SECONDS = 0.1  # between two looks at the memory, at least,
-RARELY = 50  # and times the last look's: it takes a core
 Command = list[str | Path]
 
 
@@ -103,31 +100,16 @@ def parts(workers: int) -> int:
 
 def measure(words: Command) -> tuple[float, float]:
     """Seconds and peak MiB of a command; ends the program if it fails."""
-    start, peak = time.perf_counter(), 0
+    start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would fill up
         command = [str(word) for word in words]
-        process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-        while process.poll() is None:
-            looked = time.perf_counter()
-            peak = max(peak, tree_memory(process))
-            with suppress(psutil.TimeoutExpired):
-                process.wait(max(SECONDS, RARELY * (time.perf_counter() - looked)))
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        peak = memory.wait(process)
         seconds = time.perf_counter() - start
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")
-    return seconds, peak / 2**20
-
-
-def tree_memory(process: psutil.Process) -> int:
-    """Bytes that a process and its descendants hold, shared pages counted once."""
-    total = 0
-    for member in [process, *process.children(recursive=True)]:
-        try:
-            total += member.memory_full_info().pss
-        except psutil.Error:  # it has just ended
-            continue
-    return total
+    return seconds, peak
 
 
 def steps(half: Path, whole: Path, lines: int, merges: int, cores: int) -> Iterator[dict]:

@@ -24,8 +24,10 @@ from macaron_fairseq.errors import UserError
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))
-NAMES = ("corpora", "generation", "measuring", "scaling", "training", "versions")
-corpora, generation, measuring, scaling, training, versions = map(importlib.import_module, NAMES)
+NAMES = ("corpora", "generation", "measuring", "memory", "scaling", "training", "versions")
+corpora, generation, measuring, memory, scaling, training, versions = (
+    importlib.import_module(name) for name in NAMES
+)
 sys.path.remove(str(FOLDER))
 
 
@@ -128,7 +130,12 @@ def test_generation_summary():
 
 def repetitions(**speeds):
     return [
-        {"side": side, "repetition": i, "sentences_per_second": speed, "peak_memory_mib": 100}
+        {
+            "side": side,
+            "repetition": i,
+            "sentences_per_second": speed,
+            "peak_memory_of_all_mib": 100,
+        }
         for side, of_side in speeds.items()
         for i, speed in enumerate(of_side, 1)
     ]
@@ -349,6 +356,15 @@ def test_ratios_of_versions_by_hand():
 )
 def test_versions_refuse_what_is_not_there(sides, sentence, data_bin, monkeypatch):
     assert sentence in refused(versions, monkeypatch, *sides, "--data", data_bin)
+
+
+def test_peak_memory_counts_all_processes():
+    """Two with 200 MB each, of which neither has all."""
+    held = "import time; x = b'1' * 200 * 2**20; time.sleep(2)"
+    script = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {held!r}]); {held}"
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        assert 400 < memory.wait(process) < 500
+        assert process.returncode == 0
 
 
 def test_peak_memory_is_the_most_there_was():
