@@ -7,11 +7,12 @@
 
 Without --stock and --ours the models have random weights and translate every sentence into --length
 tokens and the end, on all sides. Sides without a quantisation in their name are fairseq-generate,
-whose own stopwatch around the search is read. The others are `macaron-fairseq translate` with
-`--engine ctranslate2` on what `macaron-fairseq export` wrote: the time of --lines lines of raw text
-less that of one line, so that start-up does not count but tokenisation and BPE do. Memory is the
-most that all processes of a command were seen to hold. Ratios are those of each repetition, their
-median and range.
+whose own stopwatch around the search is read; it does not see what other processes search while
+this one prints, so the whole command's seconds stand beside it. The others are `macaron-fairseq
+translate` with `--engine ctranslate2` on what `macaron-fairseq export` wrote: the time of --lines
+lines of raw text less that of one line, so that start-up does not count but tokenisation and BPE
+do. Memory is the most that all processes of a command were seen to hold. Ratios are those of each
+repetition, their median and range.
 """
 
 import argparse
@@ -307,7 +308,7 @@ def rows_of(
 ) -> tuple[list[str], list[list[str]]]:
     """The header and a row for each side of one case, which is compared with the first one."""
     base = sides[0]
-    header = ["side", "sentences/s", f"speed / {base}", "tokens/sentence"]
+    header = ["side", "sentences/s", f"speed / {base}", "whole command, s", "tokens/sentence"]
     header += ["peak MiB", f"memory / {base}", "peak GPU MiB"]
     on_gpu = any(x.get("peak_gpu_memory_mib") is not None for x in repetitions)
     peak = "peak_gpu_memory_mib" if on_gpu else "peak_memory_of_all_mib"
@@ -316,6 +317,7 @@ def rows_of(
             side,
             number(measuring.median(repetitions, side, "sentences_per_second"), ",.1f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, "sentences_per_second")),
+            number(measuring.median(repetitions, side, "process_seconds"), ".1f"),
             number(measuring.median(repetitions, side, "tokens_per_sentence"), ".1f"),
             number(measuring.median(repetitions, side, "peak_memory_of_all_mib"), ",.0f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, peak)),

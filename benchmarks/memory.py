@@ -31,5 +31,6 @@ def of_tree(pid: int) -> int:
         process = psutil.Process(pid)
         for member in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):
-                total += member.memory_full_info().pss
+                found = member.memory_full_info()
+                total += getattr(found, "pss", found.uss)  # Linux alone tells the former
     return total

@@ -4,7 +4,8 @@
   python benchmarks/profiling.py --rows 20 fairseq-generate DATA-BIN --path CHECKPOINT ...
 
 All that follows the command's name is the command's; what it prints goes to standard error. Loading
-and starting are in the profile as well: let a training run some 20 updates (--max-update 20).
+and starting are in the profile as well: let a training run some 20 updates (--max-update 20). What
+other processes do is not: with --task macaron_translation give --decoding-processes 1.
 """
 
 import argparse

@@ -26,6 +26,9 @@ class Workers(AbstractContextManager):
     ) -> None:
         """Start them.
 
+        Raises:
+            UserError: if the system starts none.
+
         Args:
             count: how many.
             function: what they run.
@@ -33,11 +36,21 @@ class Workers(AbstractContextManager):
             start_method: Python's if None; with "fork" the function need not be one that can be
                 pickled, and finds this process as it is now.
         """
-        context = multiprocessing.get_context(start_method)
         self.ahead = 2 * count
         self.advice = advice
-        self.pool = ProcessPoolExecutor(count, context, _start, (function,))
-        self.pool.submit(int)  # it starts none before
+        context = multiprocessing.get_context(start_method)
+        others = multiprocessing.active_children()
+        try:
+            self.pool = ProcessPoolExecutor(count, context, _start, (function,))
+            self.pool.submit(int)  # it starts none before
+        except (OSError, AssertionError) as error:  # too many, or of a process that may have none
+            for process in started_since(others):
+                process.terminate()
+                process.join()
+            raise UserError(
+                f"no worker process can be started ({error}): try again with {advice}"
+            ) from error
+        self.processes = started_since(others)
 
     def map(self, arguments: Iterable[Any]) -> Iterator[Any]:
         """The function's results, in the arguments' order.
@@ -62,11 +75,18 @@ class Workers(AbstractContextManager):
             ) from error
 
     def close(self) -> None:
-        """End them, once they have done what they are at."""
-        self.pool.shutdown(cancel_futures=True)
+        """End them, whatever they are at."""
+        for process in self.processes:
+            process.terminate()
+        self.pool.shutdown()
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def started_since(others: list[Any]) -> list[Any]:
+    """This process' children, but others."""
+    return [process for process in multiprocessing.active_children() if process not in others]
 
 
 _function: Callable[[Any], Any]  # of a worker

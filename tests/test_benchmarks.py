@@ -134,6 +134,7 @@ def repetitions(**speeds):
             "side": side,
             "repetition": i,
             "sentences_per_second": speed,
+            "process_seconds": 7.25,
             "peak_memory_of_all_mib": 100,
         }
         for side, of_side in speeds.items()
@@ -154,8 +155,8 @@ def test_rows_of_generation():
     found = repetitions(stock=[10, 20, 40], ours=[30, 40, 60])
     _, rows = generation.rows_of(found, ["stock", "ours"])
     assert rows == [
-        ["stock", "20.0", "1.00 (1.00-1.00)", "-", "100", "1.00 (1.00-1.00)", "-"],
-        ["ours", "40.0", "2.00 (1.50-3.00)", "-", "100", "1.00 (1.00-1.00)", "-"],
+        ["stock", "20.0", "1.00 (1.00-1.00)", "7.2", "-", "100", "1.00 (1.00-1.00)", "-"],
+        ["ours", "40.0", "2.00 (1.50-3.00)", "7.2", "-", "100", "1.00 (1.00-1.00)", "-"],
     ]
 
 
@@ -359,9 +360,13 @@ def test_versions_refuse_what_is_not_there(sides, sentence, data_bin, monkeypatc
 
 
 def test_peak_memory_counts_all_processes():
-    """Two with 200 MB each, of which neither has all."""
-    held = "import time; x = b'1' * 200 * 2**20; time.sleep(2)"
-    script = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {held!r}]); {held}"
+    """Two with 200 MiB each, of which neither has all."""
+    held = "import time; x = b'1' * 200 * 2**20; print(flush=True); time.sleep(2)"
+    script = (
+        "import subprocess, sys; PIPE = subprocess.PIPE\n"
+        f"other = subprocess.Popen([sys.executable, '-c', {held!r}], stdout=PIPE)\n"
+        f"other.stdout.readline(); {held}"
+    )
     with subprocess.Popen([sys.executable, "-c", script]) as process:
         assert 400 < memory.wait(process) < 500
         assert process.returncode == 0

@@ -1,15 +1,20 @@
 """Batches translated side by side, by processes, against one after the other."""
 
+import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 import torch
 from conftest import SMALL, USER_DIR, build, dictionary, hypotheses, run, task
+from fairseq import options
 from fairseq.data import LanguagePairDataset
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq_cli import generate
 
+from macaron_fairseq import environment, workers
 from macaron_fairseq.acceleration import side_by_side
 from macaron_fairseq.acceleration.task import MacaronTranslationConfig, MacaronTranslationTask
 from macaron_fairseq.errors import UserError
@@ -169,11 +174,14 @@ def test_batches_that_are_read_already_are_not_translated():
 
 @pytest.mark.parametrize(
     ("batches", "threads", "count"),
-    [(7, 2, 2), (1, 2, 1), (2, 2, 2), (9, 1, 1), (4, 8, 4), (3, 8, 1), (0, 2, 1)],
+    [(7, 2, 2), (1, 2, 1), (2, 2, 2), (9, 1, 1), (2, 8, 2), (1, 8, 1), (3, 16, 1), (0, 2, 1)],
 )
 def test_how_many_at_a_time(batches, threads, count, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(environment, "available_cores", lambda: 99)
     assert side_by_side.count_for(batches) == count
+    monkeypatch.setattr(environment, "available_cores", lambda: 1)  # as where threads are bound
+    assert side_by_side.count_for(batches) == 1
 
 
 def test_a_killed_process_gets_a_sentence(monkeypatch):
@@ -188,26 +196,72 @@ def test_a_killed_process_gets_a_sentence(monkeypatch):
         the_task.inference_step(generator, models, next(batches))
 
 
-def test_fairseq_generate_prints_the_same_from_processes(data_bin, trained):
-    """Two of the models, in batches of which the last is smaller; in the same order."""
+def test_a_mistake_in_a_process_is_raised_here_at_once(monkeypatch):
+    """Although others are still busy, which end too."""
+
+    def search(self, models, sample, **kwargs):
+        if sample["net_input"]["src_tokens"].shape[1] > 4:  # not the first batch: sorted by length
+            time.sleep(600)
+        raise ValueError("no translation")
+
+    others = multiprocessing.active_children()
+    monkeypatch.setattr(side_by_side.CandidateGenerator, "generate", search)
+    the_task, models = ours(), [model()]
+    batches, generator = prepare(the_task, models)
+    with pytest.raises(ValueError, match="no translation"):
+        the_task.inference_step(generator, models, next(batches))
+    the_task.ahead.workers.close()
+    assert not workers.started_since(others)
+
+
+def test_prefixes_and_constraints_are_not_ignored():
+    """Which a program may give, other than fairseq-generate, without saying so before."""
+    the_task, models = ours(), [model()]
+    batches, generator = prepare(the_task, models)
+    sample = next(batches)
+    prefix = torch.full((len(sample["id"]), 1), 7)
+    found = the_task.inference_step(generator, models, sample, prefix_tokens=prefix)
+    assert all(x["tokens"][0] == 7 for sentence in found for x in sentence)
+
+
+@pytest.mark.parametrize("forks", [0, 1])
+def test_no_processes_get_a_sentence(forks, monkeypatch):
+    """As where a user may have no more; those that were started end."""
+    fork, left = os.fork, [None] * forks
+
+    def few():
+        if not left:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        left.pop()
+        return fork()
+
+    others = multiprocessing.active_children()
+    monkeypatch.setattr(os, "fork", few)
+    with pytest.raises(UserError, match=r"no worker process can be started.*--decoding-proc"):
+        prepare(ours(), [model()])
+    assert not workers.started_since(others)
+
+
+def test_fairseq_generate_prints_the_same_from_processes(data_bin, trained, monkeypatch, capsys):
+    """An ensemble, in batches of which the last is smaller; this process searches nothing."""
     paths = os.pathsep.join(str(trained / f"checkpoint_{name}.pt") for name in ("last", "best"))
-    outputs = {
-        flags: run(
-            "fairseq-generate",
-            *(data_bin, "--user-dir", USER_DIR, "--path", paths, "--cpu", "--batch-size", 3),
-            *("--required-batch-size-multiple", 1, "--beam", 2, "--max-len-b", 12, *flags),
-            OMP_NUM_THREADS="2",
-        ).stdout
-        for flags in (
-            ("--task", "translation"),
-            ("--task", "macaron_translation"),
-            ("--task", "macaron_translation", "--decoding-processes", "1"),
-        )
-    }
-    first, *others = outputs.values()
-    assert len(hypotheses(first)) == 20
-    names = [line.split("\t")[0] for line in first.splitlines() if line.startswith("H-")]
-    for output in others:
-        assert hypotheses(output) == hypotheses(first)
-        found = [line.split("\t")[0] for line in output.splitlines() if line.startswith("H-")]
-        assert found == names
+    flags = [data_bin, "--user-dir", USER_DIR, "--path", paths, "--cpu", "--batch-size", 3]
+    flags += ["--required-batch-size-multiple", 1, "--beam", 2, "--max-len-b", 12]
+    expected = run("fairseq-generate", *flags, OMP_NUM_THREADS="2").stdout
+
+    parent, search = os.getpid(), side_by_side.CandidateGenerator.generate
+    monkeypatch.setattr(
+        side_by_side.CandidateGenerator,
+        "generate",
+        lambda *args, **kwargs: unused() if os.getpid() == parent else search(*args, **kwargs),
+    )
+    words = [*map(str, flags), "--task", "macaron_translation", "--decoding-processes", "2"]
+    args = options.parse_args_and_arch(options.get_generation_parser(), words)
+    generate.main(args)
+    output = capsys.readouterr().out
+    assert hypotheses(output) == hypotheses(expected) and len(hypotheses(output)) == 20
+    names = [
+        [line.split("\t")[0] for line in text.splitlines() if line.startswith("H-")]
+        for text in (output, expected)
+    ]
+    assert names[0] == names[1]

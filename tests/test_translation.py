@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -27,7 +28,7 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli, environment
+from macaron_fairseq import UserError, cli, environment, workers
 from macaron_fairseq.export.ctranslate2 import export
 from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
 from macaron_fairseq.translation import lines as flow
@@ -208,17 +209,20 @@ def test_batches_keep_their_limits():
     assert sum(done) == len(lines)
 
 
-def test_processes_translate_the_same(data):
-    """Batches at a time where there are threads for it, but a single one here."""
+def test_processes_translate_the_same(data, monkeypatch):
+    """Several batches at a time, each in another process; a single one here."""
     torch.set_num_threads(2)
-    one, several = engine(data=data), engine(data=data)
     lines = random_words(30)
     batches = [lines[i : i + 7] for i in range(0, 30, 7)]
-    expected = [found for batch in batches for found in one.translate([batch])]
-    assert not one.workers
-    assert [*several.translate(batches)] == [*several.translate(batches)] == expected
-    assert several.workers
-    several.workers.close()
+    translator = engine(data=data)
+    found = [*translator.translate(batches)]
+    assert [x for batch in found for x in batch] == [line[::-1] for line in lines]
+    monkeypatch.setattr(translator, "search", lambda batch: [[str(os.getpid())]])
+    assert [*translator.translate(batches[:1])] == [[[str(os.getpid())]]]
+    others = multiprocessing.active_children()
+    processes = [process for ((process,),) in translator.translate(batches)]
+    assert len(processes) == 5 and str(os.getpid()) not in processes
+    assert not workers.started_since(others)
 
 
 def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys):
@@ -306,15 +310,18 @@ def test_a_pipe_or_link_stays_one(data, tmp_path):
 # --- as a process --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def process(data):
-    """The command, serving a pipe line by line where the locale knows ASCII alone."""
+@pytest.fixture(params=["1", "2"])
+def process(data, request):
+    """The command, serving a pipe line by line where the locale knows ASCII alone.
+
+    With one thread, and with two, of which each takes a line.
+    """
     # With which Python would write each line at once, whatever the command does.
     environment = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
         [Path(sys.executable).with_name("macaron-fairseq"), "translate", "--data", data]
-        + ["--path", CHECKPOINT, "--cpu", "--batch-lines", "2"],
-        env=environment | {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        + ["--path", CHECKPOINT, "--cpu", "--batch-lines", "2", "--batch-size", "1"],
+        env=environment | {"OMP_NUM_THREADS": request.param, "LC_ALL": "C", "PYTHONUTF8": "0"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -51,7 +51,7 @@ what_evaluates() {
   version sacrebleu
   version sacremoses
   (LC_ALL=C && cd "$plugin" \
-    && sha256sum {model,acceleration,scoring}/*.py {averaging,text,commands/score}.py | sha256sum)
+    && sha256sum {model,acceleration,scoring}/*.py {averaging,text,workers,commands/score}.py | sha256sum)
 }
 
 # What was trained on other data must not be scored with this.

@@ -13,6 +13,7 @@ import torch
 from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
+from macaron_fairseq import environment
 from macaron_fairseq.acceleration.beam_search import CandidateGenerator
 from macaron_fairseq.workers import Workers
 
@@ -103,9 +104,14 @@ def is_repeatable(model: nn.Module) -> bool:
 
 
 def count_for(batches: int) -> int:
-    """How many of so many batches at a time; 1 where all threads for each should be faster."""
-    threads = torch.get_num_threads()
-    return min(batches, threads) if 2 * batches >= threads else 1
+    """How many of so many batches at a time; 1 where all threads for each may be faster.
+
+    On two cores a second thread makes a batch 1.3 times as fast with small models; that eight make
+    it more than twice as fast, and 4n of them more than n processes are, is a guess.
+    """
+    # Where threads are bound to cores, this one's is all that its processes would have.
+    threads = min(torch.get_num_threads(), environment.available_cores())
+    return min(batches, threads) if 4 * batches >= threads else 1
 
 
 def converted(found: Hypotheses, convert: Callable[[Any], Any]) -> Hypotheses:

@@ -19,9 +19,10 @@ class MacaronTranslationConfig(TranslationConfig):
     decoding_processes: int = field(
         default=0,
         metadata={
-            "help": "how many batches fairseq-generate translates at a time on a CPU, each in a "
-            "process with one thread; default: as many as PyTorch has threads; 1: one batch after "
-            "the other, with all threads"
+            "help": "how many batches fairseq-generate translates at a time where it searches by "
+            "plain beam search on a CPU under Linux, each in a process with one thread and memory "
+            "of its own; default: as many as there are threads; 1: one batch after the other, with "
+            "all threads"
         },
     )
 
@@ -44,7 +45,7 @@ class MacaronTranslationTask(TranslationTask):
         """fairseq's generator, the faster one where no other is asked for.
 
         Where the batches are known and the models done with training, as in fairseq-generate,
-        processes begin to translate them.
+        processes get ready for them: the generator and the models must then stay as they are.
         """
         if seq_gen_cls is None and not getattr(args, "print_alignment", None):
             seq_gen_cls = CandidateGenerator
@@ -61,7 +62,8 @@ class MacaronTranslationTask(TranslationTask):
         self, generator: Any, models: list[Any], sample: dict[str, Any], *others: Any, **kwargs: Any
     ) -> Any:
         """The hypotheses for each sentence of a batch."""
-        if self.ahead and generator is self.ahead.generator:
+        plain = all(x is None for x in (*others, *kwargs.values()))  # no prefixes, no constraints
+        if plain and self.ahead and generator is self.ahead.generator:
             found = self.ahead.next(sample)
             if found is not None:
                 return found

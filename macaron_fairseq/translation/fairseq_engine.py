@@ -17,7 +17,6 @@ from macaron_fairseq.acceleration.task import MacaronTranslationTask
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
 from macaron_fairseq.translation.lines import Tokens
-from macaron_fairseq.workers import Workers
 
 
 class FairseqEngine:
@@ -56,7 +55,6 @@ class FairseqEngine:
         self.generator: Any = self.task.build_generator(self.models, generation)
         positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
         self.max_length = positions[0] - 1  # one for the end of the sentence
-        self.workers: Workers | None = None
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
@@ -71,11 +69,10 @@ class FairseqEngine:
         """
         count = side_by_side.count_for(len(batches))
         if count == 1 or not side_by_side.is_possible(self.generator, self.models):
-            return map(self.search, batches)
-        if not self.workers:
-            advice = "a smaller --batch-size or OMP_NUM_THREADS"
-            self.workers = side_by_side.start(self.search, count, advice)
-        return self.workers.map(batches)
+            yield from map(self.search, batches)
+            return
+        with side_by_side.start(self.search, count, "a smaller OMP_NUM_THREADS") as workers:
+            yield from workers.map(batches)
 
     def search(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """The best hypothesis of each sentence of a batch."""
