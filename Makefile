@@ -21,8 +21,8 @@ test: setup ## set up, then lint, check the types and run the tests
 	ruff check macaron_fairseq examples benchmarks tests setup.py; \
 	ruff format --check macaron_fairseq examples benchmarks tests setup.py; \
 	mypy; \
-	pytest -n auto --dist loadfile
+	pytest -n auto --dist worksteal
 
 coverage: setup ## set up, then run the tests and list the lines that none of them runs: slower
 	@$(ACTIVATE); \
-	pytest -n auto --dist loadfile --cov=macaron_fairseq --cov-report=term-missing
+	pytest -n auto --dist worksteal --cov=macaron_fairseq --cov-report=term-missing

@@ -6,13 +6,13 @@
   python benchmarks/generation.py --synthetic --beams 1 5 --batch-sizes 1 64 256
 
 Without --stock and --ours the models have random weights and translate every sentence into --length
-tokens and the end, on all sides. Sides without a quantisation in their name are fairseq-generate,
-whose own stopwatch around the search is read; it does not see what other processes search while
-this one prints, so the whole command's seconds stand beside it. The others are `macaron-fairseq
-translate` with `--engine ctranslate2` on what `macaron-fairseq export` wrote: the time of --lines
-lines of raw text less that of one line, so that start-up does not count but tokenisation and BPE
-do. Memory is the most that all processes of a command were seen to hold. Ratios are those of each
-repetition, their median and range.
+tokens and the end, on all sides. Sides without a quantisation in their name are fairseq-generate.
+The others are `macaron-fairseq translate` with `--engine ctranslate2` on what `macaron-fairseq
+export` wrote, for --lines lines of raw text, so that tokenisation and BPE count. The time is that
+of the command less that of the same command for one sentence, so that starting and loading do not
+count. fairseq's stopwatch, beside it, counts the search alone, and nothing that other processes
+search while this one prints. Memory is the most that all processes of a command were seen to hold.
+Ratios are those of each repetition, their median and range.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from pathlib import Path
 import corpora
 import host
 import measuring
-from measuring import Device, Figures
+from measuring import Device, Figures, Run
 from tqdm import tqdm
 
 from macaron_fairseq import files
@@ -230,6 +230,8 @@ def compare(
     bar: tqdm,
 ) -> list[Figures]:
     """Measure all sides with one beam and batch size, in turn."""
+    if not (folder / "one").exists():
+        corpora.sample(folder / "data", "test", 1, folder / "one")
     search: list[object] = ["--beam", beam, "--batch-size", batch_size]
     if not (args.stock or args.ours):
         search += ["--max-len-b", args.length]
@@ -241,25 +243,47 @@ def compare(
         if side.quantization:
             return measure_translate(model, folder / "data", flags, args, device)
         flags += shlex.split(args.flags)
-        return measure_generate(model, folder / "data" / "data-bin", flags, device)
+        return measure_generate(model, folder, flags, args, device)
 
     return measuring.interleave(list(sides), args.repetitions, measure, bar)
 
 
-def measure_generate(model: Path, data: Path, flags: list[object], device: Device) -> Figures:
-    """Run fairseq-generate on the set test."""
-    run = measuring.run(
-        device,
-        "fairseq-generate",
-        *(data, *measuring.USER_DIR, "--path", model, *flags, *device.flags),
-        *("--gen-subset", "test", "--required-batch-size-multiple", 1),
-        *("--post-process", "subword_nmt"),
+def measure_generate(
+    model: Path, folder: Path, flags: list[object], args: argparse.Namespace, device: Device
+) -> Figures:
+    """Run fairseq-generate on one sentence and on the set test."""
+    start, run = (
+        measuring.run(
+            device,
+            "fairseq-generate",
+            *(folder / name / "data-bin", *measuring.USER_DIR, "--path", model, *flags),
+            *(*device.flags, "--gen-subset", "test", "--required-batch-size-multiple", 1),
+            *("--post-process", "subword_nmt"),
+        )
+        for name in ("one", "data")
     )
-    return {**read_summary(run.output), **run.costs}
+    summary = read_summary(run.output)
+    return {**summary, **without_start(start, run, summary["sentences"], args)}
+
+
+def without_start(start: Run, run: Run, sentences: int, args: argparse.Namespace) -> Figures:
+    """Speed and costs of a run; `start` was one with a single sentence.
+
+    Raises:
+        UserError: if there is no time that they differ by.
+    """
+    # So little work as --quick has may be less than what two starts differ by.
+    seconds = run.seconds if args.quick else run.seconds - start.seconds
+    if seconds <= 0:
+        raise UserError(
+            f"{sentences} sentences take no longer than one: give more --lines or --sentences"
+        )
+    speed = (sentences - 1) / seconds
+    return {"sentences_per_second": speed, "start_seconds": start.seconds, **run.costs}
 
 
 def read_summary(output: str) -> Figures:
-    """Sentences, tokens with the sentences' ends, and speed that fairseq-generate printed.
+    """Sentences, tokens with the sentences' ends, and the search's speed that was printed.
 
     Raises:
         UserError: if it printed none.
@@ -270,7 +294,7 @@ def read_summary(output: str) -> Figures:
     return {
         "sentences": sentences,
         "tokens_per_sentence": tokens / sentences,
-        "sentences_per_second": float(match[3]),
+        "searched_per_second": float(match[3]),
     }
 
 
@@ -290,17 +314,8 @@ def measure_translate(
     ]
     start = measuring.run(device, "macaron-fairseq", *command, one)
     run = measuring.run(device, "macaron-fairseq", *command, whole)
-    # So little work as --quick has may be less than what two starts differ by.
-    seconds = run.seconds if args.quick else run.seconds - start.seconds
-    if seconds <= 0:
-        raise UserError(f"{lines} lines take no longer than one: give more --lines")
-    return {
-        "sentences": lines,
-        "sentences_per_second": (lines - 1) / seconds,
-        **run.costs,
-        "peak_gpu_memory_mib": None,  # CTranslate2's allocator does not tell
-        "start_seconds": start.seconds,
-    }
+    found = {"sentences": lines, **without_start(start, run, lines, args)}
+    return {**found, "peak_gpu_memory_mib": None}  # CTranslate2's allocator does not tell
 
 
 def rows_of(
@@ -308,7 +323,8 @@ def rows_of(
 ) -> tuple[list[str], list[list[str]]]:
     """The header and a row for each side of one case, which is compared with the first one."""
     base = sides[0]
-    header = ["side", "sentences/s", f"speed / {base}", "whole command, s", "tokens/sentence"]
+    header = ["side", "sentences/s", f"speed / {base}", "by fairseq's stopwatch"]
+    header += ["tokens/sentence"]
     header += ["peak MiB", f"memory / {base}", "peak GPU MiB"]
     on_gpu = any(x.get("peak_gpu_memory_mib") is not None for x in repetitions)
     peak = "peak_gpu_memory_mib" if on_gpu else "peak_memory_of_all_mib"
@@ -317,7 +333,7 @@ def rows_of(
             side,
             number(measuring.median(repetitions, side, "sentences_per_second"), ",.1f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, "sentences_per_second")),
-            number(measuring.median(repetitions, side, "process_seconds"), ".1f"),
+            measuring.with_range(measuring.ratios(repetitions, side, base, "searched_per_second")),
             number(measuring.median(repetitions, side, "tokens_per_sentence"), ".1f"),
             number(measuring.median(repetitions, side, "peak_memory_of_all_mib"), ",.0f"),
             measuring.with_range(measuring.ratios(repetitions, side, base, peak)),
@@ -338,7 +354,7 @@ def notes(args: argparse.Namespace, parameters: Mapping[str, int]) -> list[str]:
         "range); tokens/sentence counts the end",
         "parameters: " + ", ".join(f"{name} {n:,}" for name, n in parameters.items()),
         models,
-        "CTranslate2 sides: whole `macaron-fairseq translate` without start-up, text work included",
+        "whole commands without start-up; CTranslate2's with the text work of `translate`",
     ]
 
 

@@ -119,7 +119,7 @@ def test_generation_summary():
     assert generation.read_summary(output) == {
         "sentences": 1000,
         "tokens_per_sentence": 13.5,
-        "sentences_per_second": 131.12,
+        "searched_per_second": 131.12,
     }
     with pytest.raises(UserError, match="did not say how fast"):
         generation.read_summary("killed")
@@ -134,7 +134,7 @@ def repetitions(**speeds):
             "side": side,
             "repetition": i,
             "sentences_per_second": speed,
-            "process_seconds": 7.25,
+            "searched_per_second": 2 * speed,
             "peak_memory_of_all_mib": 100,
         }
         for side, of_side in speeds.items()
@@ -155,8 +155,26 @@ def test_rows_of_generation():
     found = repetitions(stock=[10, 20, 40], ours=[30, 40, 60])
     _, rows = generation.rows_of(found, ["stock", "ours"])
     assert rows == [
-        ["stock", "20.0", "1.00 (1.00-1.00)", "7.2", "-", "100", "1.00 (1.00-1.00)", "-"],
-        ["ours", "40.0", "2.00 (1.50-3.00)", "7.2", "-", "100", "1.00 (1.00-1.00)", "-"],
+        [
+            "stock",
+            "20.0",
+            "1.00 (1.00-1.00)",
+            "1.00 (1.00-1.00)",
+            "-",
+            "100",
+            "1.00 (1.00-1.00)",
+            "-",
+        ],
+        [
+            "ours",
+            "40.0",
+            "2.00 (1.50-3.00)",
+            "2.00 (1.50-3.00)",
+            "-",
+            "100",
+            "1.00 (1.00-1.00)",
+            "-",
+        ],
     ]
 
 
@@ -275,7 +293,7 @@ def test_generation_runs(tmp_path):
     for x in (stock, ours):  # 4 tokens were forced, and the end
         assert (x["sentences"], x["tokens_per_sentence"]) == (16, 5)
     assert exported["sentences"] == 200
-    assert all(x["sentences_per_second"] > 0 for x in result["repetitions"])
+    assert all(x["sentences_per_second"] > 0 < x["start_seconds"] for x in result["repetitions"])
     assert result["parameters"]["ours"] - result["parameters"]["stock"] == 4 * 3 * 16
 
 
