@@ -89,6 +89,7 @@ def main() -> None:
             corpora.write_synthetic(source, args.types, SYNTHETIC_LENGTHS, 1, count)
         about = corpora.about(source)
         args.sentences = corpora.sample(source, args.subset, args.sentences, folder / "data")
+        corpora.sample(source, args.subset, 1, folder / "one")  # what starting takes
         with tqdm(total=len(cases) * args.repetitions * len(sides), disable=None) as bar:
             models = prepare_models(folder, sides, args, device, bar)
             parameters = {
@@ -230,8 +231,6 @@ def compare(
     bar: tqdm,
 ) -> list[Figures]:
     """Measure all sides with one beam and batch size, in turn."""
-    if not (folder / "one").exists():
-        corpora.sample(folder / "data", "test", 1, folder / "one")
     search: list[object] = ["--beam", beam, "--batch-size", batch_size]
     if not (args.stock or args.ours):
         search += ["--max-len-b", args.length]

@@ -95,6 +95,7 @@ class Generation:
         """All sides with one length and vocabulary."""
         args, device = self.args, self.device
         corpora.write_synthetic(folder / "data", types, (length, length), 1, args.sentences)
+        corpora.sample(folder / "data", "test", 1, folder / "one")  # what starting takes
         args.length = length - 1
         models = generation.prepare_models(folder, self.sides, args, device, bar)
         search = args.beam, args.batch_size
