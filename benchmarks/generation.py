@@ -323,8 +323,7 @@ def rows_of(
     """The header and a row for each side of one case, which is compared with the first one."""
     base = sides[0]
     header = ["side", "sentences/s", f"speed / {base}", "by fairseq's stopwatch"]
-    header += ["tokens/sentence"]
-    header += ["peak MiB", f"memory / {base}", "peak GPU MiB"]
+    header += ["tokens/sentence", "peak MiB", f"memory / {base}", "peak GPU MiB"]
     on_gpu = any(x.get("peak_gpu_memory_mib") is not None for x in repetitions)
     peak = "peak_gpu_memory_mib" if on_gpu else "peak_memory_of_all_mib"
     rows = [

@@ -32,7 +32,7 @@ def main() -> None:
     batches = task.get_batch_iterator(
         task.dataset("test"), max_sentences=int(batch_size), max_positions=(1024, 1024)
     ).next_epoch_itr(shuffle=False)
-    samples = list(batches)
+    samples = list(batches)  # read now, none is translated before it is asked for
     generator = task.build_generator(models, cfg.generation)
     with os.fdopen(int(descriptor), "w") as results:  # a library may print to stdout
         print(len(samples), file=results, flush=True)

@@ -26,15 +26,15 @@ class Workers(AbstractContextManager):
     ) -> None:
         """Start them.
 
-        Raises:
-            UserError: if the system starts none.
-
         Args:
             count: how many.
             function: what they run.
             advice: what takes less memory, for the user of a worker that was killed.
             start_method: Python's if None; with "fork" the function need not be one that can be
                 pickled, and finds this process as it is now.
+
+        Raises:
+            UserError: if the system starts none.
         """
         self.ahead = 2 * count
         self.advice = advice

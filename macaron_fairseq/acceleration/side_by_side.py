@@ -41,7 +41,6 @@ class Ahead:
             batches: the indices in each batch.
             count: of batches at a time.
         """
-
         self.generator = generator
 
         def translate(batch: list[int]) -> tuple[Any, Hypotheses]:
@@ -56,7 +55,7 @@ class Ahead:
         """What was found for the next batch; None, for good, if this is another one."""
         for tokens, found in self.results:
             if torch.equal(torch.from_numpy(tokens), sample["net_input"]["src_tokens"]):
-                return converted(found, lambda x: torch.from_numpy(x))
+                return converted(found, torch.from_numpy)
             break
         self.workers.close()
         self.results = iter(())
@@ -106,8 +105,7 @@ def is_repeatable(model: nn.Module) -> bool:
 def count_for(batches: int) -> int:
     """How many of so many batches at a time; 1 where all threads for each may be faster.
 
-    On two cores a second thread makes a batch 1.3 times as fast with small models; that eight make
-    it more than twice as fast, and 4n of them more than n processes are, is a guess.
+    That 4n threads are faster than n processes is a guess: docs/performance.md has two of both.
     """
     # Where threads are bound to cores, this one's is all that its processes would have.
     threads = min(torch.get_num_threads(), environment.available_cores())
