@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional
 
 from macaron_fairseq import acceleration, environment
-from macaron_fairseq.acceleration import activation, caches, dropout, products
+from macaron_fairseq.acceleration import activation, caches, dropout, products, softmax
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -456,6 +456,64 @@ def test_training_and_evaluation_with_onednn_are_fairseqs(flags, onednn):
 def test_hypotheses_with_onednn_are_fairseqs(onednn):
     test_hypotheses_of_other_models_are_fairseqs(OPTIONS[2])
     assert any(weight.is_mkldnn for _, weight, _ in onednn)  # in blocks, as in decoding alone
+
+
+# --- softmax -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_rows(monkeypatch):
+    """Rows of less than 16 numbers are short, however few they are; which were seen."""
+    seen = []
+
+    def of_rows(x, compute=softmax.of_rows):
+        seen.append(x.shape[-1])
+        return compute(x)
+
+    monkeypatch.setattr(softmax, "LEAST_ELEMENTS", 0)
+    monkeypatch.setattr(softmax, "lanes", lambda: 16)
+    monkeypatch.setattr(softmax, "of_rows", of_rows)
+    return seen
+
+
+@pytest.mark.parametrize("length", [1, 5, 15, 16])
+def test_softmax_is_that_of_fp64_to_the_second_derivative(length, short_rows):
+    x = 20 * torch.randn(4, 7, length, dtype=torch.float64)
+    x[0, 0, 1:] = -torch.inf
+    results = []
+    for leaf, compute in ((x, lambda x: x.softmax(-1)), (x.float(), softmax.softmax)):
+        y = compute(leaf.requires_grad_())
+        (first,) = torch.autograd.grad((y**3).sum(), leaf, create_graph=True)
+        (second,) = torch.autograd.grad((first**2).sum(), leaf)
+        with torch.no_grad():
+            results.append([y, first, second, compute(leaf)])
+    for one, other in zip(*results, strict=True):
+        assert (one - other).abs().max() <= 2e-6
+    assert short_rows == ([length] * 2 if length < 16 else [])
+
+
+@pytest.mark.parametrize("rows", [1000, 1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_softmax_keeps_the_type(dtype, rows):
+    x = torch.randn(rows, 6).to(dtype)
+    y = softmax.softmax(x)
+    assert y.dtype == dtype
+    assert torch.allclose(y.double(), x.double().softmax(-1), atol=torch.finfo(dtype).eps)
+
+
+def test_softmax_under_functorch_is_pytorchs(short_rows):
+    x = torch.randn(6)
+    expected = torch.func.jacrev(lambda x: x.softmax(-1))(x)
+    assert torch.allclose(torch.func.jacrev(softmax.softmax)(x), expected, atol=1e-7)
+    assert not short_rows  # there are no rules for it
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_training_and_hypotheses_with_short_rows_are_fairseqs(flags, short_rows):
+    test_training_with_dropout_is_fairseqs(flags, SHORT)
+    test_training_with_padding_before_the_target_is_fairseqs(flags, SHORT)
+    test_hypotheses_of_other_models_are_fairseqs(flags)
+    assert short_rows
 
 
 # --- training ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.acceleration import caches, plain, products
+from macaron_fairseq.acceleration.softmax import softmax
 
 # Keys up to which two matrix products attend on a CPU, in general and in training in bf16.
 SHORT, SHORT_IN_BF16 = 64, 512
@@ -144,12 +145,12 @@ class Attention(MultiheadAttention):
             else:
                 scores = torch.baddbmm(attn_mask.to(q.dtype), q, k.transpose(1, 2))
             if key_padding_mask is not None:
-                scores = scores.view(batch, -1, *scores.shape[1:])
                 # Finite, so that a row with nothing to see, itself padding, gives no NaN.
                 low = torch.finfo(scores.dtype).min
-                scores = scores.masked_fill(key_padding_mask.bool()[:, None, None], low)
-                scores = scores.flatten(0, 1)
-            probabilities = scores.softmax(-1)
+                hidden = key_padding_mask.bool()[:, None, None]
+                mask = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
+                scores += mask.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
+            probabilities = softmax(scores)
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
             if need_weights:
                 weights = probabilities.view(batch, -1, *probabilities.shape[1:])
@@ -208,7 +209,7 @@ class Attention(MultiheadAttention):
         # For so few queries two products are faster than the fused kernel.
         q = q if scales_weights(q) else q * self.scaling
         scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
-        probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
+        probabilities = softmax(scores if mask is None else scores.add_(mask))
         y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
         weights = None
         if need_weights and not self.self_attention:
