@@ -22,7 +22,14 @@ from torch import nn
 from torch.nn import functional
 
 from macaron_fairseq import acceleration, environment
-from macaron_fairseq.acceleration import activation, caches, dropout, products, softmax
+from macaron_fairseq.acceleration import (
+    activation,
+    caches,
+    dropout,
+    products,
+    residual,
+    softmax,
+)
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
 from macaron_fairseq.errors import UserError
@@ -44,6 +51,7 @@ LONG = (70, 81), (80, 66), (5, 4)
 LENGTHS = [SHORT, LONG]
 
 dropout_of_relu = activation.RectifiedDropout._backward_cls
+step_with_dropout = residual.ResidualDropout._backward_cls
 
 
 def both(*flags, arch="macaron_transformer"):
@@ -340,6 +348,67 @@ def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
         results.append(activated(x, linear, function, module))
     assert torch.equal(*results)
     assert not isinstance(results[1].grad_fn, dropout_of_relu)
+
+
+@pytest.mark.parametrize("size", [1.0, 0.5, 1 / 3])
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
+def test_the_end_of_a_step_is_pytorchs_to_the_second_derivative(size):
+    x, z, linear = torch.randn(5, 900, 7), torch.randn(5, 900, 6), nn.Linear(6, 7)
+    results = []
+    for module, is_owned in ((FairseqDropout(0.3), False), (Dropout(0.3), True)):
+        torch.manual_seed(5)
+        leaves = [x.clone().requires_grad_(), z.clone().requires_grad_(), linear.weight]
+        y = residual.add(leaves[0], linear(leaves[1]), size, module.train(), is_owned)
+        first = torch.autograd.grad((y**3).sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum((g**2).sum() for g in first), leaves)
+        results.append([y, *first, *second, torch.rand(3)])
+        assert isinstance(y.grad_fn, step_with_dropout) == is_owned
+    for one, other in zip(*results, strict=True):
+        assert (one - other).abs().max() <= 2e-6 * one.abs().max()
+
+
+@pytest.mark.parametrize(
+    "change", ["no dropout", "bf16", "fp64", "strides", "another class", "not owned"]
+)
+def test_other_ends_of_a_step_leave_the_slope_as_it_is(change):
+    x, y, module = torch.randn(4, 6), torch.randn(4, 6), Dropout(0.3).train()
+    if change == "no dropout":
+        module.eval()
+    elif change in ("bf16", "fp64"):
+        y = y.to(torch.bfloat16 if change == "bf16" else torch.float64)
+    elif change == "strides":
+        y = torch.randn(6, 4).t()
+    elif change == "another class":
+        module = FairseqDropout(0.3).train()
+    before = y.clone()
+    torch.manual_seed(5)
+    expected = x + 0.5 * module(y).to(x.dtype)
+    torch.manual_seed(5)
+    result = residual.add(x, y, 0.5, module, is_owned=change != "not owned")
+    assert torch.equal(y, before)
+    assert torch.allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fc2", "self_attn", "earlier.0.network.fc2"])
+def test_what_hooks_are_shown_stays_as_it_is(name):
+    model, seen = build("macaron_transformer", *SMALL, *DROPOUT).train(), []
+    module = model.encoder.layers[0].get_submodule(name)
+
+    def look(module, args, result):
+        seen.append(result[0] if isinstance(result, tuple) else result)
+        seen.append(seen[0].clone())
+
+    module.register_forward_hook(look)
+    source, lengths, previous = batch()
+    model(source, lengths, previous)
+    assert torch.equal(*seen)
+
+
+def test_the_ffns_result_that_a_layer_returns_stays_as_it_is():
+    layer = build("macaron_transformer", *SMALL, *DROPOUT).train().encoder.layers[0]
+    layer.return_fc = True
+    x, result = layer(torch.randn(7, 3, layer.embed_dim), None)
+    assert x.data_ptr() != result.data_ptr()
 
 
 def test_the_fast_draws_are_used_where_they_are_pytorchs():

@@ -99,6 +99,30 @@ def drop(
 
 
 @njit(cache=True, nogil=True)
+def drop_and_add(
+    state: Words,
+    left: int,
+    x: Numbers,
+    y: Numbers,
+    kept: Flags,
+    threshold: int,
+    scale: np.float32,
+    size: np.float32,
+) -> int:
+    """x + size dropout(y), in the place of y, and what is kept."""
+    words = np.empty(2 * BLOCK, np.uint32)
+    for start in range(0, len(x), BLOCK):
+        count = min(BLOCK, len(x) - start)
+        left = draw(state, left, words[: 2 * count])
+        xs, ys, kepts = x[start : start + count], y[start : start + count], kept[start:]
+        for i in range(count):
+            is_kept = is_below(words, i, threshold)
+            kepts[i] = is_kept
+            ys[i] = xs[i] + size * (ys[i] * (scale * np.float32(is_kept)))
+    return left
+
+
+@njit(cache=True, nogil=True)
 def of_dropped(x: Numbers, kept: Flags, y: Numbers, scale: np.float32) -> None:
     """x where it was kept, scaled, in y."""
     for i in range(len(x)):

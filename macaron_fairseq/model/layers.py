@@ -22,7 +22,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import caches
+from macaron_fairseq.acceleration import caches, plain, residual
 from macaron_fairseq.acceleration.activation import activated
 from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.acceleration.caches import Batch, IncrementalState
@@ -157,9 +157,15 @@ class SplittingLayer:
             operators = [operator for operator in step.operators if operator.kind != skipped]
             if not operators:
                 continue
-            field = partial(self.field, operators, evaluate)
-            k = self.substep.slope(field, x, step.size, self.gate(step))
-            x = torch.add(x, k, alpha=step.size)
+            if len(operators) == 1 and self.substep is substeps.SUBSTEPS[substeps.DEFAULT]:
+                (operator,) = operators
+                k = self.result(operator, evaluate, x)
+                is_owned = self.owns_result(operator)
+                x = residual.add(x, k, step.size, self.dropout_module, is_owned)
+            else:
+                field = partial(self.field, operators, evaluate)
+                k = self.substep.slope(field, x, step.size, self.gate(step))
+                x = torch.add(x, k, alpha=step.size)
             if not self.normalize_before:
                 (operator,) = operators
                 _, layer_norm = self.weights(operator)
@@ -170,12 +176,25 @@ class SplittingLayer:
         """f(x): what the operators give for the state x, in sum."""
         results = []
         for operator in operators:
-            network, layer_norm = self.weights(operator)
-            y = layer_norm(x) if self.normalize_before else x
-            y = self.dropout_module(evaluate(operator.kind, network, y))
-            # A CPU takes longer to add fp32 and bf16 than for a cast and a sum of fp32.
+            y = self.dropout_module(self.result(operator, evaluate, x))
             results.append(y.to(x.dtype) if y.device.type == "cpu" else y)
         return reduce(torch.add, results)
+
+    def result(self, operator: Operator, evaluate: Evaluate, x: Tensor) -> Tensor:
+        """What an operator's network gives for the state x."""
+        network, layer_norm = self.weights(operator)
+        return evaluate(operator.kind, network, layer_norm(x) if self.normalize_before else x)
+
+    def owns_result(self, operator: Operator) -> bool:
+        """Whether what the network gives comes from a linear map, and nobody else gets it."""
+        network, _ = self.weights(operator)
+        if operator.kind == FFN:
+            return plain.is_linear(network.fc2) and not getattr(self, "return_fc", False)
+        return (
+            isinstance(network, Attention)
+            and not network._forward_hooks
+            and plain.is_linear(network.out_proj)
+        )
 
     def feed_forward(self, network: Any, x: Tensor, batch: Batch | None = None) -> Tensor:
         """FFN(x) with the `fc1` and `fc2` of `network`; x is (time, batch, channel).

@@ -1,0 +1,75 @@
+"""The end of a step, x + h dropout(y): one pass over what a linear map has just given, on a CPU."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from macaron_fairseq.acceleration import generator
+from macaron_fairseq.acceleration.dropout import (
+    Dropout,
+    loops,
+    loops_draw_alike,
+    masked,
+    scale_of,
+    threshold,
+    vector,
+)
+
+
+def add(x: Tensor, y: Tensor, size: float, dropout: nn.Module, is_owned: bool) -> Tensor:
+    """x + size dropout(y).
+
+    Args:
+        x: the state.
+        y: a slope, of the same shape.
+        size: h, the step's.
+        dropout: a dropout module.
+        is_owned: whether nothing else needs y, so that the result may be in its place.
+    """
+    if is_owned and is_known(x, y, dropout):
+        return ResidualDropout.apply(x, y, size, dropout.p)
+    y = dropout(y)
+    # A CPU takes longer to add fp32 and bf16 than for a cast and a sum of fp32.
+    return torch.add(x, y.to(x.dtype) if y.device.type == "cpu" else y, alpha=size)
+
+
+def is_known(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
+    """Whether the compiled loop computes this, and something is dropped."""
+    return (
+        type(dropout) is Dropout
+        and dropout.is_on()
+        and x.dtype == y.dtype == torch.float32
+        and x.device.type == y.device.type == "cpu"
+        and x.shape == y.shape
+        and x.is_contiguous()
+        and y.is_contiguous()
+        and not torch._C._are_functorch_transforms_active()  # for which it has no rules
+        and loops_draw_alike()
+    )
+
+
+class ResidualDropout(torch.autograd.Function):
+    """x + size dropout(y), in y's place, which remembers what was kept, in a byte for an element.
+
+    y must be needed by nothing else, nor for gradients, as a linear map's result is not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, size: float, p: float) -> Tensor:
+        """Draw, leave out, scale and add."""
+        kept = torch.empty_like(y, dtype=torch.bool)
+        ctx.save_for_backward(kept)
+        ctx.size, ctx.scale = size, scale_of(p, y.dtype)
+        vectors, numbers = map(vector, (x, y, kept)), map(np.float32, (ctx.scale, size))
+        generator.draw(loops().drop_and_add, *vectors, threshold(1 - p), *numbers)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """That of x is what comes; that of y leaves out the same."""
+        (kept,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for gradients of gradients
+            return grad, grad * kept * (ctx.scale * ctx.size), None, None
+        return grad, masked(grad, kept, ctx.scale * ctx.size), None, None
