@@ -367,15 +367,32 @@ def test_the_end_of_a_step_is_pytorchs_to_the_second_derivative(size):
         assert (one - other).abs().max() <= 2e-6 * one.abs().max()
 
 
-@pytest.mark.parametrize(
-    "change", ["no dropout", "bf16", "fp64", "strides", "another class", "not owned"]
-)
+@pytest.mark.parametrize("size", [1.0, 0.5])
+@pytest.mark.skipif(dropout.loops() is None, reason="no Numba")
+def test_the_end_of_a_step_in_bf16_is_dropout_and_a_sum(size):
+    x, y, ways = torch.randn(5, 900, 7), torch.randn(5, 900, 7).bfloat16(), []
+    grad = torch.randn(5, 900, 7)
+    for add in (
+        lambda x, y, module: x + size * module(y).float(),
+        lambda x, y, module: residual.add(x, y, size, module, is_owned=False),
+    ):
+        torch.manual_seed(5)
+        leaves = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+        result = add(*leaves, Dropout(0.3).train())
+        ways.append([result, *torch.autograd.grad(result, leaves, grad), torch.rand(3)])
+    for one, other in zip(*ways, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.allclose(one.double(), other.double(), rtol=2**-7, atol=2**-7)
+    assert torch.equal(ways[0][0] == x, ways[1][0] == x)  # the same is left out
+
+
+@pytest.mark.parametrize("change", ["no dropout", "fp64", "strides", "another class", "not owned"])
 def test_other_ends_of_a_step_leave_the_slope_as_it_is(change):
     x, y, module = torch.randn(4, 6), torch.randn(4, 6), Dropout(0.3).train()
     if change == "no dropout":
         module.eval()
-    elif change in ("bf16", "fp64"):
-        y = y.to(torch.bfloat16 if change == "bf16" else torch.float64)
+    elif change == "fp64":
+        y = y.double()
     elif change == "strides":
         y = torch.randn(6, 4).t()
     elif change == "another class":

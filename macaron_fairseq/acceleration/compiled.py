@@ -187,3 +187,34 @@ def mask_coarse(x: Bits, masks: Bits, y: Bits, scale: np.float32) -> None:
         for i in range(count):
             odd = (bits[i] >> np.uint32(16)) & ONE
             ys[i] = np.int16((bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+
+@njit(cache=True, nogil=True)
+def add_coarse(x: Numbers, y: Bits, masks: Bits, result: Numbers, scale: np.float32) -> None:
+    """x + scale (y & mask), in `result`, of y in bf16."""
+    bits = np.empty(BLOCK, np.uint32)
+    numbers = bits.view(np.float32)
+    for start in range(0, len(x), BLOCK):
+        count = min(BLOCK, len(x) - start)
+        end = start + count
+        xs, ys, masked, results = x[start:end], y[start:end], masks[start:end], result[start:end]
+        for i in range(count):
+            bits[i] = np.uint32(np.uint16(ys[i] & masked[i])) << np.uint32(16)
+        for i in range(count):
+            results[i] = xs[i] + scale * numbers[i]
+
+
+@njit(cache=True, nogil=True)
+def of_added_coarse(x: Numbers, masks: Bits, y: Bits, scale: np.float32) -> None:
+    """scale x & mask, in y, in bf16."""
+    numbers = np.empty(BLOCK, np.float32)
+    bits = numbers.view(np.uint32)
+    for start in range(0, len(x), BLOCK):
+        count = min(BLOCK, len(x) - start)
+        end = start + count
+        xs, ys, masked = x[start:end], y[start:end], masks[start:end]
+        for i in range(count):
+            numbers[i] = scale * xs[i]
+        for i in range(count):
+            odd = (bits[i] >> np.uint32(16)) & ONE
+            ys[i] = np.int16((bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16)) & masked[i]

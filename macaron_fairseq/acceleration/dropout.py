@@ -71,9 +71,7 @@ class CoarseDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         """Draw a mask of all bits or none, and apply it."""
-        share = round((1 - p) * 2**15)
-        ctx.mask = draw_coarse(x, share - 2**14)
-        ctx.scale = 2**15 / share if share else 0.0
+        ctx.mask, ctx.scale = draw_mask(x, p)
         return masked_coarse(x, ctx.mask, ctx.scale)
 
     @staticmethod
@@ -105,6 +103,12 @@ def masked_coarse(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     bits = (vector(z.view(torch.int16)) for z in (x, mask, y))
     loops().mask_coarse(*bits, np.float32(scale))
     return y
+
+
+def draw_mask(like: Tensor, p: float) -> tuple[Tensor, float]:
+    """Masks that leave out the share p, rounded to 1/2^15, and by what to scale the rest."""
+    share = round((1 - p) * 2**15)
+    return draw_coarse(like, share - 2**14), 2**15 / share if share else 0.0
 
 
 def draw_coarse(like: Tensor, least: int) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from macaron_fairseq.acceleration import generator
 from macaron_fairseq.acceleration.dropout import (
     Dropout,
+    draw_mask,
     loops,
     loops_draw_alike,
     masked,
@@ -30,6 +31,8 @@ def add(x: Tensor, y: Tensor, size: float, dropout: nn.Module, is_owned: bool) -
     """
     if is_owned and is_known(x, y, dropout):
         return ResidualDropout.apply(x, y, size, dropout.p)
+    if is_coarse(x, y, dropout):
+        return CoarseResidualDropout.apply(x, y, size, dropout.p)
     y = dropout(y)
     # A CPU takes longer to add fp32 and bf16 than for a cast and a sum of fp32.
     return torch.add(x, y.to(x.dtype) if y.device.type == "cpu" else y, alpha=size)
@@ -37,16 +40,25 @@ def add(x: Tensor, y: Tensor, size: float, dropout: nn.Module, is_owned: bool) -
 
 def is_known(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
     """Whether the compiled loop computes this, and something is dropped."""
+    return is_plain(x, y, dropout) and y.dtype == torch.float32 and loops_draw_alike()
+
+
+def is_coarse(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
+    """The same of a slope in bf16."""
+    return is_plain(x, y, dropout) and y.dtype == torch.bfloat16 and loops() is not None
+
+
+def is_plain(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
+    """Whether elements of both are alike in memory, and something is dropped."""
     return (
         type(dropout) is Dropout
         and dropout.is_on()
-        and x.dtype == y.dtype == torch.float32
+        and x.dtype == torch.float32
         and x.device.type == y.device.type == "cpu"
         and x.shape == y.shape
         and x.is_contiguous()
         and y.is_contiguous()
-        and not torch._C._are_functorch_transforms_active()  # for which it has no rules
-        and loops_draw_alike()
+        and not torch._C._are_functorch_transforms_active()  # for which there are no rules
     )
 
 
@@ -73,3 +85,26 @@ class ResidualDropout(torch.autograd.Function):
         if torch.is_grad_enabled():  # for gradients of gradients
             return grad, grad * kept * (ctx.scale * ctx.size), None, None
         return grad, masked(grad, kept, ctx.scale * ctx.size), None, None
+
+
+class CoarseResidualDropout(torch.autograd.Function):
+    """The same of y in bf16, whose dropout is `CoarseDropout`'s, in memory of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, size: float, p: float) -> Tensor:
+        """Draw a mask, apply it, scale and add."""
+        ctx.mask, scale = draw_mask(y, p)
+        ctx.scale = np.float32(scale * size)
+        result = torch.empty_like(x)
+        tensors = x, y.view(torch.int16), ctx.mask, result
+        loops().add_coarse(*map(vector, tensors), ctx.scale)
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """That of x is what comes; that of y is masked, in bf16."""
+        of_y = torch.empty(ctx.mask.shape, dtype=torch.bfloat16)
+        tensors = grad.contiguous(), ctx.mask, of_y.view(torch.int16)
+        loops().of_added_coarse(*map(vector, tensors), ctx.scale)
+        return grad, of_y, None, None
