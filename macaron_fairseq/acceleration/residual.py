@@ -33,9 +33,12 @@ def add(x: Tensor, y: Tensor, size: float, dropout: nn.Module, is_owned: bool) -
         return ResidualDropout.apply(x, y, size, dropout.p)
     if is_coarse(x, y, dropout):
         return CoarseResidualDropout.apply(x, y, size, dropout.p)
-    y = dropout(y)
-    # A CPU takes longer to add fp32 and bf16 than for a cast and a sum of fp32.
-    return torch.add(x, y.to(x.dtype) if y.device.type == "cpu" else y, alpha=size)
+    return torch.add(x, to_add(dropout(y), x), alpha=size)
+
+
+def to_add(y: Tensor, x: Tensor) -> Tensor:
+    """y in x's type on a CPU, which takes longer to add fp32 and bf16 than for a cast and a sum."""
+    return y.to(x.dtype) if y.device.type == "cpu" else y
 
 
 def is_known(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:

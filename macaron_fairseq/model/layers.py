@@ -157,17 +157,15 @@ class SplittingLayer:
             operators = [operator for operator in step.operators if operator.kind != skipped]
             if not operators:
                 continue
-            if len(operators) == 1 and self.substep is substeps.SUBSTEPS[substeps.DEFAULT]:
-                (operator,) = operators
+            operator, *others = operators
+            if not others and self.substep.slope is substeps.euler:
                 k = self.result(operator, evaluate, x)
-                is_owned = self.owns_result(operator)
-                x = residual.add(x, k, step.size, self.dropout_module, is_owned)
+                x = residual.add(x, k, step.size, self.dropout_module, self.owns_result(operator))
             else:
                 field = partial(self.field, operators, evaluate)
                 k = self.substep.slope(field, x, step.size, self.gate(step))
                 x = torch.add(x, k, alpha=step.size)
-            if not self.normalize_before:
-                (operator,) = operators
+            if not self.normalize_before:  # schemes whose steps have one operator each
                 _, layer_norm = self.weights(operator)
                 x = layer_norm(x)
         return x
@@ -177,7 +175,7 @@ class SplittingLayer:
         results = []
         for operator in operators:
             y = self.dropout_module(self.result(operator, evaluate, x))
-            results.append(y.to(x.dtype) if y.device.type == "cpu" else y)
+            results.append(residual.to_add(y, x))
         return reduce(torch.add, results)
 
     def result(self, operator: Operator, evaluate: Evaluate, x: Tensor) -> Tensor:
