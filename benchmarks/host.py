@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from fairseq import checkpoint_utils, options, tasks
+from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.data import iterators
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
@@ -27,6 +27,7 @@ def build_trainer(flags: Sequence[str]) -> Trainer:
         parser = options.get_training_parser()
         args = options.parse_args_and_arch(parser, [*flags, "--cpu", "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
+    utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 

@@ -179,13 +179,7 @@ def compare(
     Raises:
         UserError: if the folder holds no training data, or a training fails.
     """
-    folder = corpora.data_bin(data)
-    if not any(folder.glob("train.*-*.*.idx")):
-        raise UserError(f"{folder} holds no set 'train': prepare it with fairseq-preprocess")
-    shared = "--share-all-embeddings"
-    if not corpora.shares_dictionary(folder):
-        shared = "--share-decoder-input-output-embed"
-    common = [str(folder), shared, *COMMON, *shlex.split(args.flags)]
+    common = common_flags(data, args.flags)
     work: dict[str, flops.Work] = {}
     for name, flags in sides.items():
         bar.set_postfix_str("counting operations")
@@ -207,6 +201,21 @@ def compare(
         return {**figures, "precision": precision, "gflops": gflops}
 
     return measuring.interleave(list(sides), args.repetitions, measure, bar)
+
+
+def common_flags(data: Path, more: str) -> list[str]:
+    """What all sides give to fairseq-train.
+
+    Raises:
+        UserError: if the folder holds no training data.
+    """
+    folder = corpora.data_bin(data)
+    if not any(folder.glob("train.*-*.*.idx")):
+        raise UserError(f"{folder} holds no set 'train': prepare it with fairseq-preprocess")
+    shared = "--share-all-embeddings"
+    if not corpora.shares_dictionary(folder):
+        shared = "--share-decoder-input-output-embed"
+    return [str(folder), shared, *COMMON, *shlex.split(more)]
 
 
 def measure_training(flags: Sequence[str], skip: int, updates: int, device: Device) -> Figures:

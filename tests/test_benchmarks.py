@@ -24,9 +24,11 @@ from macaron_fairseq.errors import UserError
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))
-NAMES = ("corpora", "generation", "measuring", "memory", "scaling", "training", "versions")
-corpora, generation, measuring, memory, scaling, training, versions = (
-    importlib.import_module(name) for name in NAMES
+generation, measuring, memory, scaling = map(
+    importlib.import_module, ("generation", "measuring", "memory", "scaling")
+)
+corpora, single_updates, training, versions = map(
+    importlib.import_module, ("corpora", "single_updates", "training", "versions")
 )
 sys.path.remove(str(FOLDER))
 
@@ -338,6 +340,34 @@ def test_versions_take_the_same_batches_in_turn(data_bin, trained, tmp_path):
     assert turns == [(repetition, batch, x) for repetition, batch, both in order for x in both]
     assert all(x["seconds"] > 0 for x in found)
     assert done.stdout.count("\n| one | ") == done.stdout.count("\n| two | ") == 1
+
+
+def test_updates_are_taken_in_turn(data_bin, tmp_path):
+    out = tmp_path / "updates.json"
+    done = run("single_updates", "--quick", "--data", data_bin, "--threads", "1", "--json", out)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    found = result["repetitions"]
+    turns = [(x["repetition"], x["side"]) for x in found]
+    # The first update is left out.
+    assert turns == [
+        *((2, side) for side in ("ours", "lie-trotter", "stock")),
+        *((3, side) for side in ("lie-trotter", "stock", "ours")),
+    ]
+    losses = {(x["side"], x["repetition"]): x["loss"] for x in found}
+    for update in (2, 3):  # the same network on the same batches, dropout included
+        assert losses["lie-trotter", update] == pytest.approx(losses["stock", update], rel=1e-4)
+    assert losses["stock", 2] != losses["stock", 3]
+    assert all(f"\n| {side} | " in done.stdout for side in result["sides"])
+
+
+def test_rows_of_updates_by_hand():
+    seconds = {"a": (4, 6, 2), "b": (1, 3, 2)}
+    found = [{"side": side, "seconds": x} for side, times in seconds.items() for x in times]
+    assert single_updates.rows_of(found, ["a", "b"])[1] == [
+        ["a", "2000", "4000", "12.00", "1.00", "1.00 (1.00-1.00)"],
+        ["b", "1000", "2000", "6.00", "2.00", "2.00 (1.00-4.00)"],
+    ]
 
 
 def test_each_version_is_its_own_checkout(data_bin, trained, tmp_path):

@@ -1,0 +1,108 @@
+"""Speed of single updates on a CPU: sides in one process, each update taken by all of them in turn.
+
+  python benchmarks/single_updates.py --data DATA --size tiny --repetitions 60 --json updates.json
+
+training.py measures whole commands, a minute apart or more, in which a shared machine may have
+become another one; here what is compared is milliseconds apart. A repetition is an update: forward,
+backward and the optimizer's step, on the same batch for all sides. Reading batches and logging are
+not in it, nor is memory. The first --skip updates are left out.
+"""
+
+import argparse
+import shlex
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import corpora
+import host
+import measuring
+import training
+from measuring import Figures
+from tqdm import tqdm
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.reports.tables import table
+
+
+def main() -> None:
+    """Measure and report."""
+    args = parse()
+    device = measuring.device(args)
+    sides = training.flags_of_sides(args, device)
+    common = training.common_flags(args.data, args.flags)
+    trainers = {name: host.build_trainer([*common, *flags]) for name, flags in sides.items()}
+    for trainer in trainers.values():
+        trainer.begin_epoch(1)
+    updates = host.batches_of_updates(next(iter(trainers.values())))
+    batches: list[list[dict]] = []
+
+    def measure(name: str) -> Figures:
+        done[name] += 1
+        if done[name] > len(batches):
+            batches.append(next(updates))
+        begin = time.perf_counter()
+        log = trainers[name].train_step(batches[done[name] - 1])
+        return {"seconds": time.perf_counter() - begin, "loss": (log or {}).get("loss")}
+
+    done = dict.fromkeys(trainers, 0)
+    count = args.skip + args.repetitions
+    with tqdm(total=count * len(trainers), disable=None) as bar:
+        found = measuring.interleave(list(trainers), count, measure, bar)
+    measured = [x for x in found if x["repetition"] > args.skip]
+    header, rows = rows_of(measured, list(trainers))
+    notes = [f"{args.repetitions} updates after {args.skip}; ratios: median and quartiles"]
+    about = corpora.about(args.data)
+    figures = {"data": about, "sides": sides, "repetitions": measured}
+    measuring.report(args, device, table(header, rows), notes, **figures)
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    measuring.add_arguments(parser, training.SIDES, ["stock", "ours", "lie-trotter"])
+    add = parser.add_argument
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        help="what a recipe's prepare stage or fairseq-preprocess wrote",
+    )
+    add("--side", action="append", default=[], metavar="NAME=FLAGS", help="see training.py")
+    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
+    add("--skip", type=positive, default=3, metavar="N", help="updates left out (default: 3)")
+    parser.set_defaults(repetitions=60)
+    args = parser.parse_args()
+    args.cpu = True
+    if args.quick:
+        args.repetitions, args.skip = 2, 1
+        args.flags = f"{shlex.join(training.QUICK)} {args.flags}"
+    return args
+
+
+def rows_of(found: Sequence[Figures], sides: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and a row for each side, which is compared with the first one."""
+    base = sides[0]
+    header = ["side", "least ms", "median ms", "seconds of all", f"{base} / it, of all"]
+    header.append(f"{base} / it, update by update")
+    seconds = {side: measuring.values(found, side, "seconds") for side in sides}
+    rows = []
+    for side in sides:
+        pairs = measuring.ratios(found, base, side, "seconds")
+        first, middle, last = statistics.quantiles(pairs, n=4)
+        rows.append(
+            [
+                side,
+                f"{1000 * min(seconds[side]):.0f}",
+                f"{1000 * statistics.median(seconds[side]):.0f}",
+                f"{sum(seconds[side]):.2f}",
+                f"{sum(seconds[base]) / sum(seconds[side]):.2f}",
+                f"{middle:.2f} ({first:.2f}-{last:.2f})",
+            ]
+        )
+    return header, rows
+
+
+if __name__ == "__main__":
+    measuring.start(main)
