@@ -3,7 +3,7 @@
   python benchmarks/single_updates.py --data DATA --size tiny --repetitions 60 --json updates.json
 
 training.py measures whole commands, a minute apart or more, in which a shared machine may have
-become another one; here what is compared is milliseconds apart. A repetition is an update: forward,
+become another one; here sides follow right after one another. A repetition is an update: forward,
 backward and the optimizer's step, on the same batch for all sides. Reading batches and logging are
 not in it, nor is memory. The first --skip updates are left out.
 """
@@ -23,6 +23,7 @@ from measuring import Figures
 from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.errors import UserError
 from macaron_fairseq.reports.tables import table
 
 
@@ -74,6 +75,8 @@ def parse() -> argparse.Namespace:
     add("--skip", type=positive, default=3, metavar="N", help="updates left out (default: 3)")
     parser.set_defaults(repetitions=60)
     args = parser.parse_args()
+    if args.repetitions < 2:
+        raise UserError("--repetitions 1 has no quartiles: give 2 or more")
     args.cpu = True
     if args.quick:
         args.repetitions, args.skip = 2, 1

@@ -1,6 +1,7 @@
 """Attention, dropout and decoding against fairseq's own (`--macaron-kernels fairseq`)."""
 
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -384,6 +385,8 @@ def test_the_end_of_a_step_in_bf16_is_dropout_and_a_sum(size):
         assert one.dtype == other.dtype
         assert torch.allclose(one.double(), other.double(), rtol=2**-7, atol=2**-7)
     assert torch.equal(ways[0][0] == x, ways[1][0] == x)  # the same is left out
+    scale = 2**15 / round(0.7 * 2**15) * size
+    assert torch.equal(ways[1][2], (grad * scale * (ways[1][0] != x)).bfloat16())
 
 
 @pytest.mark.parametrize("change", ["no dropout", "fp64", "strides", "another class", "not owned"])
@@ -406,7 +409,40 @@ def test_other_ends_of_a_step_leave_the_slope_as_it_is(change):
     assert torch.allclose(result, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("norm", [[], ["--macaron-post-norm"]])
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
+def test_the_layers_steps_end_in_one_pass(norm):
+    model = build("macaron_transformer", *SMALL, *DROPOUT, *norm).train()
+    functions, pending = Counter(), [model(*batch())[0].grad_fn]
+    seen = set(pending)
+    while pending:
+        function = pending.pop()
+        functions[type(function)] += 1
+        following = {x for x, _ in function.next_functions if x is not None} - seen
+        seen |= following
+        pending += following
+    layers = len(model.encoder.layers), len(model.decoder.layers)
+    transposed = 2 if norm else 0  # the embeddings, which pre-norm layers copy
+    assert functions[step_with_dropout] == 3 * layers[0] + 4 * layers[1] - transposed
+
+
+def test_hooks_of_dropout_are_called():
+    model, seen = build("macaron_transformer", *SMALL, *DROPOUT).train(), []
+    model.encoder.layers[0].dropout_module.register_forward_hook(lambda *_: seen.append(1))
+    model(*batch())
+    assert len(seen) == 3
+
+
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
+def test_a_slope_that_gradients_need_is_not_overwritten_silently():
+    y = torch.randn(4, 6, requires_grad=True).exp()  # whose gradient is by the result
+    residual.add(torch.randn(4, 6), y, 0.5, Dropout(0.3).train(), is_owned=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 @pytest.mark.parametrize("name", ["fc2", "self_attn", "earlier.0.network.fc2"])
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
 def test_what_hooks_are_shown_stays_as_it_is(name):
     model, seen = build("macaron_transformer", *SMALL, *DROPOUT).train(), []
     module = model.encoder.layers[0].get_submodule(name)
@@ -421,6 +457,7 @@ def test_what_hooks_are_shown_stays_as_it_is(name):
     assert torch.equal(*seen)
 
 
+@pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
 def test_the_ffns_result_that_a_layer_returns_stays_as_it_is():
     layer = build("macaron_transformer", *SMALL, *DROPOUT).train().encoder.layers[0]
     layer.return_fc = True

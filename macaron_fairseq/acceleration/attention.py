@@ -145,8 +145,9 @@ class Attention(MultiheadAttention):
             else:
                 scores = torch.baddbmm(attn_mask.to(q.dtype), q, k.transpose(1, 2))
             if key_padding_mask is not None:
-                # Finite, so that a row with nothing to see, itself padding, gives no NaN.
-                low = torch.finfo(scores.dtype).min
+                # Finite, so that a row with nothing to see, itself padding, gives no NaN; with
+                # room for a score, which fp16's least number has not.
+                low = torch.finfo(scores.dtype).min / 2
                 hidden = key_padding_mask.bool()[:, None, None]
                 mask = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
                 scores += mask.expand(-1, self.num_heads, -1, -1).flatten(0, 1)

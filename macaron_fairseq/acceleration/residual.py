@@ -56,6 +56,7 @@ def is_plain(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
     return (
         type(dropout) is Dropout
         and dropout.is_on()
+        and not (dropout._forward_hooks or dropout._forward_pre_hooks)
         and x.dtype == torch.float32
         and x.device.type == y.device.type == "cpu"
         and x.shape == y.shape
@@ -79,6 +80,7 @@ class ResidualDropout(torch.autograd.Function):
         ctx.size, ctx.scale = size, scale_of(p, y.dtype)
         vectors, numbers = map(vector, (x, y, kept)), map(np.float32, (ctx.scale, size))
         generator.draw(loops().drop_and_add, *vectors, threshold(1 - p), *numbers)
+        torch.autograd.graph.increment_version(y)  # who kept it after all is refused, not misled
         return y.detach()
 
     @staticmethod

@@ -15,8 +15,8 @@ LEAST_ELEMENTS = 2**12
 
 
 def softmax(x: Tensor) -> Tensor:
-    """`x.softmax(-1)`, with gradients of any order; fewer bits than fp32's are computed in fp32."""
-    if x.dtype == torch.bfloat16 and x.device.type == "cpu":
+    """`x.softmax(-1)`, with gradients of any order; short rows in bf16 are computed in fp32."""
+    if x.dtype == torch.bfloat16 and x.device.type == "cpu" and x.shape[-1] < 2 * lanes():
         return softmax(x.float()).to(x.dtype)
     if not has_short_rows(x):
         return x.softmax(-1)
