@@ -155,7 +155,7 @@ def test_the_compiled_twister_is_numpys(skip):
     assert left == 624 - theirs.state["state"]["pos"]
 
 
-@pytest.mark.parametrize("loop", ["drop", "rectify"])
+@pytest.mark.parametrize("loop", ["draw_kept", "rectify"])
 def test_a_draw_is_below_the_next_number_and_not_below_itself(loop):
     """In the lower half of the comparison, which decides once in two million times."""
     first, second = (int(x) for x in np.random.MT19937(5).random_raw(2))
@@ -163,13 +163,13 @@ def test_a_draw_is_below_the_next_number_and_not_below_itself(loop):
     for threshold, expected in ((drawn, 0), (drawn + 1, 2), (drawn + 2**32, 2), (drawn - 2**32, 0)):
         key = np.random.MT19937(5).state["state"]
         state, left = key["key"], 624 - key["pos"]
-        x, y = np.ones((1, 1), np.float32), np.empty(1, np.float32)
-        if loop == "drop":
-            compiled().drop(state, left, x[0], np.empty(1, bool), y, threshold, np.float32(2))
+        x, kept = np.ones((1, 1), np.float32), np.empty(1, bool)
+        if loop == "draw_kept":
+            compiled().draw_kept(state, left, kept, threshold)
+            x[0] = 2 * kept
         else:
             compiled().rectify(state, left, x, np.zeros(1, np.float32), threshold, np.float32(2))
-            y = x[0]
-        assert y[0] == expected
+        assert x[0] == expected
 
 
 def compiled():

@@ -28,6 +28,7 @@ TEMPER_B, TEMPER_C = np.uint32(0x9D2C5680), np.uint32(0xEFC60000)
 ONE = np.uint32(1)
 BITS_21 = np.uint32(2**21 - 1)
 BITS_32 = np.uint64(32)
+HALF = np.uint32(16)
 BLOCK = 4096  # elements at a time: their numbers stay in a core's cache
 
 
@@ -82,51 +83,29 @@ def is_below(words: Words, i: int, threshold: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def drop(
-    state: Words, left: int, x: Numbers, kept: Flags, y: Numbers, threshold: int, scale: np.float32
-) -> int:
-    """Dropout of x, in y, and what is kept: where 53 of 64 bits are below the threshold."""
+def draw_kept(state: Words, left: int, kept: Flags, threshold: int) -> int:
+    """What dropout keeps: where 53 of 64 bits are below the threshold."""
     words = np.empty(2 * BLOCK, np.uint32)
-    for start in range(0, len(x), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        left = draw(state, left, words[: 2 * count])
-        xs, ys, kepts = x[start : start + count], y[start : start + count], kept[start:]
-        for i in range(count):
-            is_kept = is_below(words, i, threshold)
-            kepts[i] = is_kept
-            ys[i] = xs[i] * (scale * np.float32(is_kept))
+    for start in range(0, len(kept), BLOCK):
+        part = kept[start : start + BLOCK]
+        left = draw(state, left, words[: 2 * len(part)])
+        for i in range(len(part)):
+            part[i] = is_below(words, i, threshold)
     return left
 
 
 @njit(cache=True, nogil=True)
-def drop_and_add(
-    state: Words,
-    left: int,
-    x: Numbers,
-    y: Numbers,
-    kept: Flags,
-    threshold: int,
-    scale: np.float32,
-    size: np.float32,
-) -> int:
-    """x + size dropout(y), in the place of y, and what is kept."""
-    words = np.empty(2 * BLOCK, np.uint32)
-    for start in range(0, len(x), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        left = draw(state, left, words[: 2 * count])
-        xs, ys, kepts = x[start : start + count], y[start : start + count], kept[start:]
-        for i in range(count):
-            is_kept = is_below(words, i, threshold)
-            kepts[i] = is_kept
-            ys[i] = xs[i] + size * (ys[i] * (scale * np.float32(is_kept)))
-    return left
-
-
-@njit(cache=True, nogil=True)
-def of_dropped(x: Numbers, kept: Flags, y: Numbers, scale: np.float32) -> None:
-    """x where it was kept, scaled, in y."""
+def drop(x: Numbers, kept: Flags, y: Numbers, scale: np.float32) -> None:
+    """x where it is kept, scaled, in y."""
     for i in range(len(x)):
         y[i] = x[i] * (scale * np.float32(kept[i]))
+
+
+@njit(cache=True, nogil=True)
+def drop_and_add(x: Numbers, kept: Flags, y: Numbers, scale: np.float32, size: np.float32) -> None:
+    """x + size (y where it is kept, scaled), in the place of y."""
+    for i in range(len(x)):
+        y[i] = x[i] + size * (y[i] * (scale * np.float32(kept[i])))
 
 
 @njit(cache=True, nogil=True)
@@ -173,48 +152,34 @@ def draw_coarse(state: Words, left: int, masks: Bits, threshold: np.int16) -> in
 
 
 @njit(cache=True, nogil=True)
+def widened(bits: np.int16) -> np.float32:
+    """bf16's bits as fp32, of which they are the upper half."""
+    return np.uint32(np.uint32(np.uint16(bits)) << HALF).view(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def narrowed(x: np.float32) -> np.int16:
+    """The bits of the next bf16; of two that are as near, the even one."""
+    bits = np.float32(x).view(np.uint32)
+    return np.int16((bits + np.uint32(0x7FFF) + ((bits >> HALF) & ONE)) >> HALF)
+
+
+@njit(cache=True, nogil=True)
 def mask_coarse(x: Bits, masks: Bits, y: Bits, scale: np.float32) -> None:
-    """x & mask, times scale, in y: bf16 as the upper half of fp32, rounded to even."""
-    bits = np.empty(BLOCK, np.uint32)
-    numbers = bits.view(np.float32)
-    for start in range(0, len(x), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        xs, ys, masked = x[start : start + count], y[start : start + count], masks[start:]
-        for i in range(count):
-            bits[i] = np.uint32(np.uint16(xs[i] & masked[i])) << np.uint32(16)
-        for i in range(count):
-            numbers[i] *= scale
-        for i in range(count):
-            odd = (bits[i] >> np.uint32(16)) & ONE
-            ys[i] = np.int16((bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+    """x & mask, times scale, in y, of x in bf16."""
+    for i in range(len(x)):
+        y[i] = narrowed(scale * widened(x[i] & masks[i]))
 
 
 @njit(cache=True, nogil=True)
 def add_coarse(x: Numbers, y: Bits, masks: Bits, result: Numbers, scale: np.float32) -> None:
     """x + scale (y & mask), in `result`, of y in bf16."""
-    bits = np.empty(BLOCK, np.uint32)
-    numbers = bits.view(np.float32)
-    for start in range(0, len(x), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        end = start + count
-        xs, ys, masked, results = x[start:end], y[start:end], masks[start:end], result[start:end]
-        for i in range(count):
-            bits[i] = np.uint32(np.uint16(ys[i] & masked[i])) << np.uint32(16)
-        for i in range(count):
-            results[i] = xs[i] + scale * numbers[i]
+    for i in range(len(x)):
+        result[i] = x[i] + scale * widened(y[i] & masks[i])
 
 
 @njit(cache=True, nogil=True)
 def of_added_coarse(x: Numbers, masks: Bits, y: Bits, scale: np.float32) -> None:
     """scale x & mask, in y, in bf16."""
-    numbers = np.empty(BLOCK, np.float32)
-    bits = numbers.view(np.uint32)
-    for start in range(0, len(x), BLOCK):
-        count = min(BLOCK, len(x) - start)
-        end = start + count
-        xs, ys, masked = x[start:end], y[start:end], masks[start:end]
-        for i in range(count):
-            numbers[i] = scale * xs[i]
-        for i in range(count):
-            odd = (bits[i] >> np.uint32(16)) & ONE
-            ys[i] = np.int16((bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16)) & masked[i]
+    for i in range(len(x)):
+        y[i] = narrowed(scale * x[i]) & masks[i]

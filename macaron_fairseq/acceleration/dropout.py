@@ -42,18 +42,9 @@ class RememberedDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         """Draw, and leave out."""
-        kept = torch.empty_like(x, dtype=torch.bool)
+        kept = draw_kept(x, 1 - p)
         ctx.save_for_backward(kept)
         ctx.scale = scale_of(p, x.dtype)
-        if x.dtype == torch.float32 and loops_draw_alike():
-            x, y = alike(x, kept)
-            vectors = map(vector, (x, kept, y))
-            generator.draw(loops().drop, *vectors, threshold(1 - p), np.float32(ctx.scale))
-            return y
-        if draws_are_known():
-            draw(flat(kept), 1 - p)
-        else:
-            kept.copy_(torch.empty_like(x).bernoulli_(1 - p))
         return masked(x, kept, ctx.scale)
 
     @staticmethod
@@ -85,7 +76,7 @@ def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
     """x where `kept` is True, scaled, and 0 elsewhere."""
     x, y = alike(x, kept)
     if x.dtype == torch.float32 and loops() is not None:
-        loops().of_dropped(*map(vector, (x, kept, y)), np.float32(scale))
+        loops().drop(*map(vector, (x, kept, y)), np.float32(scale))
         return y
     factors = torch.empty(BLOCK, dtype=x.dtype)
     parts = zip(*(flat(tensor).split(BLOCK) for tensor in (x, kept, y)), strict=True)
@@ -127,6 +118,23 @@ def draw_coarse(like: Tensor, least: int) -> Tensor:
     # Shifts keep the sign: the second leaves -1 below the threshold, and else 0.
     flat(masks).copy_(bits.bitwise_right_shift_(1).sub_(least).bitwise_right_shift_(15))
     return masks
+
+
+def draw_kept(like: Tensor, probability: float) -> Tensor:
+    """A bool for each element, True with that probability, as PyTorch would draw it."""
+    kept = torch.empty_like(like, dtype=torch.bool)
+    if loops_draw_alike():
+        draw_by_loop(flat(kept), probability)
+    elif draws_are_known():
+        draw(flat(kept), probability)
+    else:
+        kept.copy_(torch.empty_like(like).bernoulli_(probability))
+    return kept
+
+
+def draw_by_loop(drawn: Tensor, probability: float) -> None:
+    """`draw`, faster."""
+    generator.draw(loops().draw_kept, drawn.numpy(), threshold(probability))
 
 
 def draw(drawn: Tensor, probability: float) -> None:
@@ -177,7 +185,7 @@ def loops() -> Any:
         from macaron_fairseq.acceleration import compiled
 
         one = np.ones(1, np.float32)
-        compiled.of_dropped(one, one > 0, one, np.float32(1))
+        compiled.drop(one, one > 0, one, np.float32(1))
     except Exception:  # not there, broken, no folder for its results: we can do without
         return None
     return compiled
@@ -186,13 +194,7 @@ def loops() -> Any:
 @cache
 def loops_draw_alike() -> bool:
     """Whether they draw as this PyTorch does."""
-
-    def drop(drawn: Tensor, probability: float) -> None:
-        ones = np.ones(len(drawn), np.float32)
-        vectors = ones, drawn.numpy(), ones
-        generator.draw(loops().drop, *vectors, threshold(probability), np.float32(1))
-
-    return generator.is_known() and loops() is not None and is_bernoulli(drop)
+    return generator.is_known() and loops() is not None and is_bernoulli(draw_by_loop)
 
 
 @cache

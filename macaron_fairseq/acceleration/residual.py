@@ -6,15 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import generator
 from macaron_fairseq.acceleration.dropout import (
     Dropout,
+    draw_kept,
     draw_mask,
     loops,
     loops_draw_alike,
     masked,
     scale_of,
-    threshold,
     vector,
 )
 
@@ -75,11 +74,10 @@ class ResidualDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, size: float, p: float) -> Tensor:
         """Draw, leave out, scale and add."""
-        kept = torch.empty_like(y, dtype=torch.bool)
+        kept = draw_kept(y, 1 - p)
         ctx.save_for_backward(kept)
         ctx.size, ctx.scale = size, scale_of(p, y.dtype)
-        vectors, numbers = map(vector, (x, y, kept)), map(np.float32, (ctx.scale, size))
-        generator.draw(loops().drop_and_add, *vectors, threshold(1 - p), *numbers)
+        loops().drop_and_add(*map(vector, (x, kept, y)), *map(np.float32, (ctx.scale, size)))
         torch.autograd.graph.increment_version(y)  # who kept it after all is refused, not misled
         return y.detach()
 
