@@ -17,6 +17,10 @@ from fairseq.data import Dictionary
 import macaron_fairseq
 from macaron_fairseq.acceleration import products
 
+# Tests run beside each other: with more threads they, and what they start, wait for one another.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
+
 ROOT = Path(__file__).parent.parent
 USER_DIR = ROOT / "macaron_fairseq"
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -80,7 +84,7 @@ def run(command, *args, check=True, cwd=None, stdin=None, **env):
     done = subprocess.run(
         [executable, *map(str, args)],
         cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
+        env={**os.environ, **env},
         input=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -23,7 +23,7 @@ def start(script, *args, **env):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.Popen(
         ["bash", EXAMPLES / script, *map(str, args)],
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **env},
+        env={**os.environ, "PATH": path, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -105,7 +105,6 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
     processes = [
         subprocess.Popen(
             [*map(str, command), "--distributed-rank", str(rank)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -225,7 +225,7 @@ def test_it_needs_neither_fairseq_nor_pytorch(data, exported):
     words = ["translate", "--engine", "ctranslate2", "--path", exported, "--data", data, "--cpu"]
     done = subprocess.run(
         [sys.executable, "-c", code, *words],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        env=os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0"},
         input="the new öl\n\nis a\n".encode(),
         capture_output=True,
         timeout=120,
