@@ -52,6 +52,7 @@ LONG = (70, 81), (80, 66), (5, 4)
 LENGTHS = [SHORT, LONG]
 
 dropout_of_relu = activation.RectifiedDropout._backward_cls
+coarse_dropout_of_relu = activation.CoarseRectifiedDropout._backward_cls
 step_with_dropout = residual.ResidualDropout._backward_cls
 
 
@@ -307,16 +308,56 @@ def test_dropout_of_relu_passes_nan_and_infinity_on_as_pytorch_does():
 
 
 @pytest.mark.skipif(not dropout.loops_draw_alike(), reason="no Numba, or PyTorch draws otherwise")
+@pytest.mark.parametrize("matmul", ["fp32", "bf16"])
 @pytest.mark.parametrize("norm", [[], ["--macaron-post-norm"]])
-def test_the_layers_ffns_are_computed_in_one_pass(norm):
-    model = build("macaron_transformer", *SMALL, *DROPOUT, *norm)
+def test_the_layers_ffns_are_computed_in_one_pass(norm, matmul):
+    model = build("macaron_transformer", *SMALL, *DROPOUT, *norm, "--macaron-matmul", matmul)
     inputs = []
     for name, module in model.named_modules():
         if name.endswith("fc2"):
             module.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
     model.train()(*batch())
     assert len(inputs) >= 4
-    assert all(isinstance(x.grad_fn, dropout_of_relu) for x in inputs)
+    function = coarse_dropout_of_relu if matmul == "bf16" else dropout_of_relu
+    assert all(isinstance(x.grad_fn, function) for x in inputs)
+
+
+@pytest.mark.skipif(dropout.loops() is None, reason="no Numba")
+def test_an_ffn_in_bf16_is_the_same_in_one_pass():
+    linear, x = nn.Linear(6, 70), torch.randn(9, 5, 6)
+    x[0, 0, 0], x[0, 1], x[8, 4, 5] = torch.nan, 0, torch.inf
+    grad, results = torch.randn(9, 5, 70).bfloat16(), []
+    for activated in (by_steps, activation.activated):
+        torch.manual_seed(5)
+        leaves = [x.clone().requires_grad_(), *linear.parameters()]
+        with torch.autocast("cpu", torch.bfloat16):
+            y = activated(leaves[0], linear, functional.relu, Dropout(0.3).train())
+        results.append([y, *torch.autograd.grad(y, leaves, grad), torch.rand(3)])
+        assert isinstance(y.grad_fn, coarse_dropout_of_relu) == (activated is not by_steps)
+    for one, other in zip(*results, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one.isnan(), other.isnan())
+        assert torch.equal(one.nan_to_num(), other.nan_to_num())
+    assert results[0][0].isnan().any() and (results[0][0] == 0).float().mean() > 0.4
+
+
+@pytest.mark.parametrize("change", ["gelu", "eval", "hook", "hook of dropout", "no loops"])
+def test_other_ffns_in_bf16_are_computed_step_by_step(change, monkeypatch):
+    module, linear, function = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu
+    if change == "gelu":
+        function = functional.gelu
+    elif change == "eval":
+        module.eval()
+    elif change == "hook":
+        linear.register_forward_hook(lambda *_: None)
+    elif change == "hook of dropout":
+        module.register_forward_hook(lambda *_: None)
+    else:
+        monkeypatch.setattr(activation, "loops", lambda: None)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = activation.activated(torch.randn(9, 6), linear, function, module)
+    assert result.dtype == torch.bfloat16
+    assert not isinstance(result.grad_fn, coarse_dropout_of_relu)
 
 
 def by_steps(x, linear, activation, dropout):
@@ -324,7 +365,8 @@ def by_steps(x, linear, activation, dropout):
 
 
 @pytest.mark.parametrize(
-    "change", ["gelu", "eval", "no bias", "hook", "fp64", "p 0", "p 1", "no loops"]
+    "change",
+    ["gelu", "eval", "no bias", "hook", "hook of dropout", "fp64", "p 0", "p 1", "no loops"],
 )
 def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
     module, linear, function = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu
@@ -337,6 +379,8 @@ def test_other_ffns_are_computed_step_by_step(change, monkeypatch):
         linear = nn.Linear(6, 7, bias=False)
     elif change == "hook":
         linear.register_forward_hook(lambda *_: None)
+    elif change == "hook of dropout":
+        module.register_forward_hook(lambda *_: None)
     elif change == "fp64":
         x, linear = x.double(), linear.double()
     elif change in ("p 0", "p 1"):

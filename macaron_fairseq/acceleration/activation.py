@@ -10,8 +10,9 @@ from torch.nn import functional
 
 from macaron_fairseq.acceleration import generator, plain, products
 from macaron_fairseq.acceleration.dropout import (
-    Dropout,
     alike,
+    draw_mask,
+    is_replaceable,
     loops,
     loops_draw_alike,
     scale_of,
@@ -24,23 +25,40 @@ def activated(
     x: Tensor, linear: Any, activation: Callable[[Tensor], Tensor], dropout: Any
 ) -> Tensor:
     """dropout(activation(linear(x))), (..., out channel), of x, (..., in channel)."""
-    if not (activation is functional.relu and is_known(x, linear, dropout)):
+    if not is_plain(linear, activation, dropout):
         return dropout(activation(linear(x)))
-    x = x.contiguous()  # else its product would be many small ones
-    return RectifiedDropout.apply(x, linear.weight, linear.bias, dropout.p)
+    if is_known(x, linear):
+        x = x.contiguous()  # else its product would be many small ones
+        return RectifiedDropout.apply(x, linear.weight, linear.bias, dropout.p)
+    y = linear(x)
+    if is_coarse(y):
+        return CoarseRectifiedDropout.apply(y, dropout.p)
+    return dropout(activation(y))
 
 
-def is_known(x: Tensor, linear: nn.Module, dropout: nn.Module) -> bool:
-    """Whether the compiled loop computes this, and something is dropped: else it gains nothing."""
+def is_plain(linear: nn.Module, activation: Callable[[Tensor], Tensor], dropout: nn.Module) -> bool:
+    """Whether it is ReLU that this computes, and something is dropped: else it gains nothing."""
+    return activation is functional.relu and plain.is_linear(linear) and is_replaceable(dropout)
+
+
+def is_known(x: Tensor, linear: nn.Linear) -> bool:
+    """Whether the compiled loop takes the product of x."""
     return (
-        type(dropout) is Dropout
-        and dropout.is_on()
-        and plain.is_linear(linear)
-        and linear.bias is not None
+        linear.bias is not None
         and x.dtype == linear.weight.dtype == torch.float32
         and x.device.type == linear.weight.device.type == "cpu"
         and not torch.is_autocast_enabled("cpu")
         and loops_draw_alike()
+    )
+
+
+def is_coarse(y: Tensor) -> bool:
+    """Whether the compiled loop takes what the linear map has given in bf16."""
+    return (
+        y.dtype == torch.bfloat16
+        and y.device.type == "cpu"
+        and y.is_contiguous()
+        and loops() is not None
     )
 
 
@@ -68,3 +86,31 @@ class RectifiedDropout(torch.autograd.Function):
             loops().of_rectified(*map(vector, (grad, y, passed)), np.float32(ctx.scale))
             grad = passed
         return *products.gradients(grad, x, weight, ctx.needs_input_grad[:3]), None
+
+
+class CoarseRectifiedDropout(torch.autograd.Function):
+    """Dropout of ReLU(y), of y in bf16 and in its place, which remembers no more than the result.
+
+    y must be needed by nothing else, nor for gradients, as a linear map's result is not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, p: float) -> Tensor:
+        """Draw masks; compare, leave out and scale."""
+        masks, scale = draw_mask(y, p)
+        ctx.scale = np.float32(scale)
+        loops().rectify_coarse(*map(vector, (y.view(torch.int16), masks)), ctx.scale)
+        torch.autograd.graph.increment_version(y)
+        result = y.detach()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Pass on the gradient of what was passed on, which is not zero."""
+        (y,) = ctx.saved_tensors
+        grad, passed = alike(grad, y)
+        bits = (vector(x.view(torch.int16)) for x in (grad, y, passed))
+        loops().of_rectified_coarse(*bits, ctx.scale)
+        return passed, None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint32]
 Numbers = NDArray[np.float32]
 Bits = NDArray[np.int16]
+Masks = NDArray[np.int8]
 Flags = NDArray[np.bool_]
 
 # Where the root logger lets everything pass, Numba's compiler tells of each of its steps.
@@ -133,8 +134,8 @@ def of_rectified(x: Numbers, y: Numbers, result: Numbers, scale: np.float32) -> 
 
 
 @njit(cache=True, nogil=True)
-def draw_coarse(state: Words, left: int, masks: Bits, threshold: np.int16) -> int:
-    """Masks of 16 bits, all or none: all where a signed number of 15 bits is below the threshold.
+def draw_coarse(state: Words, left: int, masks: Masks, threshold: np.int16) -> int:
+    """Masks of all bits or none: all where a signed number of 15 bits is below the threshold.
 
     Each 64 bits, of which the second word is the lower one, serve four elements in turn.
     """
@@ -147,7 +148,7 @@ def draw_coarse(state: Words, left: int, masks: Bits, threshold: np.int16) -> in
         for i in range(quarters):
             pairs[i] = (pairs[i] << BITS_32) | (pairs[i] >> BITS_32)
         for i in range(len(part)):
-            part[i] = -np.int16((numbers[i] >> 1) < threshold)
+            part[i] = -np.int8((numbers[i] >> 1) < threshold)
     return left
 
 
@@ -165,21 +166,37 @@ def narrowed(x: np.float32) -> np.int16:
 
 
 @njit(cache=True, nogil=True)
-def mask_coarse(x: Bits, masks: Bits, y: Bits, scale: np.float32) -> None:
+def mask_coarse(x: Bits, masks: Masks, y: Bits, scale: np.float32) -> None:
     """x & mask, times scale, in y, of x in bf16."""
     for i in range(len(x)):
         y[i] = narrowed(scale * widened(x[i] & masks[i]))
 
 
 @njit(cache=True, nogil=True)
-def add_coarse(x: Numbers, y: Bits, masks: Bits, result: Numbers, scale: np.float32) -> None:
+def rectify_coarse(x: Bits, masks: Masks, scale: np.float32) -> None:
+    """Dropout of ReLU(x), by masks, in the place of x in bf16."""
+    for i in range(len(x)):
+        y = widened(x[i])
+        y = np.float32(0) if y <= 0 else y
+        x[i] = narrowed(scale * y) & masks[i]
+
+
+@njit(cache=True, nogil=True)
+def of_rectified_coarse(x: Bits, y: Bits, result: Bits, scale: np.float32) -> None:
+    """x where y, what `rectify_coarse` gave, is not zero, scaled."""
+    for i in range(len(x)):
+        result[i] = narrowed(scale * widened(x[i])) if y[i] != 0 else np.int16(0)
+
+
+@njit(cache=True, nogil=True)
+def add_coarse(x: Numbers, y: Bits, masks: Masks, result: Numbers, scale: np.float32) -> None:
     """x + scale (y & mask), in `result`, of y in bf16."""
     for i in range(len(x)):
         result[i] = x[i] + scale * widened(y[i] & masks[i])
 
 
 @njit(cache=True, nogil=True)
-def of_added_coarse(x: Numbers, masks: Bits, y: Bits, scale: np.float32) -> None:
+def of_added_coarse(x: Numbers, masks: Masks, y: Bits, scale: np.float32) -> None:
     """scale x & mask, in y, in bf16."""
     for i in range(len(x)):
         y[i] = narrowed(scale * x[i]) & masks[i]

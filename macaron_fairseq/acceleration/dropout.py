@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from torch import Tensor
+from torch import Tensor, nn
 
 from macaron_fairseq.acceleration import generator
 
@@ -34,6 +34,16 @@ class Dropout(FairseqDropout):
     def is_on(self) -> bool:
         """Whether it leaves out some elements, and not all."""
         return 0 < self.p < 1 and (self.training or self.apply_during_inference)
+
+
+def is_replaceable(module: nn.Module) -> bool:
+    """Whether it is this dropout and no more, and leaves something out."""
+    return (
+        type(module) is Dropout
+        and module.is_on()
+        and not module._forward_pre_hooks
+        and not module._forward_hooks
+    )
 
 
 class RememberedDropout(torch.autograd.Function):
@@ -91,8 +101,8 @@ def masked_coarse(x: Tensor, mask: Tensor, scale: float) -> Tensor:
     if loops() is None:
         return (x.view(torch.int16) & mask).view(torch.bfloat16).mul_(scale)
     x, y = alike(x, mask)
-    bits = (vector(z.view(torch.int16)) for z in (x, mask, y))
-    loops().mask_coarse(*bits, np.float32(scale))
+    tensors = x.view(torch.int16), mask, y.view(torch.int16)
+    loops().mask_coarse(*map(vector, tensors), np.float32(scale))
     return y
 
 
@@ -103,13 +113,13 @@ def draw_mask(like: Tensor, p: float) -> tuple[Tensor, float]:
 
 
 def draw_coarse(like: Tensor, least: int) -> Tensor:
-    """An int16 of -1, all bits, or 0 for each element: -1 where 15 random bits, signed, are less.
+    """An int8 of -1, all bits, or 0 for each element: -1 where 15 random bits, signed, are less.
 
     Args:
         like: of which shape and layout.
         least: the number at and above which a mask is 0.
     """
-    masks = torch.empty_like(like, dtype=torch.int16)
+    masks = torch.empty_like(like, dtype=torch.int8)
     if loops() is not None and generator.is_known():
         generator.draw(loops().draw_coarse, vector(masks), np.int16(least))
         return masks

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from macaron_fairseq.acceleration.dropout import (
-    Dropout,
     draw_kept,
     draw_mask,
+    is_replaceable,
     loops,
     loops_draw_alike,
     masked,
@@ -53,9 +53,7 @@ def is_coarse(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
 def is_plain(x: Tensor, y: Tensor, dropout: nn.Module) -> bool:
     """Whether elements of both are alike in memory, and something is dropped."""
     return (
-        type(dropout) is Dropout
-        and dropout.is_on()
-        and not (dropout._forward_hooks or dropout._forward_pre_hooks)
+        is_replaceable(dropout)
         and x.dtype == torch.float32
         and x.device.type == y.device.type == "cpu"
         and x.shape == y.shape

@@ -23,6 +23,9 @@ NAME = "chunked_label_smoothed_cross_entropy"
 CHUNK_ELEMENTS_CPU = 2**22
 CHUNK_ELEMENTS = 2**25
 
+# A CPU copies what it adds in another precision: so many types' gradients, not all of them.
+TYPES_AT_ONCE = 2**11
+
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
 
@@ -149,6 +152,7 @@ class ChunkedLoss(torch.autograd.Function):
         is_trained = features_grad is not None or weight_grad is not None
         is_lower = is_trained and products != dtype
         lower_buffer = weight.new_empty(longest if is_lower else 0, types)
+        lower_grad = torch.empty_like(weight if is_lower else weight[:0])
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
             if products == dtype:
@@ -176,7 +180,7 @@ class ChunkedLoss(torch.autograd.Function):
                 if features_grad is not None:
                     features_grad[rows] = torch.mm(lower, weight)
                 if weight_grad is not None:
-                    weight_grad += torch.mm(lower.t(), features[rows])
+                    add_product(weight_grad, lower.t(), features[rows], lower_grad)
 
         for grad in (features_grad, weight_grad):
             if grad is not None and products != dtype:
@@ -200,6 +204,14 @@ class ChunkedLoss(torch.autograd.Function):
             None if grad is None else (grad * loss_grad).to(ctx.dtype) for grad in ctx.saved_tensors
         ]
         return (*grads, None, None, None, None)
+
+
+def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
+    """Add x y to `total`, (types, dim), by way of `buffer`; all but `total` in lower precision."""
+    torch.mm(x, y, out=buffer)
+    parts = (z.split(TYPES_AT_ONCE) for z in (total, buffer))
+    for some, more in zip(*parts, strict=True):
+        some += more
 
 
 def chunks(tokens: int, weight: Tensor) -> list[slice]:
