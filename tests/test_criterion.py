@@ -237,6 +237,16 @@ def test_scores_far_apart_do_not_overflow(tensors):
     assert single.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_gradients_of_the_same_loss_are_added(factor, tensors):
+    features, weight, target = tensors
+    (expected,) = torch.autograd.grad(formula(*tensors)[0], weight)
+    loss = factor * criterion.label_smoothed_nll_loss(features, weight, target, EPSILON)[0]
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+    torch.testing.assert_close(weight.grad, 3 * factor * expected, rtol=1e-12, atol=1e-13)
+
+
 def test_only_the_loss_has_a_gradient(tensors):
     loss, nll = criterion.label_smoothed_nll_loss(*tensors, EPSILON)
     assert loss.requires_grad

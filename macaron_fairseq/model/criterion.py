@@ -200,9 +200,10 @@ class ChunkedLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, loss_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the kept gradients."""
-        grads = [
-            None if grad is None else (grad * loss_grad).to(ctx.dtype) for grad in ctx.saved_tensors
-        ]
+        grads = ctx.saved_tensors
+        if loss_grad.device.type != "cpu" or loss_grad != 1:  # a GPU would be waited for
+            grads = [None if grad is None else grad * loss_grad for grad in grads]
+        grads = [None if grad is None else grad.to(ctx.dtype) for grad in grads]
         return (*grads, None, None, None, None)
 
 
