@@ -34,8 +34,9 @@ from macaron_fairseq import environment
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
-STEPS = ("extract", "tokenise", "clean", "hold out", "learn BPE", "apply BPE", "binarise")
-PARALLEL = ("tokenise", "apply BPE", "binarise")
+TEXT = ("extract", "tokenise", "clean", "hold out")
+STEPS = (*TEXT, "count words", "learn BPE", "apply BPE", "binarise")
+PARALLEL = ("tokenise", "count words", "apply BPE", "binarise")
 Command = list[str | Path]
 
 
@@ -81,8 +82,13 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
         return [sys.executable, COMMON / "clean.py", *limits, *names("tok", "clean")]
     if step == "hold out":  # of text that nothing needs any more: the rest stays in its files
         return [sys.executable, COMMON / "split.py", "--every", "23", *names("raw", "valid")]
+    if step == "count words":
+        count = 'subword-nmt get-vocab < "$1/clean.{0}" > "$1/words.{0}"'.format
+        both = " | " if workers > 1 else "; "
+        return ["bash", "-c", both.join((count("en"), count("de"))), "count", folder]
     if step == "learn BPE":
-        script = 'cat "$1/clean.en" "$1/clean.de" | subword-nmt learn-bpe -s "$2" > "$1/code"'
+        learn = 'subword-nmt learn-bpe --dict-input -s "$2"'
+        script = f'cat "$1/words.en" "$1/words.de" | {learn} > "$1/code"'
         return ["bash", "-c", script, "learn", folder, str(merges)]
     if step == "apply BPE":
         return [*tokenize, "--steps", "bpe", "--codes", folder / "code", *files("clean", "bpe")]

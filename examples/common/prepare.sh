@@ -87,8 +87,21 @@ check_sizes() { # COUNT...
 
 learned() { # MERGES OUT
   say "learning $1 BPE merges from both languages"
-  cat "$done/clean/train.$source" "$done/clean/train.$target" \
-    | logged "$2/learn-bpe.log" subword-nmt learn-bpe -s "$1" > "$2/code"
+  # learn-bpe counts words, too, but takes several times as long. Nothing flows through the first
+  # pipe: it has both languages counted at once, and a failure of either seen.
+  if ((workers > 1)); then
+    counted "$source" "$2" | counted "$target" "$2"
+  else
+    counted "$source" "$2"
+    counted "$target" "$2"
+  fi
+  cat "$2/words.$source" "$2/words.$target" \
+    | logged "$2/learn-bpe.log" subword-nmt learn-bpe --dict-input -s "$1" > "$2/code"
+  rm "$2"/words.*
+}
+
+counted() { # LANGUAGE OUT
+  logged "$2/count-$1.log" subword-nmt get-vocab < "$done/clean/train.$1" > "$2/words.$1"
 }
 
 segmented() { # OUT
