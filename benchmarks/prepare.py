@@ -34,9 +34,12 @@ from macaron_fairseq import environment
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
-TEXT = ("extract", "tokenise", "clean", "hold out")
-STEPS = (*TEXT, "count words", "learn BPE", "apply BPE", "binarise")
+STEPS = (
+    *("extract", "tokenise", "clean", "hold out"),
+    *("count words", "learn BPE", "apply BPE", "binarise"),
+)
 PARALLEL = ("tokenise", "count words", "apply BPE", "binarise")
+BASH = ("bash", "-euo", "pipefail", "-c")
 Command = list[str | Path]
 
 
@@ -85,11 +88,11 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
     if step == "count words":
         count = 'subword-nmt get-vocab < "$1/clean.{0}" > "$1/words.{0}"'.format
         both = " | " if workers > 1 else "; "
-        return ["bash", "-c", both.join((count("en"), count("de"))), "count", folder]
+        return [*BASH, both.join((count("en"), count("de"))), "count", folder]
     if step == "learn BPE":
         learn = 'subword-nmt learn-bpe --dict-input -s "$2"'
         script = f'cat "$1/words.en" "$1/words.de" | {learn} > "$1/code"'
-        return ["bash", "-c", script, "learn", folder, str(merges)]
+        return [*BASH, script, "learn", folder, str(merges)]
     if step == "apply BPE":
         return [*tokenize, "--steps", "bpe", "--codes", folder / "code", *files("clean", "bpe")]
     return [

@@ -240,11 +240,14 @@ def test_scores_far_apart_do_not_overflow(tensors):
 @pytest.mark.parametrize("factor", [1.0, 0.5])
 def test_gradients_of_the_same_loss_are_added(factor, tensors):
     features, weight, target = tensors
-    (expected,) = torch.autograd.grad(formula(*tensors)[0], weight)
+    expected = torch.autograd.grad(formula(*tensors)[0], (features, weight))
     loss = factor * criterion.label_smoothed_nll_loss(features, weight, target, EPSILON)[0]
+    one, other = (torch.autograd.grad(loss, weight, retain_graph=True)[0] for _ in range(2))
+    assert (one.data_ptr() == other.data_ptr()) == (factor == 1)  # that kept, without a copy
     for _ in range(3):
         loss.backward(retain_graph=True)
-    torch.testing.assert_close(weight.grad, 3 * factor * expected, rtol=1e-12, atol=1e-13)
+    for leaf, gradient in zip((features, weight), expected, strict=True):
+        torch.testing.assert_close(leaf.grad, 3 * factor * gradient, rtol=1e-12, atol=1e-13)
 
 
 def test_only_the_loss_has_a_gradient(tensors):

@@ -202,8 +202,9 @@ def test_half_precision_checkpoints_are_exported(data, tmp_path):
     ],
     ids=str,
 )
-def test_hypotheses_are_those_of_fairseq_generate(flags, data, tmp_path, capsys):
-    """Of a model that errs and is unsure, so that beams and penalties matter."""
+def test_hypotheses_are_those_of_fairseq_generate(flags, data, tmp_path, capsys, monkeypatch):
+    """Of a model that errs and is unsure, so that beams and penalties matter; two at a time."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     write_hard_text(data, tmp_path)
     path = noisy(CHECKPOINT, tmp_path)
     exporting.export(str(path), data, tmp_path / "out", "float32")

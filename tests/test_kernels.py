@@ -323,8 +323,9 @@ def test_the_layers_ffns_are_computed_in_one_pass(norm, matmul):
 
 
 @pytest.mark.skipif(dropout.loops() is None, reason="no Numba")
-def test_an_ffn_in_bf16_is_the_same_in_one_pass():
-    linear, x = nn.Linear(6, 70), torch.randn(9, 5, 6)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_an_ffn_in_bf16_is_the_same_in_one_pass(has_bias):
+    linear, x = nn.Linear(6, 70, bias=has_bias), torch.randn(9, 5, 6)
     x[0, 0, 0], x[0, 1], x[8, 4, 5] = torch.nan, 0, torch.inf
     grad, results = torch.randn(9, 5, 70).bfloat16(), []
     for activated in (by_steps, activation.activated):
@@ -344,6 +345,7 @@ def test_an_ffn_in_bf16_is_the_same_in_one_pass():
 @pytest.mark.parametrize("change", ["gelu", "eval", "hook", "hook of dropout", "no loops"])
 def test_other_ffns_in_bf16_are_computed_step_by_step(change, monkeypatch):
     module, linear, function = Dropout(0.3).train(), nn.Linear(6, 7), functional.relu
+    x, results = torch.randn(9, 6), []
     if change == "gelu":
         function = functional.gelu
     elif change == "eval":
@@ -351,13 +353,37 @@ def test_other_ffns_in_bf16_are_computed_step_by_step(change, monkeypatch):
     elif change == "hook":
         linear.register_forward_hook(lambda *_: None)
     elif change == "hook of dropout":
-        module.register_forward_hook(lambda *_: None)
+        module.register_full_backward_hook(lambda *_: None)
     else:
         monkeypatch.setattr(activation, "loops", lambda: None)
-    with torch.autocast("cpu", torch.bfloat16):
-        result = activation.activated(torch.randn(9, 6), linear, function, module)
-    assert result.dtype == torch.bfloat16
-    assert not isinstance(result.grad_fn, coarse_dropout_of_relu)
+    for activated in (by_steps, activation.activated):
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16):
+            results.append(activated(x, linear, function, module))
+    assert results[0].dtype == torch.bfloat16
+    assert torch.equal(*results)
+    assert not isinstance(results[1].grad_fn, coarse_dropout_of_relu)
+
+
+@pytest.mark.skipif(dropout.loops() is None, reason="no Numba")
+def test_a_product_in_bf16_that_gradients_need_is_not_overwritten_silently():
+    y = torch.randn(4, 6, requires_grad=True).bfloat16().exp()  # whose gradient is by the result
+    activation.CoarseRectifiedDropout.apply(y, 0.3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("place", ["dropout", "everywhere"])
+def test_hooks_of_an_ffns_dropout_are_called(place):
+    module, seen = Dropout(0.3).train(), []
+    if place == "dropout":
+        handle = module.register_forward_pre_hook(lambda *_: seen.append(module))
+    else:
+        register = torch.nn.modules.module.register_module_forward_hook
+        handle = register(lambda module, *_: seen.append(module))
+    activation.activated(torch.randn(9, 6), nn.Linear(6, 7), functional.relu, module)
+    handle.remove()
+    assert module in seen
 
 
 def by_steps(x, linear, activation, dropout):

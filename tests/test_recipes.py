@@ -1,6 +1,7 @@
 """The recipes whole, on miniature archives of the real layout: killed, resumed, refused."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from conftest import ROOT
 from recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
 from server import serve
+from subword_nmt.learn_bpe import learn_bpe
 
 SCRIPTS = sorted(
     [
@@ -63,6 +65,15 @@ def test_iwslt14_prepares_as_everybody_does(iwslt14_work):
     assert (data / "tokenized" / "test.en").read_text() == (
         (data / "tokenized" / "test.en").read_text().lower()
     )
+
+
+def test_merges_are_those_of_both_languages_texts(iwslt14_work, tmp_path):
+    folder, merges = iwslt14_work / "prepare", tmp_path / "code"
+    texts = [(folder / "clean" / f"train.{language}").read_text() for language in ("de", "en")]
+    with merges.open("w") as file:
+        learn_bpe(io.StringIO("".join(texts)), file, 10_000)
+    assert merges.read_text() == (folder / "code" / "code").read_text()
+    assert merges.read_text().count("\n") > 100
 
 
 def test_iwslt14_report(iwslt14_work):
@@ -254,6 +265,24 @@ def test_archives_have_the_checksum_that_is_known(tmp_path):
     output = recipe(*command, status=1)
     digest = hashlib.sha256((tmp_path / "train.en.gz").read_bytes()).hexdigest()
     assert f"train.en.gz has the SHA-256 {digest}, but" in output and "--sizes any" in output
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_language_whose_words_cannot_be_counted_is_not_left_out(language, tmp_path):
+    folder, real = tmp_path / "bin", Path(sys.executable).with_name("subword-nmt")
+    folder.mkdir()
+    stub = folder / "subword-nmt"
+    fails = f"[[ $1 == get-vocab && $(readlink /proc/$$/fd/1) == *.{language} ]]"
+    refusal = f"if {fails}; then echo full >&2; exit 3; fi"
+    stub.write_text(f'#!/usr/bin/env bash\n{refusal}\n{real} "$@"\n')
+    stub.chmod(0o755)
+    archives.multi30k(tmp_path)
+    arguments = ["prepare", "--from", tmp_path, "--work", tmp_path / "work", "--sizes", "any"]
+    path = os.pathsep.join((str(folder), str(real.parent), os.environ["PATH"]))
+    output = recipe("multi30k/reproduce.sh", *arguments, "--workers", "2", status=1, PATH=path)
+    assert "full\nmulti30k: subword-nmt failed; see " in output
+    assert f"count-{language}.log" in output
+    assert not (tmp_path / "work" / "prepare" / "code").exists()
 
 
 def test_a_missing_tool_is_named(tmp_path):

@@ -87,8 +87,9 @@ check_sizes() { # COUNT...
 
 learned() { # MERGES OUT
   say "learning $1 BPE merges from both languages"
-  # learn-bpe counts words, too, but takes several times as long. Nothing flows through the first
-  # pipe: it has both languages counted at once, and a failure of either seen.
+  # learn-bpe would count the words of one language after the other. They are apart by single spaces,
+  # as tokenising leaves them. Nothing flows through the first pipe: it has both languages counted at
+  # once, and a failure of either seen.
   if ((workers > 1)); then
     counted "$source" "$2" | counted "$target" "$2"
   else

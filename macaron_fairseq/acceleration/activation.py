@@ -25,7 +25,7 @@ def activated(
     x: Tensor, linear: Any, activation: Callable[[Tensor], Tensor], dropout: Any
 ) -> Tensor:
     """dropout(activation(linear(x))), (..., out channel), of x, (..., in channel)."""
-    if not is_plain(linear, activation, dropout):
+    if not is_relu_and_dropout(linear, activation, dropout):
         return dropout(activation(linear(x)))
     if is_known(x, linear):
         x = x.contiguous()  # else its product would be many small ones
@@ -36,8 +36,10 @@ def activated(
     return dropout(activation(y))
 
 
-def is_plain(linear: nn.Module, activation: Callable[[Tensor], Tensor], dropout: nn.Module) -> bool:
-    """Whether it is ReLU that this computes, and something is dropped: else it gains nothing."""
+def is_relu_and_dropout(
+    linear: nn.Module, activation: Callable[[Tensor], Tensor], dropout: nn.Module
+) -> bool:
+    """Whether it is, watched by no hooks; where nothing is dropped, one pass gains nothing."""
     return activation is functional.relu and plain.is_linear(linear) and is_replaceable(dropout)
 
 
@@ -91,6 +93,7 @@ class RectifiedDropout(torch.autograd.Function):
 class CoarseRectifiedDropout(torch.autograd.Function):
     """Dropout of ReLU(y), of y in bf16 and in its place, which remembers no more than the result.
 
+    It is zero where y was negative, and where it was left out.
     y must be needed by nothing else, nor for gradients, as a linear map's result is not.
     """
 

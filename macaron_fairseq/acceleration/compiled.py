@@ -29,7 +29,7 @@ TEMPER_B, TEMPER_C = np.uint32(0x9D2C5680), np.uint32(0xEFC60000)
 ONE = np.uint32(1)
 BITS_21 = np.uint32(2**21 - 1)
 BITS_32 = np.uint64(32)
-HALF = np.uint32(16)
+BITS_16 = np.uint32(16)
 BLOCK = 4096  # elements at a time: their numbers stay in a core's cache
 
 
@@ -155,14 +155,14 @@ def draw_coarse(state: Words, left: int, masks: Masks, threshold: np.int16) -> i
 @njit(cache=True, nogil=True)
 def widened(bits: np.int16) -> np.float32:
     """bf16's bits as fp32, of which they are the upper half."""
-    return np.uint32(np.uint32(np.uint16(bits)) << HALF).view(np.float32)
+    return np.uint32(np.uint32(np.uint16(bits)) << BITS_16).view(np.float32)
 
 
 @njit(cache=True, nogil=True)
 def narrowed(x: np.float32) -> np.int16:
     """The bits of the next bf16; of two that are as near, the even one."""
     bits = np.float32(x).view(np.uint32)
-    return np.int16((bits + np.uint32(0x7FFF) + ((bits >> HALF) & ONE)) >> HALF)
+    return np.int16((bits + np.uint32(0x7FFF) + ((bits >> BITS_16) & ONE)) >> BITS_16)
 
 
 @njit(cache=True, nogil=True)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from macaron_fairseq.acceleration import generator
 
@@ -37,12 +38,12 @@ class Dropout(FairseqDropout):
 
 
 def is_replaceable(module: nn.Module) -> bool:
-    """Whether it is this dropout and no more, and leaves something out."""
+    """Whether it is this dropout, watched by no hooks, and leaves something out."""
+    hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks
     return (
         type(module) is Dropout
         and module.is_on()
-        and not module._forward_pre_hooks
-        and not module._forward_hooks
+        and not any((*hooks, module._backward_hooks, _has_any_global_hook()))
     )
 
 
@@ -113,7 +114,9 @@ def draw_mask(like: Tensor, p: float) -> tuple[Tensor, float]:
 
 
 def draw_coarse(like: Tensor, least: int) -> Tensor:
-    """An int8 of -1, all bits, or 0 for each element: -1 where 15 random bits, signed, are less.
+    """An int8 of -1 or 0 for each element: -1 where 15 random bits, signed, are less.
+
+    With its sign -1 is widened to all of 16 bits.
 
     Args:
         like: of which shape and layout.
@@ -143,7 +146,7 @@ def draw_kept(like: Tensor, probability: float) -> Tensor:
 
 
 def draw_by_loop(drawn: Tensor, probability: float) -> None:
-    """`draw`, faster."""
+    """`draw` by the compiled loop."""
     generator.draw(loops().draw_kept, drawn.numpy(), threshold(probability))
 
 

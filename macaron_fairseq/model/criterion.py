@@ -115,7 +115,8 @@ class ChunkedLoss(torch.autograd.Function):
 
     With the other types' share e and the target's share t = 1 - (types - 1) e, the loss of a token
     is (t - e) nll + e sum(-log p), whose gradient by the logits is p - (t - e) onehot - e.
-    The last term is the same for all logits and enters both products as a sum of rows.
+    The last term is the same for all logits and enters both products as a sum of rows. On a CPU,
+    where the loss's gradient is 1, those kept are handed out themselves.
     """
 
     @staticmethod
@@ -152,7 +153,8 @@ class ChunkedLoss(torch.autograd.Function):
         is_trained = features_grad is not None or weight_grad is not None
         is_lower = is_trained and products != dtype
         lower_buffer = weight.new_empty(longest if is_lower else 0, types)
-        lower_grad = torch.empty_like(weight if is_lower else weight[:0])
+        is_summed = is_lower and weight_grad is not None
+        lower_grad = torch.empty_like(weight if is_summed else weight[:0])
         for rows in pieces:
             scores = buffer[: rows.stop - rows.start]
             if products == dtype:
@@ -210,7 +212,8 @@ class ChunkedLoss(torch.autograd.Function):
 def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
     """Add x y to `total`, (types, dim), by way of `buffer`; all but `total` in lower precision."""
     torch.mm(x, y, out=buffer)
-    parts = (z.split(TYPES_AT_ONCE) for z in (total, buffer))
+    count = TYPES_AT_ONCE if total.device.type == "cpu" else len(total)
+    parts = (z.split(count) for z in (total, buffer))
     for some, more in zip(*parts, strict=True):
         some += more
 
