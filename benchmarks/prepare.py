@@ -27,10 +27,12 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
+import measuring
 import memory
 from tqdm import tqdm
 
 from macaron_fairseq import environment
+from macaron_fairseq.errors import UserError
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
@@ -165,6 +167,8 @@ def main() -> None:
     parser.add_argument("--merges", type=int, default=32764, help="of BPE (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures there")
     args = parser.parse_args()
+    if not args.pairs.is_file():
+        raise UserError(f"{args.pairs}: no such file")
     cores = len(os.sched_getaffinity(0))
     half, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
     try:
@@ -209,4 +213,4 @@ def table(rows: list[dict], cores: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    measuring.start(main)

@@ -24,8 +24,8 @@ from macaron_fairseq.errors import UserError
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))
-generation, measuring, memory, scaling = map(
-    importlib.import_module, ("generation", "measuring", "memory", "scaling")
+generation, measuring, memory, prepare, scaling = map(
+    importlib.import_module, ("generation", "measuring", "memory", "prepare", "scaling")
 )
 corpora, single_updates, training, versions = map(
     importlib.import_module, ("corpora", "single_updates", "training", "versions")
@@ -359,6 +359,11 @@ def test_updates_are_taken_in_turn(data_bin, tmp_path):
         assert losses["lie-trotter", update] == pytest.approx(losses["stock", update], rel=1e-4)
     assert losses["stock", 2] != losses["stock", 3]
     assert all(f"\n| {side} | " in done.stdout for side in result["sides"])
+
+
+def test_text_work_of_a_file_that_is_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "pairs.tsv"
+    assert refused(prepare, monkeypatch, path) == f"{path}: no such file"
 
 
 def test_rows_of_updates_by_hand():
