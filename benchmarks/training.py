@@ -32,6 +32,7 @@ from tqdm import tqdm
 from macaron_fairseq import flops
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
+from macaron_fairseq.host import preflight
 from macaron_fairseq.reports.tables import number, table
 from macaron_fairseq.reports.training_log import FIGURES, PARAMETERS
 
@@ -147,8 +148,11 @@ def flags_of_sides(args: argparse.Namespace, device: Device) -> dict[str, list[s
         if not equals:
             raise UserError(f"--side {side} has no '=': write --side 'NAME=FLAGS'")
         sides[name] = shlex.split(flags)
-    if device.gpu and "ours-bf16" in args.sides:
-        raise UserError("ours-bf16 is for CPUs: on a GPU give --precision bf16 for all sides")
+    if "ours-bf16" in args.sides:
+        if device.gpu:
+            raise UserError("ours-bf16 is for CPUs: on a GPU give --precision bf16 for all sides")
+        if not preflight.multiplies_bf16():
+            raise UserError("ours-bf16 is not for this CPU, which multiplies bf16 too slowly")
     return {
         name: [flag.replace("{size}", f"_{args.size}") for flag in flags]
         for name, flags in measuring.chosen(args.sides, sides).items()

@@ -509,6 +509,12 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
         assert sentence in refused(benchmark, monkeypatch, *words)
 
 
+def test_bf16_products_are_not_timed_where_they_are_slow(monkeypatch):
+    monkeypatch.setattr(training.preflight, "multiplies_bf16", lambda: False)
+    sentence = refused(training, monkeypatch, "--quick", "--cpu", "--sides", "stock", "ours-bf16")
+    assert "not for this CPU" in sentence
+
+
 def test_a_command_that_fails_is_shown():
     with pytest.raises(UserError, match=r"(?s)invalid choice.*macaron-fairseq failed"):
         measuring.run(measuring.Device(False, "fp32", 1), "macaron-fairseq", "nothing")

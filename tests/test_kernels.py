@@ -1,7 +1,9 @@
 """Attention, dropout and decoding against fairseq's own (`--macaron-kernels fairseq`)."""
 
+import platform
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -797,6 +799,7 @@ def test_bf16_products_train_close_by_and_evaluate_exactly():
 
 def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr(preflight, "multiplies_bf16", lambda: True)
     train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"--macaron-matmul bf16 is for training on a CPU.*drop it"):
         preflight.check(train)
@@ -810,6 +813,19 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
 def test_bf16_products_are_not_computed_again_in_fp32(flag):
     with pytest.raises(UserError, match=f"{flag} do not go together"):
         preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
+
+
+def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
+    monkeypatch.setattr(preflight, "multiplies_bf16", lambda: False)
+    with pytest.raises(UserError, match=r"not for this CPU.*drop it"):
+        preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
+    preflight.check(["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these flags are x86's")
+def test_x86_needs_avx512_for_fast_products_of_bf16():
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert preflight.multiplies_bf16() == ({"avx512bw", "avx512vl", "avx512dq"} <= set(flags))
 
 
 # --- decoding ------------------------------------------------------------------------------------

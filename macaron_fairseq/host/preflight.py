@@ -24,8 +24,8 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
 
-    That is half precision on a CPU, a CPU's precision on a GPU, bad checkpoints, and ranks that
-    would train separately.
+    That is half precision on a CPU, a CPU's precision on a GPU or on a CPU without it, bad
+    checkpoints, and ranks that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -57,7 +57,7 @@ def check(argv: Sequence[str]) -> None:
 
 
 def check_bf16_products(args: Namespace, gpus: int) -> None:
-    """Raise a `UserError` where they would be ignored or give wrong gradients."""
+    """Raise a `UserError` where they would be ignored, give wrong gradients or never end."""
     if gpus:
         raise UserError(
             "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
@@ -69,6 +69,19 @@ def check_bf16_products(args: Namespace, gpus: int) -> None:
                 f"--macaron-matmul bf16 and --{name}-activations do not go together: what is "
                 "computed again would be computed in fp32; drop one"
             )
+    if not multiplies_bf16():
+        raise UserError(
+            "--macaron-matmul bf16 is not for this CPU, which has no instructions for it: PyTorch "
+            "would take some hundred times as long as in fp32; drop it"
+        )
+
+
+def multiplies_bf16() -> bool:
+    """Whether PyTorch has fast products of bf16 for this CPU: on x86 that takes AVX-512."""
+    try:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    except (AttributeError, RuntimeError):  # built without oneDNN: nothing is known
+        return True
 
 
 def command_name(program: str) -> str | None:

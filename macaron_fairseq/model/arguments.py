@@ -52,7 +52,8 @@ def add(parser: ArgumentParser) -> None:
         choices=["fp32", "bf16"],
         default=SUPPRESS,
         help="precision of matrix products in training on a CPU: bf16 is faster, less exact; "
-        "parameters and sums stay fp32 (default: fp32; on GPUs use --bf16)",
+        "parameters and sums stay fp32; of x86's CPUs, for those with AVX-512 "
+        "(default: fp32; on GPUs use --bf16)",
     )
     for side in ("encoder", "decoder"):
         parser.add_argument(
