@@ -252,7 +252,7 @@ def test_the_maximum_length_is_kept(data, tmp_path, capsys):
 
 @pytest.mark.parametrize("quantization", QUANTIZATIONS[1:])
 def test_quantised_models_translate_too(quantization, data, exported, tmp_path):
-    """Nearly all of what this model has learnt well (AVX2's int8 saturates); they are smaller."""
+    """Nearly all of what this model has learnt well, CPUs' int8 differing; they are smaller."""
     exporting.export(str(CHECKPOINT), data, tmp_path, quantization)
     path = data / "data-bin" / "dict.en.txt"
     lines = random_words(20)
