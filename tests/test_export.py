@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import ctranslate2
+import numpy as np
 import pytest
 import torch
 from conftest import FIXTURES, SMALL, batch, build, dictionary, task
@@ -21,9 +22,10 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli
+from macaron_fairseq import UserError, cli, environment
 from macaron_fairseq.export import ctranslate2 as exporting
 from macaron_fairseq.export import specification
+from macaron_fairseq.export.quantization import quantize
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS, CTranslate2Engine
 
 RELEASED = FIXTURES / "released"
@@ -250,17 +252,62 @@ def test_the_maximum_length_is_kept(data, tmp_path, capsys):
         assert capsys.readouterr().out.split() == words[:length]
 
 
-@pytest.mark.parametrize("quantization", QUANTIZATIONS[1:])
-def test_quantised_models_translate_too(quantization, data, exported, tmp_path):
-    """Nearly all of what this model has learnt well, CPUs' int8 differing; they are smaller."""
-    exporting.export(str(CHECKPOINT), data, tmp_path, quantization)
+@pytest.mark.parametrize(
+    "kind, reduce_range",
+    [(kind, False) for kind in QUANTIZATIONS[1:]]
+    + [(kind, True) for kind in QUANTIZATIONS if kind.startswith("int8")],
+)
+def test_quantised_models_translate_too(kind, reduce_range, data, exported, tmp_path):
+    """What this model has learnt well; they are smaller."""
+    if kind.startswith("int8") and not reduce_range and environment.cpu_lacks_vnni():
+        pytest.skip("8 bits overflow on this CPU")
+    exporting.export(str(CHECKPOINT), data, tmp_path, kind, reduce_range=reduce_range)
     path = data / "data-bin" / "dict.en.txt"
     lines = random_words(20)
     (translated,) = CTranslate2Engine(tmp_path, source=path, target=path).translate([lines])
     right = [words == line[::-1] for words, line in zip(translated, lines, strict=True)]
-    assert sum(right) >= 17
+    assert all(right)
     sizes = [(folder / "model.bin").stat().st_size for folder in (tmp_path, exported)]
     assert sizes[0] < 0.7 * sizes[1]
+
+
+def test_reduced_range_is_of_seven_bits_and_rounds_to_half_a_step():
+    """Half a step of 1 / 64 of a row's largest weight, and half of the one before of 1 / 127."""
+    weights = np.random.default_rng(1).normal(size=(50, 30)).astype(np.float32)
+    linear = ctranslate2.specs.common_spec.LinearSpec()
+    linear.weight, linear.bias = weights.copy(), np.zeros(50, np.float32)
+    linear.validate()
+    quantize(linear, "int8", reduce_range=True)
+    rounded, scale = linear.weight.numpy(), linear.weight_scale.numpy()[:, None]
+    assert rounded.dtype == np.int8 and (np.abs(rounded).max(axis=1) == 64).all()
+    largest = np.abs(weights).max(axis=1, keepdims=True)
+    assert (np.abs(rounded / scale - weights) <= (1 / 2 / 64 + 1 / 2 / 127 + 1e-6) * largest).all()
+
+
+def test_reduced_range_is_of_int8_alone(data, tmp_path):
+    with pytest.raises(UserError, match="--reduce-range is for --quantization int8"):
+        exporting.export(str(CHECKPOINT), data, tmp_path / "x", "float32", reduce_range=True)
+
+
+@pytest.mark.parametrize(
+    "flags, compute_type, warned",
+    [
+        ("fpu avx2", "int8", True),
+        ("fpu avx2", "float32", False),
+        ("fpu avx2 avx512_vnni", "int8", False),
+        ("", "int8", False),  # not x86, or nothing is known
+    ],
+)
+def test_int8_on_a_cpu_where_it_overflows(
+    flags, compute_type, warned, data, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(environment, "of_first_cpu", {"flags": flags}.get)
+    path = data / "data-bin" / "dict.en.txt"
+    for reduce_range in (False, True):
+        folder = tmp_path / str(reduce_range)
+        exporting.export(str(CHECKPOINT), data, folder, "int8", reduce_range=reduce_range)
+        CTranslate2Engine(folder, source=path, target=path, compute_type=compute_type)
+        assert ("no VNNI" in capsys.readouterr().err) == (warned and not reduce_range)
 
 
 def test_a_line_that_is_too_long_is_cut_with_a_warning(data, tmp_path, capsys):

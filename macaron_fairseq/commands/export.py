@@ -18,7 +18,9 @@ The result is compared with the checkpoint on some sentences, and written whole 
 EXAMPLES = """\
 quantization:
   float32   as exact as fairseq; a token's log-probability differs by some 1e-6
-  int8      a third of the size or less, for CPUs; not quite the same translations
+  int8      a third of the size or less, for CPUs; not quite the same translations, on CPUs
+            without VNNI (AMD's before Zen 4, Intel's before Cascade Lake) less so: add
+            --reduce-range for these, which takes one bit from the weights
   float16, bfloat16, int8_float16, int8_bfloat16
             for GPUs; what a device lacks is computed in the nearest that it has
 
@@ -55,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help=f"of the weights: {', '.join(QUANTIZATIONS)} (default: float32)",
     )
+    add(
+        "--reduce-range",
+        action="store_true",
+        help="int8 weights of 7 bits, with which CPUs without VNNI do not overflow",
+    )
     add("-o", "--output", required=True, type=Path, metavar="FOLDER", help="the folder to write")
     add("--force", action="store_true", help="replace FOLDER, where it is an export already")
     parser.set_defaults(run=run)
@@ -64,7 +71,12 @@ def run(args: argparse.Namespace) -> None:
     """Export, and say how exact it is."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
     difference = ctranslate2.export(
-        args.path, args.data, args.output, args.quantization, args.force
+        args.path,
+        args.data,
+        args.output,
+        args.quantization,
+        reduce_range=args.reduce_range,
+        replace=args.force,
     )
     print(
         f"wrote {args.output}; token log-probabilities differ from the checkpoint's by at most "

@@ -10,7 +10,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import files
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.export import folders, specification
+from macaron_fairseq.export import folders, quantization, specification
 from macaron_fairseq.translation import data_folder
 from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON, import_ctranslate2
 from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
@@ -20,14 +20,23 @@ from macaron_fairseq.version import __version__
 TOLERANCE = 1e-4
 
 
-def export(path: str, data: Path, folder: Path, quantization: str, replace: bool = False) -> float:
+def export(
+    path: str,
+    data: Path,
+    folder: Path,
+    kind: str,
+    *,
+    reduce_range: bool = False,
+    replace: bool = False,
+) -> float:
     """Write a checkpoint as a folder of CTranslate2.
 
     Args:
         path: the checkpoint.
         data: the data folder that it was trained with.
         folder: the new folder.
-        quantization: one of `QUANTIZATIONS`.
+        kind: one of `QUANTIZATIONS`.
+        reduce_range: whether int8 is to have 7 bits, which no CPU adds up to more than it can hold.
         replace: whether an export that has the name already may be replaced.
 
     Returns:
@@ -38,6 +47,8 @@ def export(path: str, data: Path, folder: Path, quantization: str, replace: bool
             the model.
     """
     library = import_ctranslate2()
+    if reduce_range and not kind.startswith("int8"):
+        raise UserError(f"--reduce-range is for --quantization int8, and this is {kind}: drop it")
     folders.refuse_existing(folder, replace)
     if os.pathsep in path:
         raise UserError(f"{path} is an ensemble, and CTranslate2 runs one model: average them")
@@ -49,11 +60,12 @@ def export(path: str, data: Path, folder: Path, quantization: str, replace: bool
     source, target = map(load_dictionary, dictionaries.values())
     (model,) = load_models(path, TranslationTask(TranslationConfig(), source, target))
     spec = specification.specification(model, source, target)
-    spec.optimize(quantization)
+    quantization.quantize(spec, kind, reduce_range)
     longest_source, longest_target = model.max_positions()
     about = {
         "format": "ctranslate2",
-        "quantization": quantization,
+        "quantization": kind,
+        "reduce_range": reduce_range,
         "checkpoint": {"name": Path(path).name, "sha256": files.sha256(Path(path))},
         "dictionaries": {side: files.sha256(path) for side, path in dictionaries.items()},
         "max_source_positions": longest_source,
@@ -65,7 +77,7 @@ def export(path: str, data: Path, folder: Path, quantization: str, replace: bool
         spec.save(str(partial))
         files.write(partial / EXPORT_JSON, files.as_json(about))
         difference = largest_difference(model, partial, source, target)
-        if quantization == "float32" and not difference < TOLERANCE:
+        if kind == "float32" and not difference < TOLERANCE:
             raise UserError(
                 f"{folder} is not written: its token log-probabilities would differ from the "
                 f"checkpoint's by up to {difference:.2g}, which is a fault of this package or of "

@@ -8,7 +8,7 @@ from typing import Any
 
 from macaron_fairseq import environment, files
 from macaron_fairseq.errors import UserError, explain_missing
-from macaron_fairseq.translation.lines import Tokens
+from macaron_fairseq.translation.lines import Tokens, warn
 
 # In the folder, beside CTranslate2's own files: what it was made of.
 EXPORT_JSON = "export.json"
@@ -105,6 +105,16 @@ class CTranslate2Engine:
             )
         except (RuntimeError, ValueError) as error:
             raise UserError(f"CTranslate2 cannot load {folder}: {error}") from error
+        if (
+            self.translator.device == "cpu"
+            and self.translator.compute_type.startswith("int8")
+            and not content.get("reduce_range")
+            and environment.cpu_lacks_vnni()
+        ):
+            warn(
+                "this CPU has no VNNI, and sums of int8 products may overflow, which changes more "
+                "translations than int8 need: export with --reduce-range for it"
+            )
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
