@@ -210,23 +210,15 @@ def multi30k(folder: Path, size: int = 300, test_size: int = 20) -> dict[str, li
     return pairs
 
 
-def wmt14_of_sacrebleu(folder: Path, pairs: dict[str, list[Pair]]) -> None:
-    """What sacreBLEU leaves in its folder when it has fetched newstest2013 and the full 2014."""
-    for test, archive, stem, name in (
-        ("wmt13", "wmt13.test.tgz", "test/newstest2013", "newstest2013"),
-        ("wmt14/full", "wmt14_full.test-full.tgz", "test-full/newstest2014-deen", "newstest2014"),
-    ):
-        raw = folder / test / "raw"
-        for path, content in sgm_files(stem, name, pairs[name]).items():
-            (raw / path).parent.mkdir(parents=True, exist_ok=True)
-            (raw / path).write_bytes(content)
-        (raw / archive).write_bytes(b"fetched")
+def wmt13_of_sacrebleu(folder: Path, pairs: list[Pair]) -> None:
+    """The archive in which sacreBLEU has newstest2013."""
+    tgz(folder / "test.tgz", sgm_files("test/newstest2013", "newstest2013", pairs))
 
 
-def multi30k_of_sacrebleu(folder: Path, year: str, pairs: list[Pair]) -> None:
-    """What sacreBLEU leaves in its folder when it has fetched a test set of Flickr."""
-    raw = folder / "multi30k" / year / "raw"
-    raw.mkdir(parents=True)
-    (raw / f"multi30k_{year}.multi30k_test_sets_d3ec2a38.tar.gz").write_bytes(b"fetched")
-    for language, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-        (raw / f"test_{year}_flickr.{language}").write_bytes(text(side))
+def multi30k_of_sacrebleu(folder: Path, pairs: dict[str, list[Pair]]) -> None:
+    """The archive in which sacreBLEU has the test sets of Flickr."""
+    files = {}
+    for name in ("test_2016_flickr", "test_2017_flickr"):
+        for language, side in zip(("en", "de"), zip(*pairs[name], strict=True), strict=True):
+            files[f"{name}.{language}"] = text(list(side))
+    tgz(folder / "multi30k_test_sets_d3ec2a38.tar.gz", files)

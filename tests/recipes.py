@@ -47,11 +47,13 @@ def kill_recipe(when, script, *args, **env):
             assert process.poll() is None, process.stdout.read()
             time.sleep(0.02)
     else:
+        printed = ""
         for line in process.stdout:
+            printed += line
             if when in line:
                 break
         else:
-            pytest.fail(f"ended before '{when}'")
+            pytest.fail(f"ended before '{when}':\n{printed}")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL

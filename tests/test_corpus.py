@@ -1,5 +1,6 @@
 """Archives to sentence pairs: extract.py, clean.py and split.py on miniatures of the real ones."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -127,19 +128,17 @@ def test_bitext_refuses_what_is_wrong(made, tmp_path):
     assert not [*out.iterdir()]
 
 
-def test_testset_from_a_folder(made, tmp_path):
+def test_testset_is_read_as_sacrebleu_reads_it(made, tmp_path):
     folder, pairs = made
     unused = tmp_path / "cache"
 
     def testset(name, pair, *languages):
         out = [tmp_path / f"{name.replace('/', '-')}.{language}" for language in languages]
-        args = ("extract", "testset", name, pair, "--from", folder, *out)
-        return good(*args, SACREBLEU=str(unused))
+        good("extract", "testset", "--any", name, pair, folder, *out, SACREBLEU=str(unused))
 
-    said = testset("wmt14/full", "en-de", "en", "de")
+    testset("wmt14/full", "en-de", "en", "de")
     assert written(tmp_path, "wmt14-full") == pairs["newstest2014"]
     assert pairs["newstest2014"][-1] == ("Cats &amp; cows", "Katzen &amp; Kühe")
-    assert said.startswith(f"notice: {folder}/test-full.tgz is not the one that sacreBLEU knows")
     testset("wmt14/full", "de-en", "de", "en")
     assert written(tmp_path, "wmt14-full") == pairs["newstest2014"]
     testset("wmt13", "en-de", "en", "de")
@@ -147,38 +146,37 @@ def test_testset_from_a_folder(made, tmp_path):
     assert not unused.exists()
 
 
-def test_testset_takes_wmt13_as_sacrebleu_has_it(made, tmp_path):
+def test_testset_takes_wmt13_as_sacrebleu_has_it(tmp_path):
     pairs = archives.sentences(5, 77)
-    archives.tgz(
-        tmp_path / "test.tgz", archives.sgm_files("test/newstest2013", "newstest2013", pairs)
-    )
+    archives.wmt13_of_sacrebleu(tmp_path, pairs)
     out = tmp_path / "a.en", tmp_path / "a.de"
-    good("extract", "testset", "wmt13", "en-de", "--from", tmp_path, *out)
+    good("extract", "testset", "--any", "wmt13", "en-de", tmp_path, *out)
     assert written(tmp_path, "a") == pairs
 
 
-def test_testset_refuses_what_is_wrong(made, tmp_path):
-    def testset(name, pair, *flags, **env):
-        out = tmp_path / "a.en", tmp_path / "a.de"
-        env = {"SACREBLEU": str(tmp_path / "cache"), **env}
-        return refused("extract", "testset", name, pair, *flags, *out, **env)
+def test_testset_is_where_sacrebleu_has_it():
+    address = good("extract", "address", "wmt14/full").rstrip()
+    assert address.startswith("https://") and address.endswith("statmt.org/wmt14/test-full.tgz")
 
-    here = ["--from", tmp_path]
-    said = testset("wmt14/full", "en-de", *here)
+
+def test_testset_refuses_what_is_wrong(made, tmp_path):
+    def testset(name, pair, folder=tmp_path):
+        out = tmp_path / "a.en", tmp_path / "a.de"
+        return refused("extract", "testset", name, pair, folder, *out)
+
+    said = testset("wmt14/full", "en-de")
     assert said == f"cannot read {tmp_path}/test-full.tgz: No such file or directory"
-    said = testset("wmt13", "en-de", *here)
+    said = testset("wmt13", "en-de")
     assert said == f"cannot read {tmp_path}/test.tgz: No such file or directory"
-    assert "has no test set wmt14/fall; it has wmt14/full, " in testset(
-        "wmt14/fall", "en-de", *here
-    )
-    assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx", *here)
+    assert "has no test set wmt14/fall; it has wmt14/full, " in testset("wmt14/fall", "en-de")
+    assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx")
     archives.tgz(tmp_path / "test-full.tgz", {"test-full/README": b"\n"})
-    said = testset("wmt14/full", "en-de", *here)
+    said = testset("wmt14/full", "en-de")
     assert "does not hold test-full/newstest2014-deen-ref.de.sgm and test-full/newst" in said
-    # Nothing listens at that port.
-    said = testset("wmt14/full", "en-de", https_proxy="http://127.0.0.1:9", no_proxy="")
-    assert "sacreBLEU cannot get wmt14/full (" in said
-    assert "fetch https://statmt.org/wmt14/test-full.tgz yourself and give its folder as" in said
+    said = testset("wmt14/full", "en-de", made[0])
+    digest = hashlib.md5((made[0] / "test-full.tgz").read_bytes()).hexdigest()
+    assert f"test-full.tgz has the MD5 {digest}, but sacreBLEU knows a8cd784e006feb32" in said
+    assert "give the recipe --sizes any" in said
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])

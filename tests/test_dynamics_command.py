@@ -117,7 +117,7 @@ def report(data, tmp_path_factory):
     done = run(
         "macaron-fairseq",
         *("dynamics", "--path", CHECKPOINT, other, "--label", "Ämterer", "<b>&", "--data", data),
-        *("-o", folder / "out", "--cpu", "--title", "Two of a kind"),
+        *("-o", folder / "out", "--cpu", "--title", "Two of a kind", "--jacobian-sentences", 2),
         LC_ALL="C",
     )
     return SimpleNamespace(
@@ -143,7 +143,7 @@ def test_numbers(report):
         "target": {"tokens": 6 + 3 + 5 + 4, "unknown": 0},
     }
     assert content["settings"] == {
-        **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 4, "seed": 1}
+        **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 2, "seed": 1}
     }
     assert [model["label"] for model in content["models"]] == ["Ämterer", "<b>&"]
     assert {"torch", "numpy", "scipy", "matplotlib"} < content["versions"].keys()

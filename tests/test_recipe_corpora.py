@@ -1,6 +1,6 @@
 """The recipes of WMT14, Multi30k and a user's own text, on miniatures of the real archives."""
 
-from contextlib import ExitStack
+import gzip
 from importlib.util import find_spec
 
 import archives
@@ -11,27 +11,17 @@ from server import serve
 # --- WMT14 and Multi30k --------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["folder", "mirror"])
-def archives_from(request):
-    """A function from a folder to the options that take the archives from it, or over HTTP."""
-    with ExitStack() as servers:
-
-        def options(folder):
-            if request.param == "folder":
-                return ["--from", folder]
-            return ["--mirror", servers.enter_context(serve(folder)).url]
-
-        yield options
-
-
-def test_wmt14(archives_from, tmp_path):
+def test_wmt14(tmp_path):
     folder, work = tmp_path / "the archives", tmp_path / "the work"
     pairs = archives.wmt14(folder)
-    known = tmp_path / "known to sacreBLEU"
-    archives.wmt14_of_sacrebleu(known, pairs)
-    command = ["wmt14/reproduce.sh", *archives_from(folder), "--work", work]
-    command += ["--archs", ARCHS[1], *FAST, *FLAGS]
-    output = recipe(*command, LC_ALL="C", SACREBLEU=str(known))
+    command = ["wmt14/reproduce.sh", *FAST]
+    recipe(*command, "prepare", "--from", folder, "--work", tmp_path / "from")
+    (folder / "dev.tgz").unlink()
+    archives.wmt13_of_sacrebleu(folder, pairs["newstest2013"])  # where nothing else is asked for
+    with serve(folder) as server:
+        command += ["--mirror", server.url, "--work", work, "--archs", ARCHS[1]]
+        output = recipe(*command, *FLAGS, LC_ALL="C")
+    assert fingerprint(work) == fingerprint(tmp_path / "from")
     assert "1 x 512 tokens x update-freq 64 = 32768 tokens an update at most" in output
     _, german = zip(*pairs["newstest2014"], strict=True)
     # sacreBLEU takes entities as they are.
@@ -47,6 +37,15 @@ def test_wmt14(archives_from, tmp_path):
     assert "compound-split BLEU" in report
 
 
+def test_wmt14_names_the_test_set_that_a_folder_lacks_before_any_work(tmp_path):
+    archives.wmt14(tmp_path / "archives")
+    (tmp_path / "archives" / "test-full.tgz").unlink()
+    command = ["wmt14/reproduce.sh", "--from", tmp_path / "archives", "--work", tmp_path / "work"]
+    output = recipe(*command, *FAST, status=1)
+    assert "test-full.tgz is missing: fetch it from https://" in output
+    assert not (tmp_path / "work" / "prepare").exists()
+
+
 def test_wmt14_with_the_data_of_attention_is_all_you_need(tmp_path):
     pairs = archives.wmt14(tmp_path)
     command = ["wmt14/reproduce.sh", "prepare", "--setting", "v9-37k", "--sizes", "any"]
@@ -58,18 +57,18 @@ def test_wmt14_with_the_data_of_attention_is_all_you_need(tmp_path):
     assert len(lines) == 300 + 150 + len(archives.ODD) + 100
 
 
-def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
+def test_multi30k_pair_with_three_test_sets(tmp_path):
     folder, work = tmp_path / "archives", tmp_path / "work"
     pairs = archives.multi30k(folder)
-    known = tmp_path / "known to sacreBLEU"
-    options = archives_from(folder)
-    if "--mirror" in options:  # which has no test sets of Flickr
-        for year in ("2016", "2017"):
-            archives.multi30k_of_sacrebleu(known, year, pairs[f"test_{year}_flickr"])
-            for language in ("en", "de"):
-                (folder / f"test_{year}_flickr.{language}.gz").unlink()
-    command = ["multi30k/reproduce.sh", *options, "--pair", "de-en", "--work", work]
-    recipe(*command, "--archs", ARCHS[1], *FAST, *FLAGS, SACREBLEU=str(known))
+    command = ["multi30k/reproduce.sh", *FAST, "--pair", "de-en"]
+    recipe(*command, "prepare", "--from", folder, "--work", tmp_path / "from")
+    for path in folder.glob("*_flickr.*.gz"):
+        path.unlink()
+    archives.multi30k_of_sacrebleu(folder, pairs)
+    with serve(folder) as server:
+        command += ["--mirror", server.url, "--work", work, "--archs", ARCHS[1]]
+        recipe(*command, *FLAGS)
+    assert fingerprint(work) == fingerprint(tmp_path / "from")
     english = (work / "prepare" / "raw" / "test_2017_flickr.en").read_text().splitlines()
     assert english == [x.rstrip() for x, _ in pairs["test_2017_flickr"]]
     text = (work / "report" / "report.md").read_text()
@@ -77,16 +76,37 @@ def test_multi30k_pair_with_three_test_sets(archives_from, tmp_path):
     assert "Wu et al." not in text  # whose scores are of the other direction
 
 
-def test_multi30k_pair_without_english(archives_from, tmp_path):
+def test_multi30k_pair_without_english(tmp_path):
     pairs = archives.multi30k(tmp_path / "archives")
     command = ["multi30k/reproduce.sh", "prepare", "--pair", "de-cs", "--work", tmp_path / "work"]
-    recipe(*command, *archives_from(tmp_path / "archives"), "--sizes", "any")
+    with serve(tmp_path / "archives") as server:
+        recipe(*command, "--mirror", server.url, "--sizes", "any")
     sides = [
         (tmp_path / "work" / "data" / "reference" / f"test_2016_flickr.{language}").read_text()
         for language in ("de", "cs")
     ]
     german = "".join(line.rstrip() + "\n" for _, line in pairs["test_2016_flickr"])
     assert sides == [german, german]  # as what stands for Czech is German
+
+
+def test_a_missing_reference_line_is_noticed(tmp_path):
+    archives.multi30k(tmp_path)
+    with gzip.open(tmp_path / "test_2016_flickr.cs.gz", "at") as file:
+        file.write("one line more\n")
+    command = ["multi30k/reproduce.sh", "prepare", "--from", tmp_path, "--pair", "cs-en", *FAST]
+    output = recipe(*command, "--work", tmp_path / "work", status=1)
+    assert "has 21 lines and" in output and "has 20" in output and "Traceback" not in output
+
+
+def test_an_empty_line_of_a_test_set_is_refused(tmp_path):
+    archives.multi30k(tmp_path / "archives")
+    path = tmp_path / "archives" / "test_2016_flickr.de.gz"
+    lines = gzip.decompress(path.read_bytes()).split(b"\n")
+    path.write_bytes(gzip.compress(b"\n".join([*lines[:3], b" ", *lines[4:]])))
+    command = ["multi30k/reproduce.sh", "prepare", "--from", path.parent, "--sizes", "any"]
+    output = recipe(*command, "--work", tmp_path / "work", status=1)
+    assert "test_2016_flickr.de, line 4 is empty" in output
+    assert not (tmp_path / "work" / "data").exists()
 
 
 def test_multi30k_keeps_case_where_asked(tmp_path):
@@ -127,6 +147,7 @@ def test_own_text_is_split_and_cleaned(tmp_path):
 
     assert "say which languages" in recipe(*command, status=1)
     assert "--from FOLDER" in recipe("own-data/run.sh", "--pair", "en-de", status=1)
+    assert "not en twice" in recipe(*command, "--pair", "en-en", status=1)
     (folder / "train.de").write_bytes(b"one line\n")
     output = recipe(*command, "--pair", "en-de", status=1)
     assert "translations of each other line by line" in output

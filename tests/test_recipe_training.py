@@ -1,6 +1,5 @@
 """The recipes' training: batches, processes, nodes, seeds, interruptions and failures."""
 
-import gzip
 import json
 import os
 import re
@@ -120,11 +119,24 @@ def test_tensorboard_is_logged_to_where_it_is_installed(is_there, tmp_path):
     assert output.count("seed1/tensorboard") == (2 if is_there else 0)
 
 
-def test_each_seed_is_trained(tmp_path):
-    archives.multi30k(tmp_path / "archives")
+MULTI30K = ("multi30k/reproduce.sh", "--pair", "cs-en", "--archs", ARCHS[1])
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A work folder of Multi30k with data, to be copied."""
+    folder = tmp_path_factory.mktemp("prepared")
+    archives.multi30k(folder / "archives")
+    folders = ("--from", folder / "archives", "--work", folder / "work")
+    recipe(*MULTI30K, "prepare", *folders, *FAST, "--merges", "30")
+    assert (folder / "work" / "data" / "code").read_text().count("\n") == 1 + 30
+    return folder / "work"
+
+
+def test_each_seed_is_trained(prepared, tmp_path):
     work, arch, seeds = tmp_path / "work", ARCHS[1], ("1", "7")
-    command = ["multi30k/reproduce.sh", "prepare", "train", "--from", tmp_path / "archives"]
-    command += ["--pair", "cs-en", "--work", work, "--archs", arch, "--seeds", " ".join(seeds)]
+    shutil.copytree(prepared, work)
+    command = [*MULTI30K, "train", "--work", work, "--seeds", " ".join(seeds)]
     recipe(*command, *FAST, "--max-update", "2", *FLAGS, "--disable-validation")
     weights = [
         torch.load(work / arch / f"seed{seed}" / "checkpoint_last.pt", weights_only=False)
@@ -137,19 +149,14 @@ def test_each_seed_is_trained(tmp_path):
         assert any(b"loss" in x.read_bytes() for x in folder.rglob("events.out.tfevents.*"))
 
 
-def test_processes_and_nodes_train_the_model_of_one(tmp_path):
+def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     """By torchrun, on a CPU; without dropout, whose draws are each process's own."""
-    archives.multi30k(tmp_path / "archives")
-    script, pair = "multi30k/reproduce.sh", ("--pair", "cs-en", "--archs", ARCHS[1])
-    folders = ("--from", tmp_path / "archives", "--work", tmp_path / "one")
-    recipe(script, "prepare", *folders, *pair, *FAST, "--merges", "30")
-    assert (tmp_path / "one" / "data" / "code").read_text().count("\n") == 1 + 30
-    for name in ("processes", "nodes"):
-        shutil.copytree(tmp_path / "one", tmp_path / name)
+    for name in ("one", "nodes"):
+        shutil.copytree(prepared, tmp_path / name)
 
     def command(name, *options):
         folders = ("--work", tmp_path / name)
-        return script, "train", *folders, *pair, *FAST, *options, *FLAGS, "--dropout", "0"
+        return *MULTI30K, "train", *folders, *FAST, *options, *FLAGS, "--dropout", "0"
 
     def last_valid_loss(name):
         log = (tmp_path / name / ARCHS[1] / "seed1" / "train.log").read_text()
@@ -158,40 +165,35 @@ def test_processes_and_nodes_train_the_model_of_one(tmp_path):
         return figures["valid_num_updates"], float(figures["valid_loss"])
 
     assert "1 x 512 tokens x update-freq 16 " in recipe(*command("one"))
-    assert "2 x 512 tokens x update-freq 8 " in recipe(*command("processes", "--processes", "2"))
     node = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     second = start(*command("nodes"), NODE_RANK="1", **node)
     assert "2 x 512 tokens x update-freq 8 " in recipe(*command("nodes"), NODE_RANK="0", **node)
     output, _ = second.communicate(timeout=60)
     assert second.returncode == 0, output
-    script_alone = (script, "--cpu", "--work", tmp_path / "one", *pair)
+    alone = (*MULTI30K, "--cpu", "--work", tmp_path / "one")
     assert "several nodes are for the stage train" in recipe(
-        *script_alone, status=1, NODE_RANK="0", **node
+        *alone, status=1, NODE_RANK="0", **node
     )
 
     updates, loss = last_valid_loss("one")
     assert updates == "8"
-    for name in ("processes", "nodes"):
-        assert last_valid_loss(name) == (updates, pytest.approx(loss, abs=2e-3))
-    # What one process has begun goes on in two.
-    recipe(*command("one", "--processes", "2", "--max-update", "12"))
-    assert last_valid_loss("one")[0] == "12"
+    assert last_valid_loss("nodes") == (updates, pytest.approx(loss, abs=2e-3))
+    # What one process has begun goes on in two, and what two have begun in one.
+    output = recipe(*command("one", "--processes", "2", "--max-update", "12"))
+    assert "2 x 512 tokens x update-freq 8 " in output
+    recipe(*command("nodes", "--max-update", "12"))
+    updates, loss = last_valid_loss("one")
+    assert updates == "12"
+    assert last_valid_loss("nodes") == (updates, pytest.approx(loss, abs=2e-3))
     log = (tmp_path / "one" / ARCHS[1] / "seed1" / "train.log").read_text()
     assert re.search(r"Loaded checkpoint .* @ 8 updates\)", log)
 
 
-def test_a_failed_training_shows_its_end(tmp_path):
-    folder = tmp_path / "archives"
-    archives.multi30k(folder)
-    command = ["multi30k/reproduce.sh", "--from", folder, "--work", tmp_path, "--pair", "cs-en"]
-    recipe(*command, "prepare", *FAST)
-    output = recipe(*command, "train", *FAST, "--", "--no-such-flag", status=1)
+def test_a_failed_training_shows_its_end(prepared, tmp_path):
+    shutil.copytree(prepared, tmp_path / "work")
+    command = [*MULTI30K, "train", "--work", tmp_path / "work", *FAST]
+    output = recipe(*command, "--", "--no-such-flag", status=1)
     assert "training ended early" in output and "--no-such-flag" in output
-    # A truncated archive, a missing reference line.
-    with gzip.open(folder / "val.cs.gz", "at") as file:
-        file.write("one line more\n")
-    output = recipe(*command, "prepare", "--work", tmp_path / "other", *FAST, status=1)
-    assert "21" in output and "20" in output and "Traceback" not in output
 
 
 def test_the_reason_of_a_failure_is_shown_and_not_what_torchrun_says_of_it(tmp_path):

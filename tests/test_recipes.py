@@ -112,15 +112,26 @@ def test_iwslt14_report(iwslt14_work):
 
 def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "work"
-    with serve(iwslt14, **{"down/de-en.tgz": "missing", "de-en.tgz": "truncated-once"}) as server:
-        arguments = ["--mirror", f"{server.url}/down", "--mirror", server.url, "--work", work]
-        arguments += ["--archs", ARCHS[1], "--workers", "1", *FAST]
+    for name in ("corrupt", "slow"):
+        (iwslt14 / name).symlink_to(".")
+    behaviour = {
+        "down/de-en.tgz": "missing",
+        "corrupt/de-en.tgz": "corrupt",
+        "slow/de-en.tgz": "trickle",
+        "de-en.tgz": "truncated-once",
+    }
+    with serve(iwslt14, **behaviour) as server:
+        arguments = ["--archs", ARCHS[1], "--workers", "1", *FAST, "--work", work]
+        for folder in ("/down", "/slow", "/corrupt", ""):
+            arguments += ["--mirror", server.url + folder]
 
-        def stage(name, when=None):
+        def stage(name, when=None, **env):
             command = ["iwslt14/reproduce.sh", name, *arguments, *FLAGS]
-            return kill_recipe(when, *command) if when else recipe(*command)
+            return kill_recipe(when, *command, **env) if when else recipe(*command, **env)
 
-        stage("prepare", "learning 10000 BPE merges")
+        stage("prepare", "learning 10000 BPE merges", FETCH_STALL_SECONDS="1")
+        assert not (work / "data").exists()
+        stage("prepare", work / "data.part" / "data-bin")
         assert not (work / "data").exists()
         stage("prepare")
     assert fingerprint(work) == fingerprint(iwslt14_work)  # which all cores worked on
@@ -129,13 +140,14 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     stage("train", run / "checkpoint_last.pt")
     assert not (run / "trained").exists()
     stage("train")
+    stage("evaluate", run / "averaged.part")
+    assert not (run / "averaged").exists()
     stage("evaluate", "translating test")
     assert not (run / "test").exists()
     stage("evaluate")
     # As if nothing had happened.
     uninterrupted = iwslt14_work / ARCHS[1] / "seed1" / "test" / "hypotheses.txt"
     assert (run / "test" / "hypotheses.txt").read_text() == uninterrupted.read_text()
-    stage("report", work / "report" / "curves.png")
     stage("report")
     text = (work / "report" / "report.md").read_text()
     assert "- translated with the mean of the last 2 checkpoints, --beam 5 --lenpen 1.0" in text
@@ -145,8 +157,57 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     assert (run / "trained").is_file()
     output = recipe("iwslt14/reproduce.sh", "report", *arguments, *FLAGS, status=1)
     assert "was trained on after test was scored" in output
-    stage("evaluate")
-    stage("report")
+
+
+def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
+    """At each command of `step`, in a shell of which nothing but that function is run."""
+    script = """
+        source "$0"
+        folder=$1 text=$2 after=$3
+        fill() { echo "$text" > "$1/one"; echo "$text" > "$1/two"; }
+        commands=0
+        trap '((commands++ < after)) || kill -9 $$' DEBUG
+        set -T
+        step "$folder" "inputs $text" fill
+        trap - DEBUG
+        echo "whole"
+    """
+    recipe_sh = EXAMPLES / "common" / "recipe.sh"
+
+    def step(folder, text, after):
+        command = ["bash", "-euo", "pipefail", "-c", script, recipe_sh, folder, text, str(after)]
+        return subprocess.run(command, capture_output=True, text=True).stdout == "whole\n"
+
+    killed = 0
+    for after in range(1000):
+        folder = tmp_path / str(after)
+        assert step(folder, "old", 1000)
+        is_whole = step(folder, "new", after)
+        content = {path.name: path.read_text() for path in folder.glob("[ot]*")}
+        if (folder / "made-from").exists():  # old or new, and nothing between
+            assert content in ({"one": f"{text}\n", "two": f"{text}\n"} for text in ("old", "new"))
+        assert step(folder, "new", 1000)
+        assert {path.read_text() for path in folder.glob("[ot]*")} == {"new\n"}
+        assert not [*tmp_path.glob("*.part"), *tmp_path.glob("*.old")]
+        if is_whole:
+            break
+        killed += 1
+    assert 10 < killed < 1000
+
+
+def test_a_report_that_is_killed_is_whole_or_made_again(iwslt14_work, tmp_path):
+    """Its parts are each written whole; see `files`."""
+    run = iwslt14_work / ARCHS[1] / "seed1"
+    command = [Path(sys.executable).with_name("macaron-fairseq"), "report", run, "-o", tmp_path]
+    process = subprocess.Popen([*command, "--baseline", ARCHS[1]])
+    while not [*tmp_path.iterdir()]:
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    for path in tmp_path.glob("*.md"):
+        assert "macaron_transformer_tiny" in path.read_text()
+    subprocess.run([*command, "--baseline", ARCHS[1]], check=True)
+    assert {"report.md", "report.json", "curves.png"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
@@ -239,7 +300,10 @@ def test_published_scores_are_of_the_recipes_models(path):
         (["--seeds"], "--seeds needs a value"),
         (["--seeds", "one"], "'one' should be a whole number"),
         (["--batch", "many"], "'many' should be a whole number"),
-        (["--", "--max-update", "9"], "name it before --"),
+        (["--", "--max-update", "9"], "--max-update is an option: name it before --"),
+        (["--", "--max-tokens=9"], "--max-tokens is an option: name it before --"),
+        (["--", "--lr", "1", "--update-freq", "2"], "--update-freq is set by the recipe"),
+        (["--", "--arch", "transformer"], "--arch is set by the recipe: see --archs"),
         (["--setting", "huge"], "there is no setting huge"),
         (["--pair", "en-zz"], "the pairs are"),
         (["--from", "nowhere"], "is no folder"),

@@ -18,7 +18,6 @@ evaluate_one() { # RUN
   local run=$1 checkpoint=checkpoint_best.pt decoding="the best checkpoint" own checksum last epochs i
   check_data "$run"
   hold "$run/evaluation.lock"
-  [[ -f $run/$checkpoint ]] || die "$run holds no checkpoint: run the stage train first"
   own=$(what_evaluates)
   if ((average)); then
     mapfile -t epochs < <(cd "$run" && find . -maxdepth 1 -name 'checkpoint[0-9]*.pt' | sort -V)
@@ -28,6 +27,7 @@ evaluate_one() { # RUN
     step "$run/averaged" "$own $(cd "$run" && stat -c '%n %s %Y' "${epochs[@]}")" averaged "${epochs[@]}"
     checkpoint=averaged/checkpoint.pt decoding="the mean of the last $average checkpoints"
   fi
+  [[ -f $run/$checkpoint ]] || die "$run holds no $checkpoint: run the stage train first"
   checksum=$(sha256sum < "$run/$checkpoint" | cut -d ' ' -f 1)
   last=$({ cat "$run/checkpoint_last.pt" 2> /dev/null || true; } | sha256sum | cut -d ' ' -f 1)
   if [[ ! -f $run/trained ]]; then

@@ -2,11 +2,11 @@
 
   extract.py bitext training-parallel-europarl-v7.tgz \\
     training/europarl-v7.de-en.en training/europarl-v7.de-en.de raw/train.en raw/train.de
-  extract.py testset wmt14/full en-de raw/newstest2014.en raw/newstest2014.de
-  extract.py testset wmt13 en-de --from ~/downloads raw/valid.en raw/valid.de
+  extract.py address wmt14/full
+  extract.py testset wmt14/full en-de downloads raw/newstest2014.en raw/newstest2014.de
+  extract.py testset wmt13 en-de downloads raw/valid.en raw/valid.de
   extract.py iwslt14 de-en.tgz de en raw
   extract.py multi30k ~/multi30k/data/task1/raw en de raw
-  extract.py testset multi30k/2016 en-de raw/test_2016_flickr.en raw/test_2016_flickr.de
 
 Files are UTF-8, a sentence a line, and written whole or not at all. What an archive lacks, sides of
 different length and text that is not UTF-8 end the program with a sentence.
@@ -104,50 +104,58 @@ def bitext(args: argparse.Namespace) -> None:
     say(args.source, counts[names[0]])
 
 
-def testset(args: argparse.Namespace) -> None:
-    """Source and (first) reference as sacreBLEU reads them."""
-    with tempfile.TemporaryDirectory() as cache:
-        if args.folder:
-            os.environ["SACREBLEU"] = cache
-        # Imported only now, since it reads that variable then.
-        from sacrebleu.dataset import DATASETS
-        from sacrebleu.utils import SACREBLEU_DIR
+def address(args: argparse.Namespace) -> None:
+    """Print where a test set of sacreBLEU can be had."""
+    print(archive_of(known(args.name)))
 
-        if args.name not in DATASETS:
-            near = get_close_matches(args.name, DATASETS, 5) or ["wmt13", "wmt14/full"]
-            sys.exit(f"sacreBLEU has no test set {args.name}; it has {', '.join(near)}, ...")
-        data: Any = DATASETS[args.name]
-        if args.pair not in data.langpairs:
-            sys.exit(f"{args.name} has no pair {args.pair}; it has {', '.join(data.langpairs)}")
-        if args.folder:
-            data = local(data, args.pair, args.folder)
-        try:
+
+def testset(args: argparse.Namespace) -> None:
+    """Source and (first) reference as sacreBLEU reads them, from an archive that is here."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["SACREBLEU"] = cache  # which sacreBLEU reads when it is imported
+        data = local(known(args.name), args.pair, args.folder, args.any)
+        with sound(args.folder):
             paths = data.get_source_file(args.pair), data.get_reference_files(args.pair)[0]
-        except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-            sys.exit(
-                f"sacreBLEU cannot get {args.name} ({error}): fetch {data.data[0]} yourself and "
-                "give its folder as --from; or, where a download was cut short before, remove "
-                f"{SACREBLEU_DIR}/{args.name} and try again"
-            )
         number = aligned.write(aligned.read(*map(Path, paths)), args.source, args.target)
     say(args.source, number)
 
 
-def local(data: Any, pair: str, folder: Path) -> Any:
+def known(name: str) -> Any:
+    """What sacreBLEU knows of a test set."""
+    from sacrebleu.dataset import DATASETS
+
+    if name not in DATASETS:
+        near = get_close_matches(name, DATASETS, 5) or ["wmt13", "wmt14/full"]
+        sys.exit(f"sacreBLEU has no test set {name}; it has {', '.join(near)}, ...")
+    return DATASETS[name]
+
+
+def archive_of(data: Any) -> str:
+    """The address of its archive."""
+    if len(data.data) > 1:
+        sys.exit(f"{data.name} is in several archives, which this program does not know")
+    return data.data[0]
+
+
+def local(data: Any, pair: str, folder: Path, is_any: bool) -> Any:
     """The test set from an archive in the folder, to be read by the same code of sacreBLEU."""
-    archives = [folder / Path(url).name for url in data.data]
+    archive = folder / Path(archive_of(data)).name
+    if pair not in data.langpairs:
+        sys.exit(f"{data.name} has no pair {pair}; it has {', '.join(data.langpairs)}")
     wanted, checksum = data.langpairs[pair], (data.md5 or [None])[0]
     if data.name == "wmt13" and (folder / "dev.tgz").exists():  # WMT14's, which holds it too
         source, target = pair.split("-")
         wanted = [f"dev/newstest2013-src.{source}.sgm", f"dev/newstest2013-ref.{target}.sgm"]
-        archives, checksum = [folder / "dev.tgz"], None
-    if len(archives) > 1:
-        sys.exit(f"{data.name} is in several archives, which --from does not know")
-    for _, lines in chosen(archives[0], wanted):
+        archive, checksum = folder / "dev.tgz", None
+    for _, lines in chosen(archive, wanted):
         deque(lines, maxlen=0)  # says so where one is missing or not UTF-8
-    if checksum and hashlib.md5(archives[0].read_bytes()).hexdigest() != checksum:
-        print(f"notice: {archives[0]} is not the one that sacreBLEU knows, by its checksum")
-    return type(data)(data.name, data=[archives[0].resolve().as_uri()], langpairs={pair: wanted})
+    found = hashlib.md5(archive.read_bytes()).hexdigest()
+    if checksum not in (None, found) and not is_any:
+        sys.exit(
+            f"{archive} has the MD5 {found}, but sacreBLEU knows {checksum}: remove it to fetch it "
+            "again, or, if this file is meant, give the recipe --sizes any"
+        )
+    return type(data)(data.name, data=[archive.resolve().as_uri()], langpairs={pair: wanted})
 
 
 # In the order in which everybody concatenates them.
@@ -274,18 +282,19 @@ def main() -> None:
     added.add_argument("target_member")
     added.add_argument("source", type=Path, help="the file to write")
     added.add_argument("target", type=Path)
+    added = command(address, "where a test set of sacreBLEU can be had")
+    added.add_argument("name", help="as sacreBLEU calls it: wmt13, wmt14/full")
     added = command(testset, "a test set of sacreBLEU")
     added.add_argument("name", help="as sacreBLEU calls it: wmt13, wmt14/full")
     added.add_argument("pair", help="en-de")
     added.add_argument(
-        "--from",
-        dest="folder",
+        "folder",
         type=Path,
-        help="use no network: take the archive (test-full.tgz; for wmt13 dev.tgz or test.tgz) "
-        "from this folder",
+        help="where its archive is (test-full.tgz; for wmt13 dev.tgz or test.tgz)",
     )
     added.add_argument("source", type=Path, help="the file to write")
     added.add_argument("target", type=Path)
+    added.add_argument("--any", action="store_true", help="whatever its checksum is")
     added = command(iwslt14, "train and test of de-en.tgz")
     added.add_argument("archive", type=Path)
     add_pair(added)

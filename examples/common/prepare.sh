@@ -41,6 +41,19 @@ fetch() { # ARCHIVE ADDRESS...; prints its checksum
   grep -F "  $1" "$work/downloads/SHA256SUMS"
 }
 
+# A test set of sacreBLEU, which knows where it is. Prints its checksum.
+fetch_testset() { # NAME OTHER_ADDRESS...
+  local address
+  address=$(python3 "$common/extract.py" address "$1")
+  fetch "${address##*/}" "$address" "${@:2}"
+}
+
+testset() { # NAME SOURCE-TARGET SOURCE_FILE TARGET_FILE
+  local any=()
+  [[ ${sizes[*]} ]] || any=(--any)
+  python3 "$common/extract.py" testset "${any[@]}" "$1" "$2" "$work/downloads" "$3" "$4"
+}
+
 # The steps; each gets, last, the folder to fill.
 
 tokenized() { # SOURCE TARGET STEPS OUT
@@ -112,7 +125,16 @@ segmented() { # OUT
     files+=(--file "${text##*.}" "$text" "$1/${text##*/}")
   done
   macaron-fairseq tokenize --steps bpe --codes "$done/code/code" --workers "$workers" "${files[@]}"
+  for text in "${tests[@]}"; do check_none_empty "$text" "$1"; done
   for text in valid "${tests[@]}"; do check_lengths "$text" "$1"; done
+}
+
+check_none_empty() { # SET FOLDER
+  local language line
+  for language in "$source" "$target"; do
+    line=$(awk 'NF == 0 { print NR; exit }' "$2/$1.$language")
+    [[ ! $line ]] || die "$1.$language, line $line is empty, and cannot be scored: mend or remove the pair"
+  done
 }
 
 # fairseq stops at a sentence to validate or test with that is longer than the models' positions.

@@ -49,7 +49,8 @@ def main() -> None:
     bar = tqdm(
         desc=name, unit=" updates", mininterval=0.5 if sys.stderr.isatty() else 20, smoothing=0.05
     )
-    with Path(path).open("a", encoding="utf-8") as log:
+    # What is not UTF-8 is kept as it is.
+    with Path(path).open("a", encoding="utf-8", errors="surrogateescape") as log:
         for line in sys.stdin:
             log.write(line)
             log.flush()

@@ -141,7 +141,7 @@ usage: STAGE... [OPTION...] [-- FLAG...]
   -- FLAG...         further flags of fairseq-train, for all architectures
 
 Run it again after an interruption: finished work is kept, training resumes. Each stage wants the same
-options; the flags after -- matter to train alone.
+options; the flags after -- matter to train, and those of the models' positions to prepare.
 Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set.
 END
 }
@@ -177,6 +177,7 @@ apply_options() {
   [[ $pair =~ ^[a-z]{2,3}-[a-z]{2,3}$ ]] || die "say which languages: --pair S-T, for example en-de"
   [[ ! ${pairs[*]} || " ${pairs[*]} " == *" $pair "* ]] || die "the pairs are ${pairs[*]}, not $pair"
   source=${pair%-*} target=${pair#*-}
+  [[ $source != "$target" ]] || die "--pair names two languages, not $source twice"
   if declare -F for_pair > /dev/null; then for_pair "$source" "$target"; fi
   [[ ! ${options[archs]:-} ]] || read -r -a archs <<< "${options[archs]}"
   read -r -a seeds <<< "${options[seeds]:-1}"
@@ -195,7 +196,7 @@ apply_options() {
   done
   if [[ ! ${options[max-tokens]:-} ]] && ((max_tokens > batch)); then max_tokens=$batch; fi
   [[ $average =~ ^(0|[1-9][0-9]*)$ ]] || die "--average takes a whole number, not '$average'; see --help"
-  [[ " ${extra[*]} " != *" --max-update"* ]] || die "--max-update is an option: name it before --"
+  check_extra
   case ${options[sizes]:-} in
     "") ;;
     any) sizes=() ;;
@@ -212,6 +213,20 @@ apply_options() {
   if [[ $dry_run ]]; then stages=(train); fi
   ((${#stages[@]})) || stages=(prepare train evaluate report)
   [[ $pair == "${pairs[0]:-$pair}" ]] || published=""
+}
+
+# What the recipe counts with must not be said behind its back.
+check_extra() {
+  local flag
+  for flag in "${extra[@]}"; do
+    flag=${flag%%=*}
+    case $flag in
+      --max-update | --max-tokens | --cpu | --bf16) die "$flag is an option: name it before --" ;;
+      --arch | -a | --seed | --save-dir | --update-freq | --fp16 | --distributed-world-size)
+        die "$flag is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes"
+        ;;
+    esac
+  done
 }
 
 recipe() { # ARGUMENT...

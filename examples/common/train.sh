@@ -163,5 +163,6 @@ check_batch() { # RUN UPDATES
   if [[ -f $1/batch ]]; then before=$(< "$1/batch"); fi
   (($2 == 0 || before == batch)) \
     || die "$1 was trained with $before tokens an update: give --batch $before, or another --work"
-  echo "$batch" > "$1/batch"
+  echo "$batch" > "$1/batch.part"
+  mv "$1/batch.part" "$1/batch"
 }

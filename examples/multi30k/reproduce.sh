@@ -39,12 +39,14 @@ for_pair() { # SOURCE TARGET
   if [[ $1$2 == *cs* ]]; then tests=(test_2016_flickr) sizes=("${sizes[@]:0:3}"); fi
 }
 
-# Without a folder, the test sets of Flickr come through sacreBLEU, which knows their checksums, with
-# English on one side.
+# Without a folder, the test sets of Flickr come through sacreBLEU, which has them with English on one
+# side.
+is_sacrebleus() { [[ ! $from && $source$target == *en* && $1 == *_flickr ]]; } # SET
+
 fetched() {
   local part
   for part in train val "${tests[@]}"; do
-    [[ ! $from && $source$target == *en* && $part == *_flickr ]] || echo "$part"
+    is_sacrebleus "$part" || echo "$part"
   done
 }
 
@@ -57,18 +59,21 @@ inputs() {
         "https://github.com/multi30k/dataset/raw/master/data/task1/raw/$part.$language.gz"
     done
   done
+  if is_sacrebleus "${tests[0]}"; then # one archive for all years
+    fetch_testset multi30k/2016 \
+      https://github.com/multi30k/dataset/raw/master/data/task1/multi30k_test_sets_d3ec2a38.tar.gz
+  fi
 }
 
 raw() { # FOLDER
   local part year other=$source
   # shellcheck disable=SC2046  # names without spaces
   python3 "$common/extract.py" multi30k "$work/downloads" "$source" "$target" "$1" --sets $(fetched)
-  [[ ! $from && $source$target == *en* ]] || return 0
   [[ $source != en ]] || other=$target
   for part in "${tests[@]}"; do
-    [[ $part == *_flickr ]] || continue
+    is_sacrebleus "$part" || continue
     year=${part//[!0-9]/}
-    python3 "$common/extract.py" testset "multi30k/$year" "en-$other" "$1/$part".{en,"$other"}
+    testset "multi30k/$year" "en-$other" "$1/$part".{en,"$other"}
   done
 }
 

@@ -50,11 +50,12 @@ inputs() {
       https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz \
       https://statmt.org/wmt14/training-parallel-nc-v9.tgz ;;
   esac
-  # The test sets: sacreBLEU checks its own; these are a folder's.
-  local archive
-  for archive in ${from:+dev.tgz test.tgz test-full.tgz}; do
-    if [[ -f $from/$archive ]]; then sha256sum < "$from/$archive"; fi
-  done
+  fetch_testset wmt14/full https://www.statmt.org/wmt14/test-full.tgz
+  if [[ $from && -f $from/dev.tgz ]]; then # WMT14's archive, which holds newstest2013 too
+    fetch dev.tgz https://www.statmt.org/wmt14/dev.tgz https://statmt.org/wmt14/dev.tgz
+  else
+    fetch_testset wmt13 https://www.statmt.org/wmt13/test.tgz
+  fi
 }
 
 raw() { # FOLDER
@@ -72,9 +73,8 @@ raw() { # FOLDER
     cat "$1/$archive.de" >> "$1/train.de"
     rm "$1/$archive".{en,de}
   done
-  python3 "$common/extract.py" testset wmt13 en-de ${from:+--from "$from"} "$1/valid.en" "$1/valid.de"
-  python3 "$common/extract.py" testset wmt14/full en-de ${from:+--from "$from"} \
-    "$1/newstest2014.en" "$1/newstest2014.de"
+  testset wmt13 en-de "$1/valid.en" "$1/valid.de"
+  testset wmt14/full en-de "$1/newstest2014.en" "$1/newstest2014.de"
 }
 
 # Training: the released scripts' settings; 4 GPUs x 8192 tokens, and big 4 GPUs x 16 x 4096.
