@@ -30,9 +30,9 @@ from measuring import Ceiling, Device, Figures
 from tqdm import tqdm
 
 from macaron_fairseq import flops
+from macaron_fairseq.acceleration import bf16
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import preflight
 from macaron_fairseq.reports.tables import number, table
 from macaron_fairseq.reports.training_log import FIGURES, PARAMETERS
 
@@ -151,7 +151,7 @@ def flags_of_sides(args: argparse.Namespace, device: Device) -> dict[str, list[s
     if "ours-bf16" in args.sides:
         if device.gpu:
             raise UserError("ours-bf16 is for CPUs: on a GPU give --precision bf16 for all sides")
-        if not preflight.multiplies_bf16():
+        if not bf16.is_fast_here():
             raise UserError("ours-bf16 is not for this CPU, which multiplies bf16 too slowly")
     return {
         name: [flag.replace("{size}", f"_{args.size}") for flag in flags]

@@ -511,7 +511,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
 
 
 def test_bf16_products_are_not_timed_where_they_are_slow(monkeypatch):
-    monkeypatch.setattr(training.preflight, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(training.bf16, "is_fast_here", lambda: False)
     sentence = refused(training, monkeypatch, "--quick", "--cpu", "--sides", "stock", "ours-bf16")
     assert "not for this CPU" in sentence
 

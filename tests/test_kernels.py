@@ -27,6 +27,7 @@ from torch.nn import functional
 from macaron_fairseq import acceleration, environment
 from macaron_fairseq.acceleration import (
     activation,
+    bf16,
     caches,
     dropout,
     products,
@@ -799,7 +800,7 @@ def test_bf16_products_train_close_by_and_evaluate_exactly():
 
 def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr(preflight, "multiplies_bf16", lambda: True)
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
     train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"--macaron-matmul bf16 is for training on a CPU.*drop it"):
         preflight.check(train)
@@ -813,10 +814,15 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
 def test_bf16_products_are_not_computed_again_in_fp32(flag):
     with pytest.raises(UserError, match=f"{flag} do not go together"):
         preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
+    # Where no command line tells, as with fairseq-hydra-train.
+    model = build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
+    model(*batch())  # in evaluation all is fp32
+    with pytest.raises(UserError, match=f"{flag} do not go together"):
+        model.train()(*batch())
 
 
 def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
-    monkeypatch.setattr(preflight, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
     with pytest.raises(UserError, match=r"not for this CPU.*drop it"):
         preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
     preflight.check(["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
@@ -828,7 +834,7 @@ def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
 )
 def test_x86_needs_avx512_for_fast_products_of_bf16():
     flags = Path("/proc/cpuinfo").read_text().split()
-    assert preflight.multiplies_bf16() == ({"avx512bw", "avx512vl", "avx512dq"} <= set(flags))
+    assert bf16.is_fast_here() == ({"avx512bw", "avx512vl", "avx512dq"} <= set(flags))
 
 
 # --- decoding ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from macaron_fairseq.acceleration import bf16
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints, ranks
 
@@ -45,7 +46,8 @@ def check(argv: Sequence[str]) -> None:
                 )
     if command == "train":
         if args.macaron_matmul == "bf16":
-            check_bf16_products(args, gpus)
+            bf16.refuse_where_wrong(args, on_gpu=gpus > 0)
+            bf16.refuse_where_slow()
         ranks.check(args, os.environ, gpus)
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
@@ -54,34 +56,6 @@ def check(argv: Sequence[str]) -> None:
         )
     for path in checkpoints_to_load(args, training=command == "train"):
         checkpoints.load(path)
-
-
-def check_bf16_products(args: Namespace, gpus: int) -> None:
-    """Raise a `UserError` where they would be ignored, give wrong gradients or never end."""
-    if gpus:
-        raise UserError(
-            "--macaron-matmul bf16 is for training on a CPU, where all else stays fp32: drop it "
-            "and give --bf16, or give --cpu"
-        )
-    for name in ("checkpoint", "offload"):
-        if getattr(args, f"{name}_activations"):
-            raise UserError(
-                f"--macaron-matmul bf16 and --{name}-activations do not go together: what is "
-                "computed again would be computed in fp32; drop one"
-            )
-    if not multiplies_bf16():
-        raise UserError(
-            "--macaron-matmul bf16 is not for this CPU, which has no instructions for it: PyTorch "
-            "would take some hundred times as long as in fp32; drop it"
-        )
-
-
-def multiplies_bf16() -> bool:
-    """Whether PyTorch has fast products of bf16 for this CPU: on x86 that takes AVX-512."""
-    try:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except (AttributeError, RuntimeError):  # built without oneDNN: nothing is known
-        return True
 
 
 def command_name(program: str) -> str | None:

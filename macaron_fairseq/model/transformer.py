@@ -15,7 +15,7 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import kernels
+from macaron_fairseq.acceleration import bf16, kernels
 from macaron_fairseq.acceleration.task import MacaronTranslationTask
 from macaron_fairseq.errors import UserError
 from macaron_fairseq.host import checkpoints
@@ -112,6 +112,8 @@ class MacaronTransformerModel(TransformerModel):
         """Return the decoder's output for source and previous target tokens, as fairseq does."""
         if not self.has_bf16_products():
             return super().forward(*args, **kwargs)
+        # The command line was checked, but fairseq-hydra-train has another.
+        bf16.refuse_where_wrong(self.args, next(self.parameters()).is_cuda)
         with torch.autocast("cpu", torch.bfloat16):
             output, extra = super().forward(*args, **kwargs)
         return output.float(), extra  # a sum of losses needs more than 8 bits
