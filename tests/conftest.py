@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import commands
 import pytest
 import torch
 from fairseq import models, options
@@ -80,17 +81,20 @@ def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
 
 def run(command, *args, check=True, cwd=None, stdin=None, **env):
     """Run a command of this environment; the completed process has stdout and stderr in one."""
-    executable = Path(sys.executable).with_name(command)
-    done = subprocess.run(
-        [executable, *map(str, args)],
-        cwd=cwd,
-        env={**os.environ, **env},
-        input=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
+    words = [*map(str, args)]
+    if command.startswith("fairseq-") and stdin is None and not env:
+        done = commands.run_forked(command, words, cwd)
+    else:
+        done = subprocess.run(
+            [Path(sys.executable).with_name(command), *words],
+            cwd=cwd,
+            env={**os.environ, **env},
+            input=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=commands.TIMEOUT,
+        )
     if check:
         assert done.returncode == 0, done.stdout
     return done

@@ -299,12 +299,18 @@ def test_generation_runs(tmp_path):
     assert result["parameters"]["ours"] - result["parameters"]["stock"] == 4 * 3 * 16
 
 
-def test_scaling_runs(tmp_path):
+def test_scaling_of_training_runs(tmp_path):
     result = result_of("scaling", tmp_path)
     # Sentences of 8 tokens on both sides, whole batches of them.
     assert {(x["length"], x["types"], x["tokens"] % 8) for x in result["repetitions"]} == {
         (8, 100, 0)
     }
+
+
+def test_scaling_of_translation_runs(tmp_path):
+    result = result_of("scaling", tmp_path, "--kind", "generation")
+    found = [(x["length"], x["types"], x["tokens_per_sentence"]) for x in result["repetitions"]]
+    assert found == [(8, 100, 8)] * len(result["sides"])
 
 
 @pytest.mark.parametrize(

@@ -39,4 +39,7 @@ average=0
 decode=(--beam 5 --batch-size 64)
 metrics=(--metric bleu chrf)
 
+# One GPU is plenty, and not every number of them divides the batch.
+if [[ ! -v CUDA_VISIBLE_DEVICES ]] && nvidia-smi > /dev/null 2>&1; then export CUDA_VISIBLE_DEVICES=0; fi
+
 { recipe "$@"; exit; } # read whole, so that an edit does not disturb a run

@@ -1,0 +1,45 @@
+"""fairseq's commands in processes that need not import fairseq anew, which takes seconds."""
+
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+
+TIMEOUT = 600
+# A server that has imported fairseq, and nothing of this project, forks each of them.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["fairseq"])
+
+
+def run_forked(command, words, cwd=None):
+    """What `subprocess.run` gives of a console script of fairseq, stdout and stderr in one."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        process = CONTEXT.Process(
+            target=become, args=(command, words, cwd or Path.cwd(), dict(os.environ), output)
+        )
+        process.start()
+        process.join(TIMEOUT)
+        if process.is_alive():
+            process.kill()
+            raise subprocess.TimeoutExpired(command, TIMEOUT)
+        text = output.read_text()
+    return subprocess.CompletedProcess([command, *words], process.exitcode, text)
+
+
+def become(command, words, cwd, environ, output):
+    """Be that command, as its console script would."""
+    with output.open("wb") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environ)
+    logging.getLogger().handlers.clear()  # fairseq's commands set it up before they import fairseq
+    sys.argv = [str(Path(sys.executable).with_name(command)), *words]
+    (script,) = entry_points(group="console_scripts", name=command)
+    sys.exit(script.load()())
