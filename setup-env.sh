@@ -69,7 +69,8 @@ EOF
 has_torch() { [[ -n $(torch_version "$1") ]] && "$1" -c 'import torch' 2>/dev/null; }
 
 run_pip() {
-    "$python" -m pip "$@" >>"$log" 2>&1 && return
+    # Python compiles a module when it is first imported, and few of them are.
+    PIP_COMPILE=0 "$python" -m pip "$@" >>"$log" 2>&1 && return
     tail -n 25 "$log" >&2
     die "pip failed; its last lines are above, the rest is in $log. Mend that and run again."
 }

@@ -15,6 +15,7 @@ EXAMPLES = ROOT / "examples"
 ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")
 # Models and trainings of seconds; what follows -- wins over the recipe's own flags.
 FAST = ["--sizes", "any", "--cpu", "--max-update", "8", "--max-tokens", "512", "--average", "2"]
+FAST += ["--workers", "1"]
 FLAGS = ["--", *SMALL, "--lr", "0.01", "--warmup-updates", "1", "--validate-interval-updates", "4"]
 
 

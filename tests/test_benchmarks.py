@@ -289,25 +289,15 @@ def test_training_runs(tmp_path):
 
 
 def test_generation_runs(tmp_path):
+    """With CTranslate2; the next one runs fairseq-generate."""
     pytest.importorskip("ctranslate2")
-    result = result_of("generation", tmp_path, "--sides", "stock", "ours", "ours-float32")
-    stock, ours, exported = result["repetitions"]
-    for x in (stock, ours):  # 4 tokens were forced, and the end
-        assert (x["sentences"], x["tokens_per_sentence"]) == (16, 5)
+    result = result_of("generation", tmp_path, "--sides", "ours-float32")
+    (exported,) = result["repetitions"]
     assert exported["sentences"] == 200
-    assert all(x["sentences_per_second"] > 0 < x["start_seconds"] for x in result["repetitions"])
-    assert result["parameters"]["ours"] - result["parameters"]["stock"] == 4 * 3 * 16
+    assert exported["sentences_per_second"] > 0 < exported["start_seconds"]
 
 
-def test_scaling_of_training_runs(tmp_path):
-    result = result_of("scaling", tmp_path)
-    # Sentences of 8 tokens on both sides, whole batches of them.
-    assert {(x["length"], x["types"], x["tokens"] % 8) for x in result["repetitions"]} == {
-        (8, 100, 0)
-    }
-
-
-def test_scaling_of_translation_runs(tmp_path):
+def test_scaling_runs(tmp_path):
     result = result_of("scaling", tmp_path, "--kind", "generation")
     found = [(x["length"], x["types"], x["tokens_per_sentence"]) for x in result["repetitions"]]
     assert found == [(8, 100, 8)] * len(result["sides"])

@@ -11,7 +11,7 @@ TRAIN = [
     *("--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "64", "--decoder-layers", "1"),
     *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--clip-norm", "1", "--lr", "0.01"),
     *("--lr-scheduler", "polynomial_decay", "--warmup-updates", "100"),
-    *("--total-num-update", "700", "--max-update", "700", "--max-tokens", "1000"),
+    *("--total-num-update", "400", "--max-update", "400", "--max-tokens", "1000"),
     *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
     *("--no-epoch-checkpoints", "--disable-validation"),
 ]

@@ -178,13 +178,10 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     updates, loss = last_valid_loss("one")
     assert updates == "8"
     assert last_valid_loss("nodes") == (updates, pytest.approx(loss, abs=2e-3))
-    # What one process has begun goes on in two, and what two have begun in one.
+    # What one process has begun goes on in two.
     output = recipe(*command("one", "--processes", "2", "--max-update", "12"))
     assert "2 x 512 tokens x update-freq 8 " in output
-    recipe(*command("nodes", "--max-update", "12"))
-    updates, loss = last_valid_loss("one")
-    assert updates == "12"
-    assert last_valid_loss("nodes") == (updates, pytest.approx(loss, abs=2e-3))
+    assert last_valid_loss("one")[0] == "12"
     log = (tmp_path / "one" / ARCHS[1] / "seed1" / "train.log").read_text()
     assert re.search(r"Loaded checkpoint .* @ 8 updates\)", log)
 

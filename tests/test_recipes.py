@@ -48,7 +48,8 @@ def iwslt14(tmp_path_factory):
 def iwslt14_work(iwslt14, tmp_path_factory):
     """All stages from a local folder, in one go."""
     work = tmp_path_factory.mktemp("work")
-    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST, *FLAGS]
+    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST]
+    arguments += ["--workers", "2", *FLAGS]
     output = recipe("iwslt14/reproduce.sh", *arguments)
     assert "1 x 512 tokens x update-freq 8 = 4096 tokens an update at most" in output
     assert "no GPU: training in fp32 on CPU cores" in output
@@ -121,7 +122,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
         "de-en.tgz": "truncated-once",
     }
     with serve(iwslt14, **behaviour) as server:
-        arguments = ["--archs", ARCHS[1], "--workers", "1", *FAST, "--work", work]
+        arguments = ["--archs", ARCHS[1], *FAST, "--work", work]
         for folder in ("/down", "/slow", "/corrupt", ""):
             arguments += ["--mirror", server.url + folder]
 
@@ -131,10 +132,8 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
 
         stage("prepare", "learning 10000 BPE merges", FETCH_STALL_SECONDS="1")
         assert not (work / "data").exists()
-        stage("prepare", work / "data.part" / "data-bin")
-        assert not (work / "data").exists()
         stage("prepare")
-    assert fingerprint(work) == fingerprint(iwslt14_work)  # which all cores worked on
+    assert fingerprint(work) == fingerprint(iwslt14_work)  # which two processes worked on
 
     run = work / ARCHS[1] / "seed1"
     stage("train", run / "checkpoint_last.pt")
