@@ -199,7 +199,7 @@ def onednn(monkeypatch):
     if not products.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(products, "is_faster", lambda: True)
-    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH"):
+    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH", "LEAST_ROWS"):
         monkeypatch.setattr(products, least, 1)
     multiply, calls = products.multiply, []
     monkeypatch.setattr(products, "multiply", lambda *args: calls.append(args) or multiply(*args))

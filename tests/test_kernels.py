@@ -66,6 +66,17 @@ def test_constant_linear_maps_are_pytorchs(shape, has_bias, onednn):
     assert blocks.is_mkldnn and len(rows) in (8, 40, 64, 96)
 
 
+def test_blocks_of_constant_weights_are_made_once_there_are_enough_rows(onednn, monkeypatch):
+    monkeypatch.setattr(products, "LEAST_ROWS", 16)
+    x, weight = torch.randn(16, 24), torch.randn(16, 24)
+    linear, calls = products.ConstantLinear(weight), []
+    with torch.no_grad():
+        for rows in (5, 16, 5):
+            assert torch.allclose(linear(x[:rows]), x[:rows] @ weight.t(), atol=1e-5)
+            calls.append(len(onednn))
+    assert calls == [0, 1, 2]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_only_constant_weights_in_fp32_are_for_onednn(dtype, onednn):
     weight = torch.eye(24, dtype=dtype)[:16]

@@ -18,6 +18,8 @@ from macaron_fairseq import environment
 LEAST_WEIGHTS = 2**18
 # The way to it is longer than to MKL.
 LEAST_MULTIPLICATIONS = 2**20
+# Blocks are made for a batch, and cost as much as a few products with the weight.
+LEAST_ROWS = 16
 # Where memory for the result is at hand, oneDNN, which takes new memory, must gain more.
 LEAST_WIDTH = 256
 
@@ -54,21 +56,23 @@ def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
 class ConstantLinear:
     """A linear map without gradients, whose weight stays as it is while this object lives.
 
-    oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once. Rows of
-    zeros are added, so that it makes and keeps kernels for a few numbers of rows and not for all.
+    oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once, as soon
+    as there are enough rows. Rows of zeros are added, so that it makes and keeps kernels for a few
+    numbers of rows and not for all.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """Make the blocks."""
-        self.has_blocks = suits_onednn(weight)
-        self.weight = in_blocks(weight) if self.has_blocks else weight
-        self.bias = bias
+        """Leave the weight as it is until there are enough rows."""
+        self.suits_onednn, self.has_blocks = suits_onednn(weight), False
+        self.weight, self.bias = weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
         """x weight^T + bias, (..., out channel), of x, (..., in channel), with a row at least."""
-        if not self.has_blocks:
-            return functional.linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
+        if not self.has_blocks:
+            if not self.suits_onednn or len(rows) < LEAST_ROWS:
+                return functional.linear(x, self.weight, self.bias)
+            self.weight, self.has_blocks = in_blocks(self.weight), True
         more = -len(rows) % (8 if len(rows) <= 64 else 32)
         padded = functional.pad(rows, (0, 0, 0, more)) if more else rows
         y = multiply(padded, self.weight, self.bias)
