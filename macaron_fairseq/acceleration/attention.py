@@ -162,7 +162,7 @@ class Attention(MultiheadAttention):
         """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
 
         On a CPU it knows no dropout, and is slower for short sentences and, in training in bf16, at
-        every length that was measured: beyond, it saves memory (docs/performance.md).
+        every length that was measured: beyond, it saves memory (docs/speedups.md).
 
         Args:
             q: (batch * heads, time, head channel).

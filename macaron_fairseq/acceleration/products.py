@@ -103,7 +103,7 @@ def suits_onednn(weight: Tensor) -> bool:
 
 @cache
 def is_faster() -> bool:
-    """Whether oneDNN is faster here: measured on AMD's processors (docs/performance.md)."""
+    """Whether oneDNN is faster here: measured on AMD's processors (docs/speedups.md)."""
     return (
         torch.backends.mkl.is_available() and "AMD" in environment.cpu_model() and is_known_here()
     )

@@ -1,7 +1,7 @@
 """Softmax over few elements on a CPU.
 
 PyTorch's fills a register of the processor with elements of one row. It computes rows that are
-shorter one element after the other, some ten times slower (docs/performance.md).
+shorter one element after the other, some ten times slower (docs/speedups.md).
 """
 
 from functools import cache
