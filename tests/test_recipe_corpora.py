@@ -1,11 +1,13 @@
 """The recipes of WMT14, Multi30k and a user's own text, on miniatures of the real archives."""
 
 import gzip
+import shutil
 from importlib.util import find_spec
 
 import archives
 import pytest
-from recipes import ARCHS, FAST, FLAGS, fingerprint, recipe
+from conftest import ROOT
+from recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
 from server import serve
 
 # --- WMT14 and Multi30k --------------------------------------------------------------------------
@@ -156,6 +158,27 @@ def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
         output = recipe(*command, stage, *arguments, status=1)
         assert "was trained on other data than" in output
     assert "other data" in recipe(*command, "train", *arguments, status=1)
+
+
+def test_text_that_other_code_prepared_is_prepared_again(tmp_path):
+    """From the step on whose code it is: cleaning, but not what came before."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "macaron_fairseq").symlink_to(ROOT / "macaron_fairseq")
+    write_text(tmp_path / "text", train=archives.sentences(50, 1))
+    command = [tmp_path / "examples/own-data/run.sh", "prepare", "--pair", "en-de"]
+    command += ["--from", tmp_path / "text", "--work", tmp_path / "work"]
+    steps = [tmp_path / "work" / "prepare" / name for name in ("raw", "tokenized", "clean")]
+
+    def prepare():
+        kill_recipe("learning", *command)
+        return [(step.stat().st_ino, (step / "made-from").read_text()) for step in steps]
+
+    first = prepare()
+    assert prepare() == first
+    with (tmp_path / "examples" / "common" / "clean.py").open("a") as file:
+        file.write("# another program\n")
+    raw, tokenized, cleaned = prepare()
+    assert [raw, tokenized] == first[:2] and cleaned[1] != first[2][1]
 
 
 @pytest.mark.parametrize(

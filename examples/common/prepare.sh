@@ -5,7 +5,7 @@
 # shellcheck shell=bash disable=SC2154
 
 stage_prepare() {
-  local done=$work/prepare checksums own sacremoses bpe
+  local done=$work/prepare checksums extracts tokenizes cleans describes sacremoses bpe
   hold "$work/prepare.lock"
   case $target in
     ja | ko)
@@ -16,15 +16,18 @@ stage_prepare() {
   [[ $from ]] || need curl
   # Assigned one by one: a failure inside an argument would go unnoticed.
   checksums=$(inputs)
-  own=$(version macaron_fairseq)
+  extracts=$(code "$common"/{aligned,extract,hold_out}.py)
+  tokenizes=$(code "$plugin"/{files,text,workers,commands/tokenize}.py)
+  cleans=$(code "$common"/{aligned,clean,split}.py)
+  describes=$(code "$common/describe.py")
   sacremoses=$(version sacremoses)
   bpe=$(version subword-nmt)
-  step "$done/raw" "$source $target $checksums" raw
-  step "$done/tokenized" "$(made raw) $own $sacremoses" tokenized "$source" "$target" "$steps"
-  step "$done/clean" "$(made tokenized) ${sizes[*]}" cleaned "$clean" "$valid_every"
+  step "$done/raw" "$source $target $checksums $extracts" raw
+  step "$done/tokenized" "$(made raw) $tokenizes $sacremoses" tokenized "$source" "$target" "$steps"
+  step "$done/clean" "$(made tokenized) $cleans ${sizes[*]}" cleaned "$clean" "$valid_every"
   step "$done/code" "$(made clean) $bpe" learned "$merges"
   step "$done/bpe" "$(made code)" segmented
-  step "$data" "$(made bpe)" binarised
+  step "$data" "$(made bpe) $describes" binarised
   release
   say "$data is ready: $(wc -l < "$data/data-bin/dict.$source.txt") types"
 }

@@ -94,6 +94,9 @@ hash_of() { # TEXT...
   printf '%s\0' "$@" | sha256sum | cut -d ' ' -f 1
 }
 
+# Stands for code: what other code made is not taken for this one's.
+code() { cat "$@" | sha256sum; } # FILE...
+
 # step FOLDER INPUTS COMMAND...
 # Let COMMAND fill FOLDER, whose name it gets as its last argument, unless the same COMMAND did so from
 # the same INPUTS (a text that stands for them). A kill leaves FOLDER.part, which is not taken for done.
