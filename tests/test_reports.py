@@ -203,6 +203,14 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
     ]
 
 
+def test_equal_translations_do_not_differ(out):
+    folders = [make_run(out, arch, 1) for arch in (BASE, MACARON)]
+    text, data = report(folders, out / "report")
+    assert data["significance"][0]["difference"] == 0
+    assert data["significance"][0]["p_value"] == 1
+    assert row(text, "test_a | ")[5:] == ["+0.00", "1.000"]
+
+
 def test_the_baseline_is_the_first_without_macaron_in_its_name_or_the_one_asked_for(pair, out):
     tiny = make_run(out, "transformer_tiny", 1, errors=0.3)
     folders = [pair[1], pair[0], tiny]

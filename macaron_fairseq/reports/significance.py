@@ -81,8 +81,19 @@ def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:
             baseline_score=results[0].score,
             score=result.score,
             difference=result.score - results[0].score,
-            p_value=cast(float, result.p_value),
+            p_value=p_value(results[0], result),
             signature=str(signatures[METRIC]),
         )
         for run, result in zip(others, results[1:], strict=True)
     ]
+
+
+def p_value(base: Result, result: Result) -> float:
+    """The p value of a result, which is 1 where there is no difference.
+
+    sacreBLEU counts samples whose difference is greater than that of the whole, of which two equal
+    translations have none: it would call them different with p = 1 / (SAMPLES + 1).
+    """
+    if result.score == base.score:
+        return 1.0
+    return cast(float, result.p_value)
