@@ -47,7 +47,7 @@ def iwslt14(tmp_path_factory):
 @pytest.fixture(scope="module")
 def iwslt14_work(iwslt14, tmp_path_factory):
     """All stages from a local folder, in one go."""
-    work = tmp_path_factory.mktemp("work")
+    work = tmp_path_factory.mktemp("the work 100%s")
     arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST]
     arguments += ["--workers", "2", *FLAGS]
     output = recipe("iwslt14/reproduce.sh", *arguments)
@@ -275,7 +275,7 @@ def test_sizes_may_be_off_by_what_tokenisers_differ(every, counts, status, sente
 
 
 def test_a_dry_run_does_nothing(tmp_path):
-    output = recipe("multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path)
+    output = recipe("multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path / "new")
     assert output.count("fairseq-train") == 2 and not list(tmp_path.iterdir())
 
 
@@ -295,6 +295,7 @@ def test_published_scores_are_of_the_recipes_models(path):
     [
         (["train"], "run the stage prepare first"),
         (["evaluate"], "run the stage prepare first"),
+        (["report"], "run the stage prepare first"),
         (["trian"], "trian is no stage and no option"),
         (["--seeds"], "--seeds needs a value"),
         (["--seeds", "one"], "'one' should be a whole number"),
@@ -303,18 +304,37 @@ def test_published_scores_are_of_the_recipes_models(path):
         (["--", "--max-tokens=9"], "--max-tokens is an option: name it before --"),
         (["--", "--lr", "1", "--update-freq", "2"], "--update-freq is set by the recipe"),
         (["--", "--arch", "transformer"], "--arch is set by the recipe: see --archs"),
+        (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
+        (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
+        (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),
+        (["--", "--no-epoch-checkpoints"], "leave out --no-epoch-checkpoints"),
         (["--setting", "huge"], "there is no setting huge"),
         (["--pair", "en-zz"], "the pairs are"),
         (["--from", "nowhere"], "is no folder"),
         (["--gpus", "2"], "--gpus is for --dry-run"),
         (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
-        (["train", "--dry-run", "--gpus", "3"], "cannot be made of 4096 tokens on each of 3"),
-        (["--cpu", "--processes", "3"], "cannot be made of 4096 tokens on each of 3"),  # at once
+        (["train", "--dry-run", "--gpus", "3"], "cannot be made by 3 devices alike"),
+        (["--dry-run", "--gpus", "2", "--max-tokens", "8192"], "of 8192 tokens on each of 2"),
+        (["--cpu", "--processes", "3"], "cannot be made by 3 devices alike"),  # at once
     ],
 )
 def test_refused(arguments, sentence, tmp_path):
     output = recipe("multi30k/reproduce.sh", *arguments, "--work", tmp_path / "work", status=1)
     assert sentence in output and output.count("\n") <= 2
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["--archs", "macaron_transformer_tny"], "did you mean macaron_transformer_tiny?"),
+        (["--", "--lrr", "1"], "fairseq-train would refuse this: unrecognized arguments: --lrr 1;"),
+        (["--", "--dropout", "x"], "refuse this: argument --dropout: invalid float value: 'x';"),
+    ],
+)
+def test_what_fairseq_does_not_know_is_refused_before_any_work(arguments, sentence, tmp_path):
+    work = tmp_path / "work"
+    output = recipe("multi30k/reproduce.sh", "--cpu", "--work", work, *arguments, status=1)
+    assert sentence in output.splitlines()[-1] and not list(work.iterdir())
 
 
 def test_a_folder_that_fairseq_would_take_for_two_is_refused(tmp_path):

@@ -5,8 +5,8 @@ usage: hold_out.py FOLDER SOURCE TARGET OUT
 FOLDER holds train.SOURCE and train.TARGET, and perhaps valid.* and test.*. Where one of these is
 missing, pairs are drawn from train (2,000 each, or a tenth where train is small), after dropping
 those whose source sentence occurred before, in an order shuffled with seed 1; this holds the corpus
-in memory. Pairs of more than 175 words are not drawn. Pairs with an empty side are dropped from
-train and refused in valid and test.
+in memory. Pairs of more than 175 words or 1,000 characters are not drawn. Pairs with an empty side
+are dropped from train and refused in valid and test.
 """
 
 import random
@@ -19,6 +19,7 @@ from aligned import Pair
 
 HELD_OUT = 2000
 WORDS = 175  # what the recipe keeps in train, too
+CHARACTERS = 1000  # as tokens each, they still fit the models' 1,024 positions
 
 
 def full(pairs: Iterator[Pair]) -> Iterator[Pair]:
@@ -27,8 +28,8 @@ def full(pairs: Iterator[Pair]) -> Iterator[Pair]:
 
 
 def is_short(pair: Pair) -> bool:
-    """Whether neither side has too many words for the models."""
-    return all(len(text.split()) <= WORDS for text in pair)
+    """Whether neither side is too long for the models."""
+    return all(len(text) <= CHARACTERS and len(text.split()) <= WORDS for text in pair)
 
 
 def given(pairs: Iterator[Pair], names: list[Path]) -> Iterator[Pair]:

@@ -152,10 +152,10 @@ check_lengths() { # SET FOLDER
 }
 
 binarised() { # OUT
-  local prefixes language text parts=$((workers > 1 ? 8 * workers : 1))
+  local prefixes="" language text parts=$((workers > 1 ? 8 * workers : 1))
   # fairseq does the first part once all others are done: small parts, that it be a short wait.
   ((parts <= 64)) || parts=$((workers > 64 ? workers : 64))
-  prefixes=$(printf ",$done/bpe/%s" "${tests[@]}")
+  for text in "${tests[@]}"; do prefixes+=,$done/bpe/$text; done
   say "binarising"
   logged "$1/preprocess.log" fairseq-preprocess -s "$source" -t "$target" --joined-dictionary --workers "$parts" \
     --trainpref "$done/bpe/train" --validpref "$done/bpe/valid" --testpref "${prefixes:1}" \

@@ -161,6 +161,7 @@ parse() { # ARGUMENT...
       --pair | --setting | --work | --from | --mirror | --archs | --seeds | --merges | \
         --max-update | --batch | --max-tokens | --average | --gpus | --processes | --workers | --sizes)
         [[ ${2:-} && $2 != --* ]] || die "$1 needs a value; see --help"
+        [[ ! -v options[${1#--}] || $1 != --@(pair|setting|archs|seeds) ]] || die "$1 is given twice; see --help"
         if [[ $1 == --mirror ]]; then mirrors+=("${2%/}"); else options[${1#--}]=$2; fi
         shift
         ;;
@@ -208,9 +209,9 @@ apply_options() {
   from=${options[from]:-}
   [[ ! $from || -d $from ]] || die "$from, given by --from, is no folder"
   [[ ! $from ]] || from=$(cd "$from" && pwd)
-  work=${options[work]:-$common/../../runs/$name${options[pair]:+-$pair}${setting:+-$setting}}
-  mkdir -p "$work"
-  work=$(cd "$work" && pwd)
+  work=${options[work]:-${plugin%/*}/runs/$name${options[pair]:+-$pair}${setting:+-$setting}}
+  [[ $work == /* ]] || work=$PWD/$work
+  [[ $dry_run ]] || { mkdir -p "$work" && work=$(cd "$work" && pwd); }
   [[ $work != *[:,]* ]] || die "fairseq splits paths at ':' and ',': choose another --work than $work"
   data=$work/data
   if [[ $dry_run ]]; then stages=(train); fi
@@ -220,13 +221,24 @@ apply_options() {
 
 # What the recipe counts with must not be said behind its back.
 check_extra() {
-  local flag
-  for flag in "${extra[@]}"; do
-    flag=${flag%%=*}
+  local i flag value
+  for ((i = 0; i < ${#extra[@]}; i++)); do
+    flag=${extra[i]%%=*} value=${extra[i]#*=}
+    [[ ${extra[i]} == *=* ]] || value=${extra[i + 1]:-}
     case $flag in
       --max-update | --max-tokens | --cpu | --bf16) die "$flag is an option: name it before --" ;;
       --arch | -a | --seed | --save-dir | --update-freq | --fp16 | --distributed-world-size)
         die "$flag is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes"
+        ;;
+      --batch-size | --max-sentences)
+        die "$flag would make updates smaller than the recipe's: see --batch and --max-tokens"
+        ;;
+      --keep-last-epochs)
+        [[ ! $value =~ ^[0-9]+$ ]] || ((value >= average)) \
+          || die "the last $average epochs are to be averaged: keep as many, or give --average $value"
+        ;;
+      --no-epoch-checkpoints | --no-save)
+        ((average == 0)) || die "the last $average epochs are to be averaged: leave out $flag"
         ;;
     esac
   done
@@ -249,12 +261,14 @@ recipe() { # ARGUMENT...
     [[ $dry_run || ${stages[0]} == prepare ]] || need_data
     plan_devices
     plan_log
+    [[ $dry_run ]] || check_command
   fi
   for stage in "${stages[@]}"; do "stage_$stage"; done
 }
 
 stage_report() {
   local runs=() arch seed beside=()
+  need_data
   if [[ -f $published ]]; then beside=(--published "$published"); fi
   for arch in "${archs[@]}"; do
     for seed in "${seeds[@]}"; do

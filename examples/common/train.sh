@@ -33,6 +33,8 @@ plan_devices() {
     while ((batch % (fewer * devices) && fewer >= 2 * least)); do fewer=$((fewer / 2)); done
     ((batch % (fewer * devices))) || max_tokens=$fewer
   fi
+  ((batch % devices == 0)) || die "an update of $batch tokens cannot be made by $devices devices alike:" \
+    "choose another --batch, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
   ((batch % (max_tokens * devices) == 0)) || die "an update of $batch tokens cannot be made of" \
     "$max_tokens tokens on each of $devices devices: choose --max-tokens N such that N x $devices" \
     "divides $batch, or fewer devices by CUDA_VISIBLE_DEVICES or --processes"
@@ -84,6 +86,16 @@ plan_log() {
     tensorboard=""
     say "no TensorBoard log: pip install tensorboard" >&2
   fi
+}
+
+# Architectures and flags that fairseq does not know would be noticed only once their turn has come.
+check_command() {
+  local arch seed new=""
+  for arch in "${archs[@]}"; do
+    for seed in "${seeds[@]}"; do [[ -f $work/$arch/seed$seed/manifest.json ]] || new=1; done
+  done
+  [[ ! $new ]] || python3 "$common/check_flags.py" "${archs[@]}" -- "$data/data-bin" --user-dir "$plugin" \
+    "${flags[@]}" "${device[@]}" "${extra[@]}" || exit 1
 }
 
 train_one() { # ARCH SEED
