@@ -88,9 +88,10 @@ plan_log() {
   fi
 }
 
-# Architectures and flags that fairseq does not know would be noticed only once their turn has come.
+# Architectures and flags that fairseq does not know would else be noticed only once their turn has come.
 check_command() {
   local arch seed new=""
+  [[ ${stages[0]} == prepare ]] || ((${#archs[@]} > 1)) || return 0 # it comes at once
   for arch in "${archs[@]}"; do
     for seed in "${seeds[@]}"; do [[ -f $work/$arch/seed$seed/manifest.json ]] || new=1; done
   done
