@@ -194,21 +194,6 @@ def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
     assert 10 < killed < 1000
 
 
-def test_a_report_that_is_killed_is_whole_or_made_again(iwslt14_work, tmp_path):
-    """Its parts are each written whole; see `files`."""
-    run = iwslt14_work / ARCHS[1] / "seed1"
-    command = [Path(sys.executable).with_name("macaron-fairseq"), "report", run, "-o", tmp_path]
-    process = subprocess.Popen([*command, "--baseline", ARCHS[1]])
-    while not [*tmp_path.iterdir()]:
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    for path in tmp_path.glob("*.md"):
-        assert "macaron_transformer_tiny" in path.read_text()
-    subprocess.run([*command, "--baseline", ARCHS[1]], check=True)
-    assert {"report.md", "report.json", "curves.png"} <= {path.name for path in tmp_path.iterdir()}
-
-
 def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "moved"
     shutil.copytree(iwslt14_work, work)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -201,6 +202,21 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
         f"{macaron['score'] - base['score']:+.2f}",
         f"{macaron['p_value']:.3f}",
     ]
+
+
+def test_a_report_that_is_killed_is_whole_or_made_again(pair, tmp_path):
+    """Its parts are each written whole; see `files`."""
+    folder = tmp_path / "report"
+    command = [Path(sys.executable).with_name("macaron-fairseq"), "report", *pair, "-o", folder]
+    process = subprocess.Popen(command)
+    while not (folder.exists() and [*folder.iterdir()]):
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    for path in folder.glob("*.md"):
+        assert f"`{MACARON}`" in path.read_text()
+    subprocess.run(command, check=True)
+    assert {"report.md", "report.json", "curves.png"} <= {path.name for path in folder.iterdir()}
 
 
 def test_equal_translations_do_not_differ(out):
