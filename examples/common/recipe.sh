@@ -237,7 +237,7 @@ check_extra() {
         [[ ! $value =~ ^[0-9]+$ ]] || ((value >= average)) \
           || die "the last $average epochs are to be averaged: keep as many, or give --average $value"
         ;;
-      --no-epoch-checkpoints | --no-save)
+      --no-epoch-checkpoints)
         ((average == 0)) || die "the last $average epochs are to be averaged: leave out $flag"
         ;;
     esac
