@@ -16,8 +16,8 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 
-from macaron_fairseq import files
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 
 LETTERS = string.ascii_lowercase + string.digits  # a word is three of them
 LANGUAGES = ("en", "de")

@@ -30,11 +30,11 @@ import measuring
 from measuring import Device, Figures, Run
 from tqdm import tqdm
 
-from macaron_fairseq import files
-from macaron_fairseq.acceleration import task
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports.tables import number, table
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.tables import number, table
+from macaron_fairseq.fast import task
 
 
 @dataclass(frozen=True)

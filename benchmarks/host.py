@@ -13,8 +13,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 from macaron_fairseq import plugin as plugin  # registers the architectures
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import checkpoints
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import checkpoints
 
 Lengths = list[tuple[int, int]]
 

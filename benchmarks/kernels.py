@@ -23,13 +23,13 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from macaron_fairseq.acceleration import products
-from macaron_fairseq.acceleration.attention import Attention
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.fast import products
+from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast.criterion import CHUNK_ELEMENTS_CPU
 from macaron_fairseq.model.architectures import SIZES
-from macaron_fairseq.model.criterion import CHUNK_ELEMENTS_CPU
-from macaron_fairseq.reports.tables import table
 
 Run = Callable[[], object]
 Case = tuple[str, str]  # a row and a column of the table

@@ -22,10 +22,10 @@ import torch
 from tqdm import tqdm
 
 import macaron_fairseq
-from macaron_fairseq import environment, files
-from macaron_fairseq.acceleration import products
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.fast import products
 from macaron_fairseq.model.architectures import SIZES
 
 CHILD = Path(__file__).with_name("child.py")

@@ -31,8 +31,8 @@ import measuring
 import memory
 from tqdm import tqdm
 
-from macaron_fairseq import environment
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common import environment
+from macaron_fairseq.common.errors import UserError
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)

@@ -19,8 +19,8 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports.tables import table
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.tables import table
 
 ON_GPU = torch.cuda.is_available() and "--cpu" not in sys.argv
 ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])]

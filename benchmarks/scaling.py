@@ -24,8 +24,8 @@ from measuring import Ceiling, Device, Figures
 from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports.tables import table
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.tables import table
 
 CASE = ("length", "types")
 

@@ -9,7 +9,7 @@
 A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
 process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
-fastest matrix product: only the products of the model count (macaron_fairseq/flops.py), without
+fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py), without
 padding, and the time is the whole update's.
 Ratios are those of each repetition, their median and range.
 """
@@ -29,12 +29,12 @@ import torch
 from measuring import Ceiling, Device, Figures
 from tqdm import tqdm
 
-from macaron_fairseq import flops
-from macaron_fairseq.acceleration import bf16
+from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports.tables import number, table
-from macaron_fairseq.reports.training_log import FIGURES, PARAMETERS
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import bf16
+from macaron_fairseq.evaluation.tables import number, table
+from macaron_fairseq.evaluation.training_log import FIGURES, PARAMETERS
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]

@@ -25,11 +25,11 @@ import measuring
 from measuring import Device, Figures
 from tqdm import tqdm
 
-from macaron_fairseq import environment
-from macaron_fairseq.acceleration.task import NAME
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports.tables import table
+from macaron_fairseq.common import environment
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.fast.task import NAME
 
 WORKER = Path(__file__).with_name("worker.py")
 

@@ -4,8 +4,8 @@ import logging
 import sys
 from pathlib import Path
 
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host.saved_args import PassUserDir
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.saved_args import PassUserDir
 from macaron_fairseq.version import __version__
 
 __all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]

@@ -2,10 +2,10 @@
 
 import sys
 
-from macaron_fairseq.acceleration import task
-from macaron_fairseq.host import preflight
-from macaron_fairseq.host.checkpoints import allow_safe_globals
-from macaron_fairseq.model import architectures, criterion
+from macaron_fairseq.compat import preflight
+from macaron_fairseq.compat.checkpoints import allow_safe_globals
+from macaron_fairseq.fast import criterion, task
+from macaron_fairseq.model import architectures
 from macaron_fairseq.model.transformer import MacaronTransformerModel as MacaronTransformerModel
 
 allow_safe_globals()

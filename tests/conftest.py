@@ -16,7 +16,7 @@ from fairseq import models, options
 from fairseq.data import Dictionary
 
 import macaron_fairseq
-from macaron_fairseq.acceleration import products
+from macaron_fairseq.fast import products
 
 # Tests run beside each other: with more threads they, and what they start, wait for one another.
 torch.set_num_threads(1)

@@ -2,8 +2,8 @@
 
 from conftest import SMALL, build
 
-from macaron_fairseq.acceleration.attention import Attention
-from macaron_fairseq.acceleration.dropout import Dropout
+from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast.dropout import Dropout
 
 STOCK = ["--macaron-kernels", "fairseq"]
 DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]

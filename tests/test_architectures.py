@@ -6,8 +6,8 @@ from conftest import arguments, build, task
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 
-from macaron_fairseq.model import schemes
 from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.schemes import splitting
 
 # embed_dim, heads, layers, width of each FFN half, (dropout, attention, activation): the paper's.
 MACARON = {
@@ -68,7 +68,7 @@ DIFFERENCES = {
 
 
 @pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "macaron_transformer_iwslt_de_en"])
-@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+@pytest.mark.parametrize("scheme", splitting.SCHEMES)
 def test_every_scheme_is_as_large_as_the_baseline(arch, scheme):
     width, _, layers, _, _ = MACARON[arch]
     encoder, decoder = DIFFERENCES[scheme](width)

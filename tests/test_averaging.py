@@ -12,8 +12,9 @@ import pytest
 import torch
 from conftest import ROOT, run
 
-from macaron_fairseq import UserError, averaging, cli
-from macaron_fairseq.host import checkpoints
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import averaging
 
 ARGUMENTS = {
     "arch": "macaron_transformer",

@@ -14,13 +14,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
 
 from macaron_fairseq import MacaronTransformerModel
-from macaron_fairseq.acceleration.beam_search import (
-    FEW,
-    CandidateGenerator,
-    CandidateSearch,
-    top,
-)
-from macaron_fairseq.acceleration.task import MacaronTranslationTask
+from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top
+from macaron_fairseq.fast.task import MacaronTranslationTask
 
 WORDS = dictionary(900)  # so many that they are searched in groups
 

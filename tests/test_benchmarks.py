@@ -18,9 +18,9 @@ from subword_nmt.apply_bpe import BPE
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from macaron_fairseq import flops
-from macaron_fairseq.acceleration import products
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.analysis import flops
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.fast import products
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))

@@ -17,8 +17,9 @@ import torch
 from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, run, train
 from omegaconf import DictConfig
 
-from macaron_fairseq import UserError, averaging
-from macaron_fairseq.host import checkpoints
+from macaron_fairseq import UserError
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import averaging
 
 STORED = FIXTURES / "stored"
 

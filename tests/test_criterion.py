@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from macaron_fairseq.model import criterion
-from macaron_fairseq.model.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
+from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
 
 PAD = 1
 EPSILON = 0.1

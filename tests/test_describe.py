@@ -9,10 +9,11 @@ from fairseq import models
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from macaron_fairseq import UserError, cli, flops
-from macaron_fairseq.describing import models as described_models
-from macaron_fairseq.describing import text
-from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.analysis import flops
+from macaron_fairseq.analysis.describing import models as described_models
+from macaron_fairseq.analysis.describing import text
+from macaron_fairseq.schemes import splitting, substeps
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 
@@ -102,7 +103,7 @@ def test_formulas(flags, expected, capsys):
         assert line in lines
 
 
-@pytest.mark.parametrize("scheme", schemes.SCHEMES)
+@pytest.mark.parametrize("scheme", splitting.SCHEMES)
 def test_the_difference_of_each_layer(scheme, capsys):
     """Of d = 128, and FFNs of 256 in all; a gate for each of the sums that steps go along."""
     attention, ffn, norm = 4 * (128 * 128 + 128), 2 * 128 * 256 + 256 + 128, 2 * 128
@@ -246,7 +247,7 @@ def test_a_checkpoint_without_embeddings(tmp_path, capsys):
     [
         *(
             ["--macaron-scheme", scheme, "--macaron-substep", substep]
-            for scheme in schemes.SCHEMES
+            for scheme in splitting.SCHEMES
             for substep in substeps.SUBSTEPS
         ),
         ["--cross-self-attention", "--no-cross-attention"],

@@ -12,13 +12,9 @@ from kernel_pairs import DROPOUT
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq import acceleration
-from macaron_fairseq.acceleration import (
-    activation,
-    dropout,
-    residual,
-)
-from macaron_fairseq.acceleration.dropout import Dropout, RememberedDropout, draws_are_known
+from macaron_fairseq import fast
+from macaron_fairseq.fast import activation, dropout, residual
+from macaron_fairseq.fast.dropout import Dropout, RememberedDropout, draws_are_known
 
 dropout_of_relu = activation.RectifiedDropout._backward_cls
 coarse_dropout_of_relu = activation.CoarseRectifiedDropout._backward_cls
@@ -160,8 +156,8 @@ def test_dropout_of_nan_and_infinity_is_pytorchs(way, monkeypatch):
 
 @pytest.mark.parametrize("missing", ["numba", "cache"])
 def test_without_numba_dropout_is_the_same(missing, monkeypatch):
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.acceleration.compiled", raising=False)
-    monkeypatch.delattr(acceleration, "compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.fast.compiled", raising=False)
+    monkeypatch.delattr(fast, "compiled", raising=False)
     if missing == "numba":
         monkeypatch.setitem(sys.modules, "numba", None)
     else:  # as Numba says where no folder can be written to

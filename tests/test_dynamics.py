@@ -15,8 +15,8 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 
-from macaron_fairseq import anatomy
-from macaron_fairseq.dynamics import (
+from macaron_fairseq.analysis import anatomy
+from macaron_fairseq.analysis.dynamics import (
     likelihood,
     local_error,
     measuring,
@@ -25,9 +25,9 @@ from macaron_fairseq.dynamics import (
     spectrum,
     trajectory,
 )
-from macaron_fairseq.dynamics.loading import Loaded
-from macaron_fairseq.dynamics.sentences import Data, Sentence
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.analysis.dynamics.loading import Loaded
+from macaron_fairseq.analysis.dynamics.sentences import Data, Sentence
+from macaron_fairseq.common.errors import UserError
 
 PAD = 1
 

@@ -18,8 +18,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from stored import CHECKPOINT, altered, noisy, write_data
 
-from macaron_fairseq import UserError, cli, files
-from macaron_fairseq.dynamics import loading, page, writing
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.analysis.dynamics import loading, page, writing
+from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
 LINES = ["er lower, the", "the new", "a is the est", "öl, er"]
@@ -631,8 +632,8 @@ def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
 
 def test_missing_library(data, tmp_path, monkeypatch):
     # As if the module that needs it had not been imported yet.
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.dynamics.pictures", raising=False)
-    monkeypatch.delattr("macaron_fairseq.dynamics.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics.pictures", raising=False)
+    monkeypatch.delattr("macaron_fairseq.analysis.dynamics.pictures", raising=False)
     for name in [x for x in sys.modules if x.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -22,11 +22,12 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli, environment
-from macaron_fairseq.export import ctranslate2 as exporting
-from macaron_fairseq.export import specification
-from macaron_fairseq.export.quantization import quantize
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.common import environment
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS, CTranslate2Engine
+from macaron_fairseq.translation.export import ctranslate2 as exporting
+from macaron_fairseq.translation.export import specification
+from macaron_fairseq.translation.export.quantization import quantize
 
 RELEASED = FIXTURES / "released"
 

@@ -22,16 +22,11 @@ from kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq import environment
-from macaron_fairseq.acceleration import (
-    bf16,
-    caches,
-    products,
-    softmax,
-)
-from macaron_fairseq.acceleration.attention import Attention
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import preflight
+from macaron_fairseq.common import environment
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import bf16, preflight
+from macaron_fairseq.fast import caches, products, softmax
+from macaron_fairseq.fast.attention import Attention
 
 # --- products ------------------------------------------------------------------------------------
 

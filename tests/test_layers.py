@@ -15,9 +15,9 @@ from formulas import (
     macaron_encoder_layer,
 )
 
-from macaron_fairseq.acceleration import kernels
+from macaron_fairseq.fast import kernels
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
-from macaron_fairseq.model.schemes import (
+from macaron_fairseq.schemes.splitting import (
     CROSS_ATTENTION,
     FFN,
     SCHEMES,
@@ -26,7 +26,7 @@ from macaron_fairseq.model.schemes import (
     Scheme,
     step,
 )
-from macaron_fairseq.model.substeps import SUBSTEPS
+from macaron_fairseq.schemes.substeps import SUBSTEPS
 
 BATCH, TARGET, SOURCE, WIDTH, HEADS = 3, 5, 7, 16, 4
 PADDING = torch.arange(SOURCE)[None] < torch.tensor([[0], [2], [4]])  # on the left

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from macaron_fairseq import measures
+from macaron_fairseq.analysis import measures
 
 
 def circle(*degrees):

@@ -10,8 +10,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.data import Dictionary
 
 from macaron_fairseq import UserError
-from macaron_fairseq.model import schemes, substeps
 from macaron_fairseq.model.layers import SplittingLayer
+from macaron_fairseq.schemes import splitting, substeps
 
 WIDE = ["--encoder-ffn-embed-dim", "24", "--decoder-ffn-embed-dim", "32"]
 GATED = ["--macaron-substep", "gated-rk2"]
@@ -103,15 +103,15 @@ OPTIONS = [
 
 STEPS = [
     ["--macaron-scheme", scheme, "--macaron-substep", substep]
-    for scheme in schemes.SCHEMES
+    for scheme in splitting.SCHEMES
     for substep in substeps.SUBSTEPS
 ]
 STEPS += [
     ["--macaron-scheme", scheme, "--macaron-post-norm"]
-    for scheme in schemes.SCHEMES
+    for scheme in splitting.SCHEMES
     if scheme not in ("parallel", "yoshida4")  # which post-norm has not
 ]
-# Whose caches fairseq keeps: see acceleration/attention.py.
+# Whose caches fairseq keeps: see fast/attention.py.
 OTHER_CACHES = [
     ["--macaron-substep", "midpoint", "--no-cross-attention", "--cross-self-attention"],
     ["--macaron-scheme", "yoshida4", "--no-cross-attention", "--cross-self-attention"],

@@ -16,12 +16,12 @@ from scipy.integrate import solve_ivp
 from stored import CHECKPOINT, altered, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.acceleration import kernels
-from macaron_fairseq.dynamics import loading, local_error, operators
-from macaron_fairseq.dynamics.sentences import Sentence
-from macaron_fairseq.model import schemes, substeps
-from macaron_fairseq.model.schemes import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
-from macaron_fairseq.numerics import fitting, integration, toy, trained
+from macaron_fairseq.analysis.dynamics import loading, local_error, operators
+from macaron_fairseq.analysis.dynamics.sentences import Sentence
+from macaron_fairseq.analysis.numerics import fitting, integration, toy, trained
+from macaron_fairseq.fast import kernels
+from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 
 STEPS = [0.01, 0.005, 0.0025]
 
@@ -165,10 +165,12 @@ def test_slopes_in_the_decoder(scheme, substep, order):
 
 def test_jumps_must_not_share_their_steps(monkeypatch):
     """With one FFN step where two jumps meet, errors of midpoint no longer cancel."""
-    w1, w0 = schemes.W1, schemes.W0
+    w1, w0 = splitting.W1, splitting.W0
     sizes = [w1 / 2, w1, (w1 + w0) / 2, w0, (w1 + w0) / 2, w1, w1 / 2]
-    merged = tuple(step(h, schemes.SELF if i % 2 else schemes.WHOLE) for i, h in enumerate(sizes))
-    monkeypatch.setitem(schemes.SCHEMES, "merged", schemes.Scheme(merged, merged))
+    merged = tuple(
+        step(h, splitting.SELF if i % 2 else splitting.WHOLE) for i, h in enumerate(sizes)
+    )
+    monkeypatch.setitem(splitting.SCHEMES, "merged", splitting.Scheme(merged, merged))
     assert slope("encoder", "merged", "exact") == pytest.approx(5, abs=0.1)
     short = [h / 10 for h in STEPS]
     assert slope("encoder", "merged", "midpoint", short) == pytest.approx(3, abs=0.1)

@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from macaron_fairseq import cli, measures, particles
-from macaron_fairseq.particles import experiments, perceptron, simulation
-from macaron_fairseq.particles.systems import System, equiangular_rate
+from macaron_fairseq import cli
+from macaron_fairseq.analysis import measures, particles
+from macaron_fairseq.analysis.particles import experiments, perceptron, simulation
+from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
 WELLS = perceptron.gradient_form("tanh", np.array([[1.5, 0.0]]), np.array([2.0]))
 TIMES = np.linspace(0, 20, 41)
@@ -411,12 +412,12 @@ def test_a_missing_extra_is_named(library, monkeypatch):
     # As if nothing of it had been imported yet.
     for name in list(sys.modules):
         if name.split(".")[0] == library or name.startswith(
-            ("macaron_fairseq.particles.", measures.__name__)
+            ("macaron_fairseq.analysis.particles.", measures.__name__)
         ):
             monkeypatch.delitem(sys.modules, name)
     for name in ("choices", "experiments", "perceptron", "pictures", "simulation", "systems"):
         monkeypatch.delattr(particles, name, raising=False)
-    monkeypatch.delattr("macaron_fairseq.measures")
+    monkeypatch.delattr("macaron_fairseq.analysis.measures")
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(SystemExit, match=rf"{library}.* is missing, .* its extra \[dynamics\]"):
         cli.main(["particles", "equiangular"])

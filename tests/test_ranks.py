@@ -5,8 +5,8 @@ from argparse import Namespace
 import pytest
 from conftest import NO_DROPOUT, train
 
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import ranks
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import ranks
 
 TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}
 SRUN = {"SLURM_STEP_NUM_TASKS": "4"}

@@ -32,9 +32,11 @@ from run_folders import (
     write_lines,
 )
 
-from macaron_fairseq import cli, environment, files
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import flags, manifest, training_log, writing
+from macaron_fairseq import cli
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import manifest, training_flags, training_log
+from macaron_fairseq.evaluation import report as writing
 
 
 @pytest.fixture
@@ -663,7 +665,7 @@ def test_what_cannot_be_written_is_said(tmp_path):
 
 
 def test_flags_are_read_as_argparse_reads_them():
-    assert flags.parse(
+    assert training_flags.parse(
         ["data", "--lr=0.1", "--lr", "1e-3", "--x", "-1", "2", "--fp16", "-s", "en"]
     ) == {
         "": ["data"],

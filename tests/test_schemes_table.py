@@ -11,7 +11,7 @@ from conftest import ROOT
 from run_folders import BASE, MACARON, edit, make_run
 from stored import CHECKPOINT
 
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common.errors import UserError
 
 
 @pytest.fixture(params=[("test_a",)])

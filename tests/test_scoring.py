@@ -14,8 +14,8 @@ import pytest
 from conftest import run
 
 from macaron_fairseq.commands import score
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.scoring import hypotheses, metrics
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import hypotheses, metrics
 
 REFERENCE = ["Ein kleiner Hund läuft.", 'Sie sagt: "E-Mail!"', "Drei rote Bälle liegen im Gras."]
 # Out of order, with BPE joined, an n-best list, and all that fairseq prints besides.

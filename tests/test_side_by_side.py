@@ -14,10 +14,10 @@ from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import generate
 
-from macaron_fairseq import environment, workers
-from macaron_fairseq.acceleration import side_by_side
-from macaron_fairseq.acceleration.task import MacaronTranslationConfig, MacaronTranslationTask
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common import environment, workers
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast.task import MacaronTranslationConfig, MacaronTranslationTask
 
 WORDS = dictionary(300)
 

@@ -11,8 +11,10 @@ import archives
 import pytest
 from sacremoses import MosesTokenizer
 
-from macaron_fairseq import cli, files, text
-from macaron_fairseq.errors import UserError
+from macaron_fairseq import cli
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.text import pipeline
 
 # --- steps ---------------------------------------------------------------------------------------
 
@@ -86,11 +88,11 @@ NORMALIZED = {
 
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_steps_do_what_moses_does(language):
-    plain, split = (text.Pipeline([s], language) for s in ("tokenize", "tokenize-hyphens"))
+    plain, split = (pipeline.Pipeline([s], language) for s in ("tokenize", "tokenize-hyphens"))
     for raw, tokens in TOKENIZED[language].items():
         assert plain(raw) == tokens
         assert split(raw) == SPLIT_AT_HYPHENS.get(tokens, tokens)
-    normalize = text.Pipeline(["normalize"], language)
+    normalize = pipeline.Pipeline(["normalize"], language)
     for raw, normalized in NORMALIZED[language].items():
         assert normalize(raw) == normalized
 
@@ -128,7 +130,7 @@ def test_steps_agree_with_the_scripts_of_moses_at_hand(language):
         "tokenize": moses("tokenizer", "-q", "-l", language),
         "tokenize-hyphens": moses("tokenizer", "-q", "-a", "-l", language),
     }.items():
-        assert [*map(text.Pipeline([step], language), raw)] == script(raw), step
+        assert [*map(pipeline.Pipeline([step], language), raw)] == script(raw), step
 
 
 def test_tokens_are_those_of_sacremoses_where_letters_are_looked_up():
@@ -141,32 +143,32 @@ def test_tokens_are_those_of_sacremoses_where_letters_are_looked_up():
         "",
     ]
     for language in ("en", "de", "fr"):
-        ours, theirs = text.Pipeline(["tokenize"], language), MosesTokenizer(language)
+        ours, theirs = pipeline.Pipeline(["tokenize"], language), MosesTokenizer(language)
         assert [*map(ours, raw)] == [theirs.tokenize(line, return_str=True) for line in raw]
 
 
 def test_printable_puts_a_space_for_each_character_of_class_c():
     # Tab, bell, soft hyphen, zero-width space, private use and unassigned are; NBSP is none.
-    printable = text.Pipeline(["printable"], "en")
+    printable = pipeline.Pipeline(["printable"], "en")
     assert printable("a\tb\x07c\u00add\u200be\ue000f\U000e0080g\u00a0h") == "a b c d e f g\u00a0h"
 
 
 def test_steps_are_done_in_their_order():
     raw = "Das heißt „SO“"
-    assert text.Pipeline(["normalize", "lowercase", "tokenize"], "de")(raw) == (
+    assert pipeline.Pipeline(["normalize", "lowercase", "tokenize"], "de")(raw) == (
         "das heißt &quot; so &quot;"
     )
-    assert text.Pipeline(["tokenize", "lowercase"], "de")(raw) == "das heißt „ so “"
-    assert text.Pipeline([], "de")(raw) == raw
+    assert pipeline.Pipeline(["tokenize", "lowercase"], "de")(raw) == "das heißt „ so “"
+    assert pipeline.Pipeline([], "de")(raw) == raw
 
 
-@pytest.mark.parametrize("steps", [[step] for step in text.STEPS] + [[*text.STEPS]])
+@pytest.mark.parametrize("steps", [[step] for step in pipeline.STEPS] + [[*pipeline.STEPS]])
 def test_a_line_stays_one_line(steps):
     odd = ["", " ", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh", '."', "…", "…\u2028", "\u2028"]
-    pipeline = text.Pipeline(steps, "de")
+    apply = pipeline.Pipeline(steps, "de")
     for line in odd + [side for pair in archives.ODD for side in pair]:
-        assert "\n" not in pipeline(line)
-    assert pipeline("") == ""
+        assert "\n" not in apply(line)
+    assert apply("") == ""
 
 
 CODES = "#version: 0.2\nl o\nlo w</w>\n"
@@ -180,7 +182,7 @@ def codes(tmp_path):
 
 
 def test_bpe_applies_the_merges(codes):
-    segment = text.Pipeline(["lowercase", "bpe"], "en", codes)
+    segment = pipeline.Pipeline(["lowercase", "bpe"], "en", codes)
     assert segment("Low lower slow") == "low lo@@ w@@ e@@ r s@@ low"
 
 
@@ -201,14 +203,14 @@ def test_bpe_applies_the_merges(codes):
 )
 def test_bpe_is_subword_nmts_with_any_white_space(line, codes):
     with codes.open() as file:
-        expected = text.BPE(file).process_line(line)
-    assert text.Pipeline(["bpe"], "en", codes)(line) == expected
+        expected = pipeline.BPE(file).process_line(line)
+    assert pipeline.Pipeline(["bpe"], "en", codes)(line) == expected
 
 
 def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
     made, segmented = [], []
 
-    class Spy(text.BPE):
+    class Spy(pipeline.BPE):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
@@ -217,9 +219,9 @@ def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
             segmented.extend(tokens)
             return super().segment_tokens(tokens, dropout)
 
-    monkeypatch.setattr(text, "BPE", Spy)
-    monkeypatch.setattr(text, "CACHE", 10)
-    segment = text.Pipeline(["bpe"], "en", codes)
+    monkeypatch.setattr(pipeline, "BPE", Spy)
+    monkeypatch.setattr(pipeline, "CACHE", 10)
+    segment = pipeline.Pipeline(["bpe"], "en", codes)
     for number in range(1000, 2000):
         assert segment(f"{number} ") == "@@ ".join(str(number)) + " "
         assert len(made[0].cache) <= 1
@@ -229,23 +231,23 @@ def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
 
 def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
     with pytest.raises(UserError, match="no step 'tokenise': choose from tokenize, tokenize-hy"):
-        text.Pipeline(["normalize", "tokenise"], "de")
+        pipeline.Pipeline(["normalize", "tokenise"], "de")
     with pytest.raises(UserError, match="needs a file of merges: name it with --codes"):
-        text.Pipeline(["bpe"], "de")
+        pipeline.Pipeline(["bpe"], "de")
     with pytest.raises(UserError, match=r"cannot read the BPE codes .*nowhere: No such file"):
-        text.Pipeline(["bpe"], "de", tmp_path / "nowhere")
+        pipeline.Pipeline(["bpe"], "de", tmp_path / "nowhere")
     for content in (b"", b"no merges at all\n", b"caf\xe9 s\n"):
         (tmp_path / "codes").write_bytes(content)
         with pytest.raises(UserError, match="codes is not a file of BPE codes"):
-            text.Pipeline(["bpe"], "de", tmp_path / "codes")
+            pipeline.Pipeline(["bpe"], "de", tmp_path / "codes")
 
 
 def test_an_unknown_language_is_told_once(capsys):
-    text.tokenizer.cache_clear()
-    text.Pipeline(["tokenize"], "de")
+    pipeline.tokenizer.cache_clear()
+    pipeline.Pipeline(["tokenize"], "de")
     assert not capsys.readouterr().err
-    text.Pipeline(["normalize", "tokenize"], "xx")
-    text.Pipeline(["tokenize-hyphens"], "xx")
+    pipeline.Pipeline(["normalize", "tokenize"], "xx")
+    pipeline.Pipeline(["tokenize-hyphens"], "xx")
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "no abbreviations for the language 'xx'" in told
 
@@ -261,13 +263,13 @@ def in_blocks(lines, size):
 
 def test_workers_change_nothing():
     lines = [side for pair in archives.sentences(100, 3) for side in pair]
-    pipeline = text.Pipeline(["normalize", "lowercase", "tokenize"], "en")
-    expected = [pipeline(line) for line in lines]
+    apply = pipeline.Pipeline(["normalize", "lowercase", "tokenize"], "en")
+    expected = [apply(line) for line in lines]
     assert len(set(expected)) > 100
     for workers in (1, 2, 3):
-        done = b"".join(text.process(in_blocks(lines, 7), pipeline, workers)).decode()
+        done = b"".join(pipeline.process(in_blocks(lines, 7), pipeline, workers)).decode()
         assert done.split("\n") == [*expected, ""]
-    assert not [*text.process([], pipeline, workers=2)]
+    assert not [*pipeline.process([], pipeline, workers=2)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -279,7 +281,7 @@ def test_memory_does_not_grow_with_the_corpus(workers):
         for taken in range(1, 1000):
             yield files.Block("numbers", taken, b"%d\n" % taken)
 
-    results = text.process(numbers(), text.Pipeline(["lowercase"], "en"), workers)
+    results = pipeline.process(numbers(), pipeline.Pipeline(["lowercase"], "en"), workers)
     for got in range(1, 200):
         assert next(results) == b"%d\n" % got
         ahead = taken - got
@@ -293,7 +295,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     script = (
         "import os, signal; from macaron_fairseq import files, text\n"
         "block = files.Block('x', 1, b'x\\n')\n"
-        "done = text.process([block] * 9, text.Pipeline(['lowercase'], 'en'), workers=2)\n"
+        "done = pipeline.process([block] * 9, pipeline.Pipeline(['lowercase'], 'en'), workers=2)\n"
         "next(done)\n"
         "print(open(f'/proc/self/task/{os.getpid()}/children').read(), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -309,20 +311,20 @@ def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
     path.write_bytes(b"fine\n" * 9 + b"na\xefve\n" + b"fine\n" * 5)
     blocks = files.read_blocks(path, 4)
     with pytest.raises(UserError, match=r"corpus, line 10 is not UTF-8 \(byte 0xef at position 3"):
-        [*text.process(blocks, text.Pipeline(["lowercase"], "en"), workers)]
+        [*pipeline.process(blocks, pipeline.Pipeline(["lowercase"], "en"), workers)]
 
 
 def test_a_pipeline_goes_to_processes_that_do_not_fork(codes):
-    pipeline = text.Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
-    copy = pickle.loads(pickle.dumps(pipeline))
-    assert copy("Slow, low!") == pipeline("Slow, low!") == "s@@ low , low !"
+    apply = pipeline.Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
+    copy = pickle.loads(pickle.dumps(apply))
+    assert copy("Slow, low!") == apply("Slow, low!") == "s@@ low , low !"
 
 
 def test_a_killed_worker_gets_a_sentence(monkeypatch):
     kill = lambda language: lambda line: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    monkeypatch.setitem(text.STEPS, "kill", kill)
+    monkeypatch.setitem(pipeline.STEPS, "kill", kill)
     with pytest.raises(UserError, match=r"a worker process was killed.*smaller --workers"):
-        [*text.process(in_blocks(["a"], 1), text.Pipeline(["kill"], "en"), workers=2)]
+        [*pipeline.process(in_blocks(["a"], 1), pipeline.Pipeline(["kill"], "en"), workers=2)]
 
 
 # --- files ---------------------------------------------------------------------------------------

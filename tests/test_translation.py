@@ -28,11 +28,12 @@ from stored import (
     write_hard_text,
 )
 
-from macaron_fairseq import UserError, cli, environment, workers
-from macaron_fairseq.export.ctranslate2 import export
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.common import environment, workers
 from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
 from macaron_fairseq.translation import lines as flow
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
+from macaron_fairseq.translation.export.ctranslate2 import export
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, USER_DIR, run
 
-from macaron_fairseq.model.schemes import SCHEMES
+from macaron_fairseq.schemes.splitting import SCHEMES
 
 # --- what the import changes ---------------------------------------------------------------------
 

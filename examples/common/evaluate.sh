@@ -49,7 +49,7 @@ evaluate_one() { # RUN
 what_evaluates() {
   version sacrebleu
   version sacremoses
-  (LC_ALL=C && cd "$plugin" && code {model,acceleration,scoring}/*.py {averaging,text,workers,commands/score}.py)
+  (LC_ALL=C && cd "$plugin" && code {schemes,model,fast,text,evaluation}/*.py {common/workers,commands/score}.py)
 }
 
 # What was trained on other data must not be scored with this.

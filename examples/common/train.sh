@@ -157,7 +157,7 @@ updates() { # RUN
 }
 
 # Sets otherwise: what the options say of the model, over the recipe; not how often it is saved and logged
-# (SAVING in reports/flags.py, as far as it is given here).
+# (SAVING in evaluation/training_flags.py, as far as it is given here).
 trains_otherwise() {
   local i
   otherwise=()

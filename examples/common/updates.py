@@ -14,9 +14,9 @@ def main() -> None:
         sys.exit(__doc__)
     # Or fairseq, once imported, asks for a package of another task.
     logging.getLogger("fairseq").setLevel(logging.WARNING)
-    from macaron_fairseq import averaging
-    from macaron_fairseq.errors import UserError
-    from macaron_fairseq.host import checkpoints
+    from macaron_fairseq.common.errors import UserError
+    from macaron_fairseq.compat import checkpoints
+    from macaron_fairseq.model import averaging
 
     path = Path(sys.argv[1], "checkpoint_last.pt")
     try:

@@ -9,16 +9,13 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-from macaron_fairseq import (
-    environment,
-    files,
-    plugin,  # noqa: F401 - registers the models with fairseq
-)
-from macaron_fairseq.describing import models, text
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.reports import flags, runs
-from macaron_fairseq.reports.runs import Run
-from macaron_fairseq.reports.tables import table
+from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+from macaron_fairseq.analysis.describing import models, text
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import runs, training_flags
+from macaron_fairseq.evaluation.runs import Run
+from macaron_fairseq.evaluation.tables import table
 
 TOKENS = 30
 LIMIT = "--max-update"
@@ -69,7 +66,8 @@ def read(variant: str, found: Sequence[Run]) -> Row:
 
 def refuse_different(found: Sequence[Run]) -> None:
     """Raise a `UserError` if the runs have not the same data, scoring and limit of updates."""
-    limits = [flags.show(LIMIT, flags.parse(run.manifest["flags"])) for run in found]
+    parsed = [training_flags.parse(run.manifest["flags"]) for run in found]
+    limits = [training_flags.show(LIMIT, flags) for flags in parsed]
     for run, limit in zip(found[1:], limits[1:], strict=True):
         difference = runs.data_difference(found[0], run) or runs.score_difference(found[0], run)
         if limit != limits[0]:

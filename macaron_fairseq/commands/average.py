@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq import averaging
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import averaging
 
 EXAMPLES = """\
 examples:

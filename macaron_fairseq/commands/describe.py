@@ -59,8 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    from macaron_fairseq.describing import models, text
-    from macaron_fairseq.errors import UserError
+    from macaron_fairseq.analysis.describing import models, text
+    from macaron_fairseq.common.errors import UserError
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports all that it builds
     flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError, explain_missing
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -145,14 +145,14 @@ def run(args: argparse.Namespace) -> None:
     for library in ("fairseq", "matplotlib", "PIL"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        from macaron_fairseq import measures  # noqa: F401 - needs scipy
-        from macaron_fairseq.dynamics import pictures  # noqa: F401 - needs matplotlib
+        from macaron_fairseq.analysis import measures  # noqa: F401 - needs scipy
+        from macaron_fairseq.analysis.dynamics import pictures  # noqa: F401 - needs matplotlib
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
     import torch
 
-    from macaron_fairseq.dynamics import comparing, loading, sentences, table, writing
-    from macaron_fairseq.dynamics.measuring import Settings
+    from macaron_fairseq.analysis.dynamics import comparing, loading, sentences, table, writing
+    from macaron_fairseq.analysis.dynamics.measuring import Settings
 
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     data = comparing.open_data(args.path, args.data, args.source_lang, args.target_lang)

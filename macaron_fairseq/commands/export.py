@@ -5,8 +5,8 @@ import logging
 from pathlib import Path
 
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-from macaron_fairseq.export import ctranslate2
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS
+from macaron_fairseq.translation.export import ctranslate2
 
 DESCRIPTION = """\
 Write a trained model for CTranslate2, which runs it without fairseq and PyTorch: a folder with the

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq.reports import manifest
+from macaron_fairseq.evaluation import manifest
 
 EXAMPLES = """\
 example, each time before training starts or resumes:

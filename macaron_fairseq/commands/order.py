@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.errors import UserError, explain_missing
-from macaron_fairseq.names import look_up
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.common.names import look_up
 
 # A title, what the JSON file says of what was measured, the step sizes and the results.
 Measured = tuple[str, dict[str, Any], list[float], list[Any]]
@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> None:
     for library in ("fairseq", "matplotlib"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        from macaron_fairseq.numerics import writing  # needs matplotlib
+        from macaron_fairseq.analysis.numerics import writing  # needs matplotlib
 
         if args.path:
-            from macaron_fairseq import measures  # noqa: F401 - needs scipy
+            from macaron_fairseq.analysis import measures  # noqa: F401 - needs scipy
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
     title, about, steps, results = of_model(args) if args.path else of_toys(args)
@@ -120,7 +120,7 @@ def refuse_meaningless(args: argparse.Namespace) -> None:
 
 def of_toys(args: argparse.Namespace) -> Measured:
     """What the toy systems give."""
-    from macaron_fairseq.numerics import toy
+    from macaron_fairseq.analysis.numerics import toy
 
     check_names(args, toy.methods("encoder"), toy.SUBSTEPS)
     seed = 1 if args.seed is None else args.seed
@@ -133,11 +133,11 @@ def of_model(args: argparse.Namespace) -> Measured:
     """What a trained model gives."""
     import torch
 
-    from macaron_fairseq.dynamics import comparing, loading, sentences
-    from macaron_fairseq.model import schemes, substeps
-    from macaron_fairseq.numerics import trained
+    from macaron_fairseq.analysis.dynamics import comparing, loading, sentences
+    from macaron_fairseq.analysis.numerics import trained
+    from macaron_fairseq.schemes import splitting, substeps
 
-    check_names(args, schemes.SCHEMES, substeps.SUBSTEPS)
+    check_names(args, splitting.SCHEMES, substeps.SUBSTEPS)
     data = comparing.open_data([args.path], args.data, args.source_lang, args.target_lang)
     subset, limit = args.gen_subset or "test", args.sentences or 20
     if args.input:

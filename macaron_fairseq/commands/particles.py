@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import explain_missing
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
 examples:
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
     """Run the choice, if what it needs is installed."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # one of fairseq's modules lowers it
     try:
-        from macaron_fairseq.particles import choices
+        from macaron_fairseq.analysis.particles import choices
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
     files.refuse_file(args.output)

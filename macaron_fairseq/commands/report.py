@@ -5,7 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
-from macaron_fairseq.reports import published, writing
+from macaron_fairseq.evaluation import published, report
 
 EXAMPLES = """\
 examples:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     for library in ("matplotlib", "sacrebleu"):
         logging.getLogger(library).setLevel(logging.WARNING)
     beside = published.read(args.published) if args.published else []
-    text = writing.write(args.runs, args.output, args.baseline, beside, args.title)
+    text = report.write(args.runs, args.output, args.baseline, beside, args.title)
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode())  # UTF-8 whatever the locale
     sys.stdout.buffer.flush()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.files import as_json, read_lines, write, write_lines
-from macaron_fairseq.scoring import metrics
-from macaron_fairseq.scoring.hypotheses import best, detokenize, in_order, remove_bpe
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import as_json, read_lines, write, write_lines
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.hypotheses import best, detokenize, in_order, remove_bpe
 
 STDIO = Path("-")
 METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu")

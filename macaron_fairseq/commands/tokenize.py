@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from macaron_fairseq import environment, text
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.files import read_blocks, write_blocks
+from macaron_fairseq.common import environment
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import read_blocks, write_blocks
+from macaron_fairseq.text.pipeline import LINES, Pipeline, process
 
 EXAMPLES = """\
 steps:
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     ]
     refuse_mistakes(files)
     steps = args.steps.split(",")
-    pipelines = {language: text.Pipeline(steps, language, args.codes) for language, _, _ in files}
+    pipelines = {language: Pipeline(steps, language, args.codes) for language, _, _ in files}
     workers = args.workers or environment.available_cores()
     for language, source, output in files:
         with tqdm(
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             unit=" lines",
             disable=None,
         ) as progress:
-            processed = text.process(read_blocks(source, text.LINES), pipelines[language], workers)
+            processed = process(read_blocks(source, LINES), pipelines[language], workers)
             write_blocks(output, counted(processed, progress))
 
 

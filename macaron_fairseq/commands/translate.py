@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from macaron_fairseq import files
 from macaron_fairseq.commands.arguments import finite, not_negative, positive
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.translation import data_folder, lines
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
 from macaron_fairseq.translation.data_folder import Preprocessing
@@ -164,7 +164,7 @@ def fairseq_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> li
     import torch
     from fairseq.dataclass.configs import GenerationConfig
 
-    from macaron_fairseq.host import preflight
+    from macaron_fairseq.compat import preflight
     from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_dictionary
 
     if args.compute_type:

@@ -13,9 +13,9 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
-from macaron_fairseq.acceleration import kernels
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.fast import kernels
+from macaron_fairseq.schemes import splitting, substeps
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ RELEASED = {
 
 def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> None:
     """Fill in what the user left open with a Macaron Transformer of that size."""
-    set_default(args, "macaron_scheme", schemes.DEFAULT)
+    set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     complete(args)
     set_default(args, "encoder_first_ffn_embed_dim", None)
     set_default(args, "decoder_first_ffn_embed_dim", None)
     width = size.ffn_embed_dim
     for side in ("encoder", "decoder"):
-        ffns = schemes.count_ffns(schemes.of_side(args, side))
+        ffns = splitting.count_ffns(splitting.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         width = args.encoder_ffn_embed_dim * ffns  # the decoder's is the encoder's, as in fairseq
         set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
@@ -70,7 +70,7 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
         if ffns < 2 and getattr(args, f"{side}_first_ffn_embed_dim"):
             raise UserError(
                 f"--{side}-first-ffn-embed-dim has no effect with "
-                f"'{schemes.name_of_side(args, side)}', whose {side} layer has one FFN: set "
+                f"'{splitting.name_of_side(args, side)}', whose {side} layer has one FFN: set "
                 f"--{side}-ffn-embed-dim"
             )
     configure_transformer(args, size, pre_norm)

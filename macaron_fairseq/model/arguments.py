@@ -4,9 +4,9 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 from fairseq.tasks import FairseqTask
 
-from macaron_fairseq.acceleration import kernels
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.model import schemes, substeps
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.fast import kernels
+from macaron_fairseq.schemes import splitting, substeps
 
 
 def add(parser: ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="NAME",
         default=SUPPRESS,
         help="splitting scheme of each layer: "
-        f"{', '.join(schemes.SCHEMES)} (default: {schemes.DEFAULT})",
+        f"{', '.join(splitting.SCHEMES)} (default: {splitting.DEFAULT})",
     )
     for side in ("encoder", "decoder"):
         parser.add_argument(
@@ -109,7 +109,7 @@ def refuse_senseless_steps(args: Namespace) -> None:
     """Refuse schemes and sub-steps that the layers' norms or kernels do not go with."""
     substep = substeps.get(args.macaron_substep)
     for side in ("encoder", "decoder"):
-        name, steps = schemes.name_of_side(args, side), schemes.of_side(args, side)
+        name, steps = splitting.name_of_side(args, side), splitting.of_side(args, side)
         if getattr(args, f"{side}_normalize_before"):
             continue
         reason = None
@@ -131,11 +131,11 @@ def refuse_senseless_steps(args: Namespace) -> None:
         if reason:
             raise UserError(f"{reason[0]} needs pre-norm in the {side}, since {reason[1]}")
     if args.macaron_kernels == kernels.FAIRSEQ:
-        applied = schemes.operators(schemes.of_side(args, "decoder"))
-        attentions = [x for x in applied if x.kind == schemes.SELF_ATTENTION]
+        applied = splitting.operators(splitting.of_side(args, "decoder"))
+        attentions = [x for x in applied if x.kind == splitting.SELF_ATTENTION]
         if substep.evaluations > 1 or len(set(attentions)) < len(attentions):
             raise UserError(
                 "--macaron-kernels fairseq has one cache for each attention, and the decoder's "
-                f"'{schemes.name_of_side(args, 'decoder')}' with the sub-step "
+                f"'{splitting.name_of_side(args, 'decoder')}' with the sub-step "
                 f"'{args.macaron_substep}' evaluates self-attention several times: drop the flag"
             )

@@ -5,8 +5,8 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import caches
-from macaron_fairseq.acceleration.caches import IncrementalState
+from macaron_fairseq.fast import caches
+from macaron_fairseq.fast.caches import IncrementalState
 from macaron_fairseq.model.layers import MacaronDecoderLayer, wrap_layer
 
 NO_LAYER = -1

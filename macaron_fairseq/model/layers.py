@@ -22,12 +22,12 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import caches, plain, residual
-from macaron_fairseq.acceleration.activation import activated
-from macaron_fairseq.acceleration.attention import Attention
-from macaron_fairseq.acceleration.caches import Batch, IncrementalState
-from macaron_fairseq.model import schemes, substeps
-from macaron_fairseq.model.schemes import (
+from macaron_fairseq.fast import caches, plain, residual
+from macaron_fairseq.fast.activation import activated
+from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast.caches import Batch, IncrementalState
+from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes.splitting import (
     CROSS_ATTENTION,
     FFN,
     SELF_ATTENTION,
@@ -95,7 +95,7 @@ class SplittingLayer:
         """Build what fairseq's layer of that side lacks."""
         self.steps = steps
         self.substep = substeps.get(cfg.macaron_substep)
-        applied = schemes.operators(steps)
+        applied = splitting.operators(steps)
         held = {operator.kind: operator for operator in applied}  # by fairseq's layer: the last
         self.places: dict[Operator, str] = {}
         self.earlier = nn.ModuleDict()
@@ -212,7 +212,7 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
-        self.build_rest(schemes.of_side(cfg, "encoder"), cfg, "encoder")
+        self.build_rest(splitting.of_side(cfg, "encoder"), cfg, "encoder")
 
     def forward(
         self,
@@ -266,9 +266,9 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         add_zero_attn: bool = False,
     ) -> None:
         super().__init__(cfg, no_encoder_attn, add_bias_kv, add_zero_attn)
-        steps = schemes.of_side(cfg, "decoder")
+        steps = splitting.of_side(cfg, "decoder")
         if no_encoder_attn:
-            steps = schemes.without(steps, CROSS_ATTENTION)
+            steps = splitting.without(steps, CROSS_ATTENTION)
         self.build_rest(steps, cfg, "decoder")
 
     def forward(

@@ -12,7 +12,7 @@ from argparse import Namespace
 import torch
 from torch import Tensor
 
-from macaron_fairseq.model.schemes import DEFAULT
+from macaron_fairseq.schemes.splitting import DEFAULT
 
 RENAMED = {
     r"(.*\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",

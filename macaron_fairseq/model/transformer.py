@@ -15,11 +15,11 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq.acceleration import bf16, kernels
-from macaron_fairseq.acceleration.task import MacaronTranslationTask
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import checkpoints
-from macaron_fairseq.host.checkpoints import PassUserDir
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import bf16, checkpoints
+from macaron_fairseq.compat.checkpoints import PassUserDir
+from macaron_fairseq.fast import kernels
+from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model import architectures, arguments, released
 from macaron_fairseq.model.decoder import MacaronTransformerDecoder
 from macaron_fairseq.model.encoder import MacaronTransformerEncoder

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq import environment, files
-from macaron_fairseq.errors import UserError, explain_missing
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.translation.lines import Tokens, warn
 
 # In the folder, beside CTranslate2's own files: what it was made of.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.errors import UserError
+from macaron_fairseq.common.errors import UserError
 
 EXAMPLE = '{"source": "en", "target": "de", "source_steps": ["normalize", "tokenize"]}'
 

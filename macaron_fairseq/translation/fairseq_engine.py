@@ -12,10 +12,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDe
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-from macaron_fairseq.acceleration import side_by_side
-from macaron_fairseq.acceleration.task import MacaronTranslationTask
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.host import checkpoints
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.translation.lines import Tokens
 
 

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from tqdm import tqdm
 
-from macaron_fairseq import text
-from macaron_fairseq.errors import UserError
-from macaron_fairseq.scoring import hypotheses
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import hypotheses
+from macaron_fairseq.text import pipeline
 from macaron_fairseq.translation.data_folder import Preprocessing
 
 Tokens = list[str]
@@ -37,8 +37,8 @@ def preprocessor(data: Path, preprocessing: Preprocessing) -> Callable[[str], To
         UserError: if a step is not known or the BPE merges in the data folder cannot be read.
     """
     steps = [*preprocessing.source_steps, "bpe"]
-    pipeline = text.Pipeline(steps, preprocessing.source, data / "code")
-    return lambda line: pipeline(line).split()
+    apply = pipeline.Pipeline(steps, preprocessing.source, data / "code")
+    return lambda line: apply(line).split()
 
 
 def postprocessor(preprocessing: Preprocessing) -> Callable[[Sequence[Tokens]], list[str]]:

@@ -1,0 +1,1 @@
+"""Trained models and ideal systems as dynamics."""

@@ -1,0 +1,60 @@
+"""Where a model has its layers, and a layer its networks: fairseq's and this package's alike."""
+
+from typing import Any
+
+from fairseq.models.masked_lm import MaskedLMModel
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModelBase
+
+from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, SELF_ATTENTION, Operator, Steps
+from macaron_fairseq.schemes.substeps import SubStep
+
+ENCODER = "encoder"
+DECODER = "decoder"
+
+
+def is_translation(model: Any) -> bool:
+    """Whether that class is of an encoder-decoder with layers that are known here."""
+    forward = getattr(model, "forward", None)
+    return forward is TransformerModelBase.forward or issubclass(model, MacaronTransformerModel)
+
+
+def is_masked_lm(model: Any) -> bool:
+    """Whether that class is of a masked language model with layers that are known here."""
+    return issubclass(model, (RobertaModel, MaskedLMModel))
+
+
+def stacks(model: Any) -> dict[str, str]:
+    """The name of the module list that holds the layers, of each side that a model has."""
+    has_inner = hasattr(model.encoder, "sentence_encoder")  # in masked language models
+    found = {ENCODER: "encoder.sentence_encoder.layers" if has_inner else "encoder.layers"}
+    if hasattr(model, "decoder"):
+        found[DECODER] = "decoder.layers"
+    return found
+
+
+def is_pre_norm(layer: Any) -> bool:
+    """Whether the LayerNorms are before the networks."""
+    return getattr(layer, "normalize_before", False)  # fairseq's class without it is post-norm
+
+
+def steps_of(layer: Any) -> tuple[Steps, SubStep]:
+    """The steps of a layer, and how they are taken."""
+    if hasattr(layer, "steps"):
+        return layer.steps, layer.substep
+    lie_trotter = splitting.SCHEMES["lie-trotter"]
+    has_cross = getattr(layer, "encoder_attn", None) is not None
+    return lie_trotter.decoder if has_cross else lie_trotter.encoder, substeps.get("euler")
+
+
+def weights_of(layer: Any, operator: Operator) -> tuple[Any, Any]:
+    """The network and the LayerNorm of an operator."""
+    if hasattr(layer, "steps"):
+        return layer.weights(operator)
+    held = {SELF_ATTENTION: "self_attn", CROSS_ATTENTION: "encoder_attn"}
+    if operator.kind in held:
+        name = held[operator.kind]
+        return getattr(layer, name), getattr(layer, f"{name}_layer_norm")
+    return layer, layer.final_layer_norm  # which holds its FFN itself

@@ -1,0 +1,274 @@
+"""What `macaron-fairseq particles` computes: each experiment's numbers, as they are written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.systems import System
+
+# Clouds that are integrated together hold that many cosines at most: 32 MiB.
+MOST_COSINES = 1 << 22
+
+BINS = 50
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Particles over time, with what `measures` says of them at each of the t times.
+
+    Attributes:
+        times: (t,).
+        positions: (t, n, d).
+        clusters: at the cosine threshold; whole numbers, (t,).
+        mean_cosine: of all pairs, (t,).
+        share_above: of the pairs above the cosine threshold, (t,).
+        effective_rank: (t,).
+        participation_ratio: (t,).
+        energy: E_beta, (t,).
+        potential: the mean of the perceptron's potential, (t,); None without one.
+        total: energy + e^-beta potential, which only rises along USA, (t,); None without potential.
+        speed: the root mean square of |x_i'|, (t,).
+    """
+
+    times: Floats
+    positions: Floats
+    clusters: NDArray[np.int64]
+    mean_cosine: Floats
+    share_above: Floats
+    effective_rank: Floats
+    participation_ratio: Floats
+    energy: Floats
+    potential: Floats | None
+    total: Floats | None
+    speed: Floats
+
+
+def trajectories(system: System, start: Floats, times: Floats, cosine: float) -> Trajectories:
+    """Follow the particles; `cosine` is the threshold of the clusters."""
+    x = _follow(system, start, times)
+    energy = np.array([measures.energy(points, system.beta) for points in x])
+    block = system.perceptron
+    potential = block.potential(x).mean(axis=1) if block and block.s is not None else None
+    return Trajectories(
+        times=times,
+        positions=x,
+        clusters=np.array([measures.clusters(points, cosine) for points in x]),
+        mean_cosine=np.array([measures.cosines(points).mean() for points in x]),
+        share_above=np.array([measures.share_above(points, cosine) for points in x]),
+        effective_rank=np.array([measures.effective_rank(points) for points in x]),
+        participation_ratio=np.array([measures.participation_ratio(points) for points in x]),
+        energy=energy,
+        potential=potential,
+        total=None if potential is None else energy + np.exp(-system.beta) * potential,
+        speed=np.array([_speed(system, points) for points in x]),
+    )
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """How many pairs have which cosine.
+
+    Attributes:
+        times: (t,).
+        edges: of the bins of cosines, from -1 to 1, (BINS + 1,).
+        counts: pairs in each bin, (t, BINS).
+        clusters: (t,).
+    """
+
+    times: Floats
+    edges: Floats
+    counts: NDArray[np.int64]
+    clusters: NDArray[np.int64]
+
+
+def histograms(system: System, start: Floats, times: Floats, cosine: float) -> Histograms:
+    """Count the cosines of all pairs over time."""
+    x = _follow(system, start, times)
+    edges = np.linspace(-1, 1, BINS + 1)
+    return Histograms(
+        times=times,
+        edges=edges,
+        counts=np.array([np.histogram(measures.cosines(points), edges)[0] for points in x]),
+        clusters=np.array([measures.clusters(points, cosine) for points in x]),
+    )
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Over time and beta, how far particles from random starts have come.
+
+    Attributes:
+        times: (t,).
+        betas: (b,).
+        all_pairs: the share of the trials where each pair is above the cosine, (b, t).
+        pairs: the share of all pairs that are, over all trials, (b, t).
+        equiangular_time: when particles that start orthogonal, as random ones do in the limit of
+            many dimensions, reach the cosine by `equiangular_rate`, which knows no perceptron; NaN
+            with one, and if after the last time, (b,).
+    """
+
+    times: Floats
+    betas: Floats
+    all_pairs: Floats
+    pairs: Floats
+    equiangular_time: Floats
+
+
+def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: float) -> Phase:
+    """The phase diagram of `system` at each beta instead of its own.
+
+    Args:
+        system: its name and perceptron.
+        starts: (trials, n, d), the same for each beta.
+        times: (t,).
+        betas: (b,).
+        cosine: what a pair's cosine must exceed.
+    """
+    simulation.refuse_fast(replace(system, beta=float(betas.max())), times[-1])
+    trials, n, _ = starts.shape
+    parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
+    joined = np.zeros((len(betas), len(times)))
+    pairs = np.zeros((len(betas), len(times)))
+    with tqdm(total=len(betas) * len(parts), desc="phase diagram", disable=None) as bar:
+        for row, beta in enumerate(betas):
+            for part in parts:
+                x = simulation.integrate(replace(system, beta=float(beta)), part, times)
+                for column, clouds in enumerate(x):
+                    above = clouds @ clouds.swapaxes(1, 2) > cosine
+                    above |= np.eye(n, dtype=bool)
+                    joined[row, column] += above.all(axis=(1, 2)).sum()
+                    pairs[row, column] += above.sum() - n * len(clouds)
+                bar.update()
+    return Phase(
+        times=times,
+        betas=betas,
+        all_pairs=joined / trials,
+        pairs=pairs / (trials * n * (n - 1)),
+        equiangular_time=np.array(
+            [_equiangular_time(replace(system, beta=float(b)), n, times, cosine) for b in betas]
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Equiangular:
+    """Particles that start with equal cosines, beside the differential equation of the cosine.
+
+    Attributes:
+        times: (t,).
+        betas: (b,).
+        equation: the cosine by its differential equation, (b, t).
+        simulation: the mean over the pairs of the particles, (b, t).
+        spread: the largest minus the smallest cosine of a pair, (b, t).
+        difference: the largest between a pair's cosine and the equation, over all times, (b,).
+    """
+
+    times: Floats
+    betas: Floats
+    equation: Floats
+    simulation: Floats
+    spread: Floats
+    difference: Floats
+
+
+def equiangular(
+    name: str, n: int, rho: float, times: Floats, betas: Sequence[float]
+) -> Equiangular:
+    """For each beta, simulate n particles whose cosines all start at rho; solve the equation."""
+    simulation.refuse_fast(System(name, max(betas)), times[-1])
+    equation = [simulation.equiangular_curve(rho, beta, n, name, times) for beta in betas]
+    start = simulation.equiangular_start(n, rho)
+    pairs = np.array(
+        [
+            [measures.cosines(points) for points in _follow(System(name, beta), start, times)]
+            for beta in betas
+        ]
+    )
+    return Equiangular(
+        times=times,
+        betas=np.array(betas),
+        equation=np.array(equation),
+        simulation=pairs.mean(axis=2),
+        spread=np.ptp(pairs, axis=2),
+        difference=np.abs(pairs - np.array(equation)[:, :, None]).max(axis=(1, 2)),
+    )
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Where particles on the circle end, over beta, on the landscape of a perceptron.
+
+    Attributes:
+        angles: (361,), in radians, from -pi to pi.
+        potential: the perceptron's, at these angles, (361,).
+        betas: (b,).
+        final_angles: of the particles, (b, n).
+        clusters: (b,).
+        separation: the smallest angle between two clusters' particles; NaN for one cluster, (b,).
+        speed: the root mean square of |x_i'| at the end, (b,): how far from rest they still are.
+    """
+
+    angles: Floats
+    potential: Floats
+    betas: Floats
+    final_angles: Floats
+    clusters: NDArray[np.int64]
+    separation: Floats
+    speed: Floats
+
+
+def landscape(
+    system: System, start: Floats, time: float, betas: Floats, cosine: float
+) -> Landscape:
+    """Let the same particles on the circle, (n, 2), go for that time, at each beta.
+
+    Raises:
+        ValueError: if the system has no perceptron in gradient form.
+    """
+    if system.perceptron is None:
+        raise ValueError("a landscape needs a perceptron")
+    simulation.refuse_fast(replace(system, beta=float(betas.max())), time)
+    angles = np.linspace(-np.pi, np.pi, 361)
+    potential = system.perceptron.potential(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    systems = [replace(system, beta=float(beta)) for beta in betas]
+    ends = [
+        simulation.integrate(one, start, np.array([0.0, time]))[-1]
+        for one in tqdm(systems, desc="landscape", disable=None)
+    ]
+    return Landscape(
+        angles=angles,
+        potential=potential,
+        betas=betas,
+        final_angles=np.array([np.arctan2(x[:, 1], x[:, 0]) for x in ends]),
+        clusters=np.array([measures.clusters(x, cosine) for x in ends]),
+        separation=np.array([measures.separation(x, cosine) for x in ends]),
+        speed=np.array([_speed(one, x) for one, x in zip(systems, ends, strict=True)]),
+    )
+
+
+def _follow(system: System, start: Floats, times: Floats) -> Floats:
+    with tqdm(
+        total=float(times[-1]),
+        desc=f"beta {system.beta:g}",
+        bar_format="{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
+        disable=None,
+    ) as bar:
+        return simulation.integrate(system, start, times, bar)
+
+
+def _speed(system: System, points: Floats) -> float:
+    return float(np.sqrt((system.velocity(points) ** 2).sum(axis=1).mean()))
+
+
+def _equiangular_time(system: System, n: int, times: Floats, cosine: float) -> float:
+    if system.name == "none" or system.perceptron:
+        return float("nan")
+    fine = np.linspace(times[0], times[-1], 2000)
+    reached = simulation.equiangular_curve(0, system.beta, n, system.name, fine) > cosine
+    return float(fine[reached.argmax()]) if reached.any() else float("nan")

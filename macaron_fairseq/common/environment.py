@@ -1,0 +1,98 @@
+"""Which code, libraries and machine this runs on."""
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.version import __version__
+
+PACKAGE = Path(__file__).parent.parent
+# fairseq is the second name where the first is not installed.
+LIBRARIES = (
+    *("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt"),
+    *("numpy", "numba", "scipy", "matplotlib"),
+)
+
+
+def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
+    """Revision of the git checkout that holds the package, and whether tracked files are modified.
+
+    None if there is none: no git, no checkout, or one that does not track the package, such as the
+    project in whose virtual environment it is installed.
+    """
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), "--no-optional-locks", *words]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")
+        modified = git("status", "--porcelain", "--untracked-files=no")
+        return {"revision": git("rev-parse", "HEAD"), "modified": bool(modified)}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part, by name."""
+    found = {
+        "python": platform.python_version(),
+        "macaron_fairseq": __version__,
+    }
+    for name in LIBRARIES:
+        if name == "fairseq" and "fairseq-fixed" in found:
+            continue
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
+    import torch  # a second, which whoever only reads manifests is spared
+
+    return {
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "system": platform.platform(),
+    }
+
+
+def available_cores() -> int:
+    """As many cores as this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """The CPU's name, or its kind where the system does not tell."""
+    return of_first_cpu("model name") or platform.processor() or platform.machine()
+
+
+def cpu_lacks_vnni() -> bool:
+    """Whether this is an x86 CPU without VNNI, which adds products of int8 without a loss.
+
+    False where the system does not tell.
+    """
+    flags = of_first_cpu("flags")  # Linux on x86
+    return bool(flags) and "vnni" not in flags
+
+
+def of_first_cpu(name: str) -> str:
+    """What Linux says of the first core under that name, or nothing."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").split("\n"):
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    except OSError:
+        pass
+    return ""

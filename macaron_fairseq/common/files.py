@@ -1,0 +1,198 @@
+"""Files in and out: text is UTF-8 whatever the locale, output is written whole or not at all."""
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from macaron_fairseq.common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of a file as they are in it; cheap to hand to another process."""
+
+    file: str
+    first: int  # number of the first line, from 1
+    content: bytes
+
+    def lines(self) -> Iterator[str]:
+        r"""The lines without their ends.
+
+        Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+
+        Raises:
+            UserError: if they are not UTF-8.
+        """
+        for number, line in enumerate(io.BytesIO(self.content), self.first):
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{self.file}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
+                    f"position {error.start + 1}): convert it, for example with iconv"
+                ) from error
+
+
+def read_blocks(path: Path, lines: int) -> Iterator[Block]:
+    """A file, or standard input for "-", in blocks of that many lines.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    with ExitStack() as stack:
+        try:
+            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
+        except OSError as error:
+            raise UserError(f"cannot read {name}: {error.strerror}") from error
+        for first in itertools.count(1, lines):
+            content = b"".join(itertools.islice(file, lines))
+            if not content:
+                return
+            yield Block(name, first, content)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file, or of standard input for "-", as `Block.lines` gives them.
+
+    Raises:
+        UserError: if the file cannot be read or is not UTF-8.
+    """
+    for block in read_blocks(path, lines=1):
+        yield from block.lines()
+
+
+def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        path: the file.
+        fields: names that the object must hold, with the types of their values.
+        hint: what to do where the file is missing or is something else, as the end of a sentence.
+
+    Raises:
+        UserError: if it is not there or does not hold such an object.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): {hint}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON file: {hint}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is not as expected: {hint}")
+    for name, kind in fields.items():
+        if not isinstance(found.get(name), kind):
+            raise UserError(f"{path} has no {kind.__name__} '{name}': {hint}")
+    return found
+
+
+def refuse_file(folder: Path) -> None:
+    """Raise a `UserError` now, not after hours, if a folder to write to is a file."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file: give --output a folder")
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+@contextmanager
+def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
+    """A file to write to, which gets its name once it is complete and on the disk.
+
+    "-" is standard output. A pipe or a device stays what it is, and so does a link: what it points
+    to is replaced. With `keep_partial`, PATH.part is left where writing ends early.
+
+    Raises:
+        UserError: if it cannot be written; a file that had the name is left as it was.
+        BrokenPipeError: if nobody reads any more.
+    """
+    target: AbstractContextManager[BinaryIO]
+    try:
+        if str(path) == "-":
+            target = to_stdout()
+        elif path.exists() and not path.is_file():
+            target = path.open("wb")
+        else:
+            target = to_file(path.resolve(), keep_partial)
+        with target as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "to standard output" if str(path) == "-" else path
+        raise UserError(f"cannot write {name}: {error.strerror or error}") from error
+
+
+@contextmanager
+def to_stdout() -> Iterator[BinaryIO]:
+    """Standard output; after an error what is still in its buffer has nowhere to go."""
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+@contextmanager
+def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
+    """PATH.part, renamed at the end."""
+    partial = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        if not keep_partial:
+            with suppress(OSError):
+                partial.unlink()
+
+
+def as_json(content: Any) -> str:
+    """Plain data as JSON text for a file; a ValueError for NaN, which JSON has not."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a whole file, text as UTF-8; raises what `written` raises."""
+    with written(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines of text, each ended by a newline; raises what `written` raises."""
+    write_blocks(path, (line.encode() + b"\n" for line in lines))
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write blocks, one after the other; raises what `written` raises."""
+    with written(path) as file:
+        file.writelines(blocks)

@@ -1,0 +1,111 @@
+"""Processes that each run one function of one argument at a time, for this one."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
+from typing import Any
+
+from macaron_fairseq.common.errors import UserError
+
+
+class Workers(AbstractContextManager):
+    """Worker processes, which end with the block, or with this process."""
+
+    def __init__(
+        self,
+        count: int,
+        function: Callable[[Any], Any],
+        advice: str,
+        start_method: str | None = None,
+    ) -> None:
+        """Start them.
+
+        Args:
+            count: how many.
+            function: what they run.
+            advice: what takes less memory, for the user of a worker that was killed.
+            start_method: Python's if None; with "fork" the function need not be one that can be
+                pickled, and finds this process as it is now.
+
+        Raises:
+            UserError: if the system starts none.
+        """
+        self.ahead = 2 * count
+        self.advice = advice
+        context = multiprocessing.get_context(start_method)
+        others = multiprocessing.active_children()
+        try:
+            self.pool = ProcessPoolExecutor(count, context, _start, (function,))
+            self.pool.submit(int)  # it starts none before
+        except (OSError, AssertionError) as error:  # too many, or of a process that may have none
+            for process in started_since(others):
+                process.terminate()
+                process.join()
+            raise UserError(
+                f"no worker process can be started ({error}): try again with {advice}"
+            ) from error
+        self.processes = started_since(others)
+
+    def map(self, arguments: Iterable[Any]) -> Iterator[Any]:
+        """The function's results, in the arguments' order.
+
+        Never reads further ahead than 2 * count arguments, however many there are.
+
+        Raises:
+            UserError: if a worker is killed.
+        """
+        running: deque[Future] = deque()
+        try:
+            for argument in arguments:
+                running.append(self.pool.submit(_call, argument))
+                if len(running) == self.ahead:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker process was killed, most often for want of memory: try again with "
+                f"{self.advice}"
+            ) from error
+
+    def close(self) -> None:
+        """End them, whatever they are at."""
+        for process in self.processes:
+            process.terminate()
+        self.pool.shutdown()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def started_since(others: list[Any]) -> list[Any]:
+    """This process' children, but others."""
+    return [process for process in multiprocessing.active_children() if process not in others]
+
+
+_function: Callable[[Any], Any]  # of a worker
+
+
+def _start(function: Callable[[Any], Any]) -> None:
+    global _function
+    _function = function
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as in the background of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it; the parent tells of that
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # A worker whose parent was killed would wait for work, and hold the recipe's lock, for ever.
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def _call(argument: Any) -> Any:
+    return _function(argument)

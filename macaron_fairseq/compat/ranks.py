@@ -1,0 +1,57 @@
+"""Ranks that would each train a model of their own.
+
+fairseq takes the number of processes from the GPUs it sees, whatever torchrun or Slurm started:
+where that is one, every rank silently trains alone and all write to the same folder.
+"""
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from macaron_fairseq.common.errors import UserError
+
+MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
+    """Refuse a training whose ranks would not find each other.
+
+    Args:
+        args: fairseq-train's distributed_world_size, distributed_port and distributed_init_method.
+        environ: what torchrun, Slurm's srun or mpirun has set.
+        gpus: how many of them this process may use; 0 on a CPU.
+
+    Raises:
+        UserError: naming the flag that is missing.
+    """
+    if args.distributed_world_size == 1:  # each alone is meant
+        return
+    by_torchrun = all(name in environ for name in TORCHRUN)
+    launcher = "torchrun" if by_torchrun else "srun"
+    started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
+    by_mpirun = max(int(environ.get(name) or 1) for name in MPI)
+    if started == 1 and by_mpirun > 1 and not by_torchrun and not args.distributed_init_method:
+        raise UserError(
+            f"mpirun started {by_mpirun} processes, and fairseq, which does not look for it, would "
+            "train a model in each: start them with torchrun, or pass --distributed-world-size 1 "
+            "if that is meant"
+        )
+    if started == 1 or args.distributed_init_method:
+        return
+    if not gpus:
+        raise UserError(
+            f"{launcher} started {started} processes, but without GPUs fairseq trains a model in "
+            "each: start one, or give each --distributed-init-method tcp://HOST:PORT "
+            f"--distributed-no-spawn --distributed-world-size {started} --distributed-rank N "
+            "--distributed-backend gloo"
+        )
+    if not args.distributed_world_size and gpus == 1:
+        raise UserError(
+            f"{launcher} started {started} processes, each of which would train a model of its "
+            f"own: pass --distributed-world-size {started}, or 1 if that is meant"
+        )
+    if not by_torchrun and args.distributed_port <= 0:
+        raise UserError(
+            f"srun started {started} processes, and those of each node would train a model of "
+            "their own: pass --distributed-port N, the same free port for all"
+        )

@@ -1,0 +1,118 @@
+"""What a training was made from: flags, data, code, machine (`macaron-fairseq manifest`)."""
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import training_flags
+
+NAME = "manifest.json"
+FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
+# What is hashed of the output of fairseq-preprocess; its logs may differ.
+HASHED = ("dict.*", "*.bin", "*.idx")
+
+
+def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
+    """Record in RUN/manifest.json that a training starts or resumes, and return its path.
+
+    On resuming, only where things lie, where the training is to end, and how a batch is divided
+    among devices may differ; each start's flags are kept.
+
+    Args:
+        run: the folder of the training.
+        data: the folder with preprocessing.json and data-bin.
+        command_line: the flags of fairseq-train.
+
+    Raises:
+        UserError: if the folder's training had other flags or other data, or a file is missing.
+    """
+    path = run / NAME
+    manifest: dict[str, Any] = {
+        **arch_and_seed(command_line),
+        "flags": list(command_line),
+        "data": describe(data),
+        "starts": [],
+    }
+    if path.exists() and any(run.glob("checkpoint*.pt")):  # else nothing came of earlier starts
+        hint = "choose another folder for the training or remove this one"
+        earlier = files.read_json(path, FIELDS, hint)
+        refuse_other(run, earlier, manifest)
+        manifest["starts"] = earlier["starts"]
+    now = datetime.datetime.now(datetime.timezone.utc)
+    manifest["starts"].append(
+        {
+            "date": now.isoformat(timespec="seconds"),
+            "flags": list(command_line),
+            "code": environment.code(),
+            "versions": environment.versions(),
+            "hardware": environment.hardware(),
+        }
+    )
+    files.write(path, files.as_json(manifest))
+    return path
+
+
+def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
+    """The architecture and the seed that the flags name; fairseq's seed is 1 if they do not."""
+    found = training_flags.parse(command_line)
+    arch = found.get("--arch") or found.get("-a")
+    if not arch:
+        raise UserError("the flags of fairseq-train name no architecture: add --arch ARCH")
+    seed = " ".join(found.get("--seed", ["1"]))
+    try:
+        return {"arch": arch[0], "seed": int(seed)}
+    except ValueError as error:
+        raise UserError(f"the seed '{seed}' is no whole number: give --seed N") from error
+
+
+def describe(data: Path) -> dict[str, Any]:
+    """What identifies prepared data: its languages, test sets, fingerprint and files."""
+    hint = "run the stage prepare first"
+    fields = {"fingerprint": str, "source": str, "target": str, "tests": list}
+    made = files.read_json(data / "preprocessing.json", fields, hint)
+    folder = data / "data-bin"
+    paths = sorted(path for pattern in HASHED for path in folder.glob(pattern))
+    if not paths:
+        raise UserError(f"{folder} holds no data of fairseq-preprocess: {hint}")
+    return {
+        **{name: made[name] for name in fields},
+        "sha256": {path.name: files.sha256(path) for path in paths},
+    }
+
+
+def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise a `UserError` if a training would go on with other flags or other data."""
+    fix = "choose another folder or remove it"
+    was, given = training_flags.parse(earlier["flags"]), training_flags.parse(now["flags"])
+    for found in (was, given):  # from another of its own checkpoints it goes on all the same
+        restored, own = (found.get(name, [""])[0] for name in ("--restore-file", "--save-dir"))
+        if restored == "checkpoint_last.pt" or (
+            restored and Path(restored).resolve().parent in (run.resolve(), Path(own).resolve())
+        ):
+            del found["--restore-file"]
+    for name in [*was, *given]:
+        if name not in training_flags.CHANGEABLE and was.get(name) != given.get(name):
+            raise UserError(
+                f"{run} was trained with other flags, {training_flags.show(name, was)} where "
+                f"there is now {training_flags.show(name, given)}: {fix}"
+            )
+    if difference := first_difference(earlier["data"], now["data"]):
+        raise UserError(f"{run} was trained with other data, {difference} differs: {fix}")
+
+
+def first_difference(one: dict[str, Any], other: dict[str, Any]) -> str | None:
+    """What differs first between two descriptions of data; None if nothing does.
+
+    The files come before the fingerprint: they say more.
+    """
+    hashes, other_hashes = one.get("sha256", {}), other.get("sha256", {})
+    for name in [*hashes, *other_hashes]:
+        if hashes.get(name) != other_hashes.get(name):
+            return f"data-bin/{name}"
+    for key in [*one, *other]:
+        if one.get(key) != other.get(key):
+            return f"its {key}"
+    return None

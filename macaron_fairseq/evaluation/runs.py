@@ -1,0 +1,176 @@
+"""The trained and scored models that a report sets side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.evaluation import manifest, training_flags, training_log
+from macaron_fairseq.evaluation.training_flags import DEVICES, PLACES, SAVING
+from macaron_fairseq.evaluation.training_log import Training
+
+SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
+
+
+@dataclass
+class Scored:
+    """The translation of one test set: scores and signatures by metric, and where the text is."""
+
+    hypotheses: Path
+    reference: Path
+    reference_sha256: str
+    sentences: int
+    scores: dict[str, float]
+    signatures: dict[str, str]
+    checkpoint_sha256: str | None
+    decoding: str | None  # which checkpoint, and the flags of fairseq-generate
+
+
+@dataclass
+class Run:
+    """One training of one architecture with one seed, and its scores by test set."""
+
+    folder: Path
+    arch: str
+    seed: int
+    manifest: dict[str, Any]
+    training: Training
+    tests: dict[str, Scored]
+    batch: str | None = None  # tokens of an update at most, where a recipe wrote it down
+
+
+def read(folder: Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        UserError: if it is not trained and scored, was trained on since, or its texts are not
+            what was scored.
+    """
+    hint = f"is {folder} a folder that the stage train made?"
+    found = files.read_json(folder / manifest.NAME, manifest.FIELDS, hint)
+    log = folder / "train.log"
+    if not log.is_file():
+        raise UserError(f"{folder} has no train.log: run the stage train first")
+    tests = {name: read_scored(folder / name) for name in found["data"]["tests"]}
+    batch = beside(folder, "batch")
+    return Run(folder, found["arch"], found["seed"], found, training_log.read(log), tests, batch)
+
+
+def read_scored(folder: Path) -> Scored:
+    """Read the folder of one test set in a run's."""
+    path = folder / "scores.json"
+    if not path.is_file():
+        raise UserError(
+            f"{folder.parent} has no scores for {folder.name} ({path} is missing): run the stage "
+            "evaluate first"
+        )
+    again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
+    last = folder.parent / "checkpoint_last.pt"
+    scored_after = beside(folder, "last.sha256")
+    if last.is_file() and (
+        files.sha256(last) != scored_after
+        if scored_after
+        else last.stat().st_mtime > path.stat().st_mtime
+    ):
+        raise UserError(f"{folder.parent} was trained on after {folder.name} was scored: {again}")
+    found = files.read_json(path, SCORES, again)
+    try:
+        scores = {str(x["metric"]): float(x["score"]) for x in found["scores"]}
+        signatures = {str(x["metric"]): str(x["signature"]) for x in found["scores"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} names no metric, score or signature: {again}") from error
+    if not scores:
+        raise UserError(f"{path} holds no scores: {again}")
+    scored = Scored(
+        hypotheses=folder / "hypotheses.txt",
+        reference=folder / found["reference"],
+        reference_sha256=found["reference_sha256"],
+        sentences=found["sentences"],
+        scores=scores,
+        signatures=signatures,
+        checkpoint_sha256=beside(folder, "checkpoint.sha256"),
+        decoding=beside(folder, "decoding"),
+    )
+    refuse_other_texts(scored, again)
+    return scored
+
+
+def beside(folder: Path, name: str) -> str | None:
+    """What recipes put in a file of that name beside the scores, if they did."""
+    path = folder / name
+    return path.read_text("utf-8").strip() if path.is_file() else None
+
+
+def refuse_other_texts(scored: Scored, again: str) -> None:
+    """Raise a `UserError` unless reference and hypotheses are there and fit each other."""
+    if not scored.reference.is_file():
+        raise UserError(f"the reference {scored.reference} is gone: put it back, or {again}")
+    if files.sha256(scored.reference) != scored.reference_sha256:
+        raise UserError(f"the reference {scored.reference} has changed since it was used: {again}")
+    hypotheses, references = (
+        sum(1 for _ in read_lines(path)) for path in (scored.hypotheses, scored.reference)
+    )
+    if hypotheses != references:
+        raise UserError(
+            f"{scored.hypotheses} holds {hypotheses} hypotheses for {references} references: "
+            "translate all sentences, with --required-batch-size-multiple 1, in the stage evaluate"
+        )
+
+
+def refuse_different(runs: Sequence[Run]) -> None:
+    """Raise a `UserError` if no table can hold these runs."""
+    for run in runs[1:]:
+        if difference := data_difference(runs[0], run) or score_difference(runs[0], run):
+            raise UserError(
+                f"{runs[0].folder} and {run.folder} cannot be compared, {difference}: make a "
+                "report of each"
+            )
+    for one, other in combinations(runs, 2):
+        if one.arch != other.arch:
+            continue
+        if one.seed == other.seed:
+            raise UserError(
+                f"{one.folder} and {other.folder} are both {one.arch} with seed {one.seed}: name "
+                "one of them"
+            )
+        was, now = (training_flags.parse(run.manifest["flags"]) for run in (one, other))
+        for name in [*was, *now]:
+            may_differ = (*PLACES, *DEVICES, *SAVING, "--seed")
+            if name not in may_differ and was.get(name) != now.get(name):
+                raise UserError(
+                    f"{one.folder} and {other.folder} are both {one.arch} but not one setting with "
+                    f"two seeds, {training_flags.show(name, was)} and "
+                    f"{training_flags.show(name, now)}: make a report of each"
+                )
+
+
+def data_difference(one: Run, other: Run) -> str | None:
+    """What differs in what two runs were trained on, in words; None if nothing does."""
+    tests, other_tests = (run.manifest["data"]["tests"] for run in (one, other))
+    if tests != other_tests:
+        return f"their test sets are {', '.join(tests)} and {', '.join(other_tests)}"
+    if one.batch and other.batch and one.batch != other.batch:
+        return f"their updates are of {one.batch} and {other.batch} tokens"
+    difference = manifest.first_difference(one.manifest["data"], other.manifest["data"])
+    return f"they were trained on different data ({difference} differs)" if difference else None
+
+
+def score_difference(one: Run, other: Run) -> str | None:
+    """What differs in how two runs were scored, in words; None if nothing does."""
+    for name, scored in one.tests.items():
+        theirs = other.tests[name]
+        if scored.reference_sha256 != theirs.reference_sha256:
+            return f"their references of {name} are different texts"
+        if scored.decoding and theirs.decoding and scored.decoding != theirs.decoding:
+            return f"their {name} was translated with {scored.decoding}; and {theirs.decoding}"
+        if list(scored.scores) != list(theirs.scores):
+            both = (", ".join(x.scores) for x in (scored, theirs))
+            return f"their metrics of {name} are {' and '.join(both)}"
+        for metric, signature in scored.signatures.items():
+            if signature != theirs.signatures[metric]:
+                return f"their {metric} of {name} is {signature} and {theirs.signatures[metric]}"
+    return None

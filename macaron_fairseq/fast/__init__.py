@@ -1,0 +1,1 @@
+"""The same results with less work."""

@@ -1,0 +1,214 @@
+"""fairseq's beam search, shown a few candidates for each hypothesis instead of all types.
+
+At each step fairseq passes over the (hypotheses x types) matrix to look for NaN, to mask, to add
+scores and to sort. No more than the best `2 * beam` types of a hypothesis can be chosen, though, so
+those are found first, and the search is fairseq's own on a matrix of about that width.
+"""
+
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModelBase
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from macaron_fairseq.fast import caches, plain
+
+GROUP = 64  # types whose maximum is looked at first
+FEW = 16  # hypotheses for which that takes longer than to sort all
+PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
+
+
+class CandidateSearch(BeamSearch):
+    """Beam search among the columns that `choose` chose."""
+
+    def __init__(self, dictionary: Dictionary, beam: int) -> None:
+        """Search in a dictionary; fairseq looks at 2 * beam candidates of a sentence."""
+        super().__init__(dictionary)
+        self.specials = dictionary.nspecial
+        self.beam, self.best = beam, 2 * beam
+        self.types: Tensor | None = None  # of the candidates, (hypothesis, candidate)
+
+    @property
+    def width(self) -> int:
+        """Candidates for each hypothesis."""
+        return self.specials + self.best
+
+    def choose(self, log_probs: Tensor) -> Tensor:
+        """Those of the special symbols, at their own place, then of the best other types.
+
+        Args:
+            log_probs: (hypothesis, type).
+
+        Returns:
+            Log-probabilities, (hypothesis, `width`).
+        """
+        special, others = log_probs.split([self.specials, log_probs.shape[1] - self.specials], 1)
+        best, types = top(others, self.best)
+        own = torch.arange(self.specials, device=types.device).expand(len(types), -1)
+        self.types = torch.cat((own, types + self.specials), 1)
+        return torch.cat((special, best), 1)
+
+    def repeat(self, rows: Tensor) -> None:
+        """Give each hypothesis the candidates of the row that is named for it."""
+        if self.types is not None:
+            self.types = self.types[rows]
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """fairseq's step on candidates, (sentence, beam, candidate); it returns their types."""
+        found, columns, beams = super().step(step, lprobs, scores)
+        if self.types is None:
+            raise AssertionError("candidates are chosen before a step")
+        types = self.types.view(len(lprobs), -1)
+        return found, types.gather(1, beams * self.width + columns), beams
+
+
+class CandidateModel(EnsembleModel):
+    """Models that tell a search the log-probabilities of its candidates only."""
+
+    def __init__(self, models: list[nn.Module], search: CandidateSearch) -> None:
+        """Search with models, whose probabilities fairseq averages."""
+        super().__init__(models)
+        self.search = search
+        self.memory = torch.empty(0, 0)
+
+    def forward_decoder(
+        self,
+        tokens: Tensor,
+        encoder_outs: list[Any],
+        incremental_states: list[Any],
+        temperature: float = 1.0,
+    ) -> tuple[Tensor, Tensor | None]:
+        """fairseq's log-probabilities, but of candidates, and its attention."""
+        if not self.is_plain():
+            log_probs, attention = super().forward_decoder(
+                tokens, encoder_outs, incremental_states, temperature
+            )
+            return self.search.choose(log_probs), attention
+        source, state = encoder_outs[0], incremental_states[0]
+        if not self.is_first(tokens, source):
+            return self.decode(tokens, source, state, temperature)
+        model: Any = self.single_model
+        beam, device = self.search.beam, tokens.device
+        one = torch.arange(0, len(tokens), beam, device=device)
+        source = model.encoder.reorder_encoder_out(source, one)
+        log_probs, attention = self.decode(tokens[one], source, state, temperature)
+        each = torch.arange(len(one), device=device).repeat_interleave(beam)
+        model.decoder.reorder_incremental_state_scripting(state, each)
+        self.search.repeat(each)
+        return log_probs[each], None if attention is None else attention[each]
+
+    def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
+        """Whether a sentence's hypotheses are still the same, so that one says it for all.
+
+        They are not where each draws its dropout, nor known to be where the encoder's states are
+        kept once for several hypotheses, as in BART.
+        """
+        return (
+            tokens.shape[1] == 1
+            and self.search.beam > 1
+            and source["encoder_out"][0].shape[1] == len(tokens)
+            and not self.single_model.training
+            and not any(getattr(x, "apply_during_inference", False) for x in self.modules())
+        )
+
+    def decode(
+        self, tokens: Tensor, source: dict[str, Any], state: dict[str, Any], temperature: float
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of the candidates for the next token, and attention, for each row."""
+        decoder: Any = self.single_model.decoder
+        features, extra = decoder(tokens, source, state, features_only=True)
+        logits = caches.batch(state).linear(decoder.output_projection)(features[:, -1])
+        weights = extra["attn"][0]
+        log_probs = self.search.choose(self.log_probs(logits, temperature))
+        return log_probs, None if weights is None else weights[:, -1]
+
+    def is_plain(self) -> bool:
+        """Whether this is one Transformer in fp32 on a CPU, which has its projection done here."""
+        model: Any = self.single_model
+        return (
+            self.models_size == 1
+            and isinstance(model, TransformerModelBase)
+            and plain.inherits(model, TransformerModelBase, PROBABILITIES)
+            and plain.projects_features(model.decoder)
+            and model.decoder.output_projection.weight.dtype == torch.float32
+            and model.decoder.output_projection.weight.device.type == "cpu"
+            and not torch.is_grad_enabled()
+        )
+
+    def log_probs(self, logits: Tensor, temperature: float) -> Tensor:
+        """Those of all types, in memory that the next step overwrites, or it would cost more."""
+        if temperature != 1:
+            logits.div_(temperature)
+        rows, types = logits.shape
+        if self.memory.shape[1] != types or len(self.memory) < rows:
+            self.memory = torch.empty_like(logits)
+        return torch.log_softmax(logits, -1, out=self.memory[:rows])
+
+
+class CandidateGenerator(SequenceGenerator):
+    """fairseq's generator, faster for plain beam search, with the same hypotheses and scores.
+
+    What asks for more than the best types is left to fairseq: sampling, diverse or constrained
+    search, prefixes, blocked n-grams, suppressed tokens, language models.
+    """
+
+    def __init__(self, models: list[nn.Module], tgt_dict: Dictionary, **kwargs: Any) -> None:
+        """Take what fairseq's generator takes."""
+        super().__init__(models, tgt_dict, **kwargs)
+        self.stock = stock = SequenceGenerator(models, tgt_dict, **kwargs)
+        search = CandidateSearch(tgt_dict, stock.beam_size)
+        self.is_plain = (
+            type(stock.search) is BeamSearch
+            and not stock.match_source_len
+            and stock.repeat_ngram_blocker is None
+            and stock.token_indices_to_suppress is None
+            and stock.lm_model is None
+            and max(stock.pad, stock.unk, stock.eos) < tgt_dict.nspecial
+            and stock.vocab_size >= search.width
+        )
+        if self.is_plain:
+            self.search = search
+            self.model = CandidateModel(list(stock.model.models), search)
+            self.vocab_size = search.width  # of the matrix that the search sees
+
+    def _generate(
+        self,
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict[str, Tensor]]]:
+        if self.is_plain and prefix_tokens is None and constraints is None:
+            return super()._generate(sample, bos_token=bos_token)
+        return self.stock._generate(sample, prefix_tokens, constraints, bos_token)
+
+
+def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`torch.topk` of each row, in less time where rows are long and on a CPU.
+
+    The best lie in the groups with the best maxima, which take one pass to find.
+
+    Returns:
+        Values, in descending order, and columns, both (row, count).
+    """
+    groups = x.shape[1] // GROUP
+    if x.device.type != "cpu" or len(x) < FEW or groups < 2 * count:
+        values, columns = x.topk(count)
+        return values, columns
+    grouped, rest = x[:, : groups * GROUP].unflatten(1, (groups, GROUP)), x[:, groups * GROUP :]
+    chosen = grouped.amax(2).topk(count, sorted=False).indices
+    own = torch.arange(len(x), device=x.device)[:, None]
+    values, places = torch.cat((grouped[own, chosen].flatten(1), rest), 1).topk(count)
+    chosen = functional.pad(chosen, (0, 1), value=groups)  # the rest comes after the last group
+    return values, chosen.gather(1, places // GROUP) * GROUP + places % GROUP

@@ -1,0 +1,251 @@
+"""What beam search keeps of a batch between two steps.
+
+fairseq copies all keys and values at each step: appending the last token's, then in the order of
+the hypotheses that go on, and the encoder's once for each beam. Here a sentence has `beam` slots
+for each position, written once. Which slot belongs to which hypothesis is a table, which reordering
+changes instead, and attention is masked with it. The encoder's keys are kept once per sentence, and
+what can be made of the weights alone, once for the batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from macaron_fairseq.fast import plain
+from macaron_fairseq.fast.products import ConstantLinear
+
+IncrementalState = dict[str, Any]
+
+KEY = "macaron_fairseq"
+EVALUATION = "evaluation "
+POSITIONS = 32  # for which caches have room at first
+MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more costs more than copies
+
+
+@dataclass
+class Cache:
+    """Keys and values, (2, sentence, head, position, slot, head channel), of one attention."""
+
+    memory: Tensor | None = None
+    mask: Tensor | None = None  # of the encoder's padding, added to scores
+    is_static: bool = False
+    length: int = 0  # positions that are written
+
+
+@dataclass
+class Batch:
+    """What is kept of a batch, whose rows are `beam` hypotheses for each sentence in turn."""
+
+    beam: int = 1
+    length: int = 0  # tokens of a hypothesis, the one that is being decoded included
+    slots: Tensor | None = None  # of each hypothesis' tokens, (sentence, beam, position)
+    padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
+    mask: Tensor | None = None  # of slots of other hypotheses, added to scores
+    caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
+    # Linear maps that are to be applied, and those of what attends.
+    maps: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+
+    def cache(self, attention: nn.Module, evaluation: int) -> Cache:
+        """The cache of one evaluation of an attention network."""
+        return self.caches.setdefault((attention, evaluation), Cache())
+
+    def linear(self, module: Any) -> Callable[[Tensor], Tensor]:
+        """A linear map of the model, whose weights stay as they are while a batch is decoded."""
+        if module not in self.maps:
+            is_linear = plain.is_linear(module)
+            self.maps[module] = ConstantLinear(module.weight, module.bias) if is_linear else module
+        return self.maps[module]
+
+    def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:
+        """Write the last token's keys and values, (2, sentence, head, slot, channel).
+
+        Returns:
+            What is to be added to scores, (sentence, 1, beam, position * slot), or None.
+        """
+        if cache.length == self.length:  # the first attention that sees this token
+            self.begin_token(written.shape[1], written.device)
+            self.hide(padding, written.dtype)
+        position, cache.length = cache.length, self.length
+        if cache.memory is None:
+            cache.memory = written.new_empty(*written.shape[:3], POSITIONS, *written.shape[3:])
+        elif position == cache.memory.shape[3]:
+            cache.memory = torch.cat((cache.memory, torch.empty_like(cache.memory)), 3)
+        cache.memory[:, :, :, position] = written
+        return self.mask
+
+    def begin_token(self, sentences: int, device: torch.device) -> None:
+        """Give the token that is to be decoded a slot of its own in each hypothesis."""
+        own = torch.arange(self.beam, device=device).expand(sentences, -1)[..., None]
+        self.slots = own if self.slots is None else torch.cat((self.slots, own), 2)
+        self.length += 1
+
+    def hide(self, padding: Tensor | None, dtype: torch.dtype) -> None:
+        """Mask slots that are another hypothesis' or padding, but never the last own one."""
+        self.mask = None
+        if self.slots is None or (self.beam == 1 and padding is None and self.padding is None):
+            return
+        sentences, beam, length = self.slots.shape
+        own = torch.arange(beam, device=self.slots.device)
+        seen = self.slots[..., None] == own  # (sentence, beam, position, slot)
+        if padding is not None or self.padding is not None:
+            before, last = self.padding, padding
+            if before is None:
+                before = seen.new_zeros(sentences, length - 1, beam)
+            last = seen.new_zeros(sentences, 1, beam) if last is None else last.bool()
+            self.padding = torch.cat((before, last.view(sentences, 1, beam)), 1)
+            seen[:, :, :-1] &= ~self.padding[:, None, :-1]
+        mask = torch.zeros(seen.shape, dtype=dtype, device=own.device)
+        self.mask = mask.masked_fill_(seen.logical_not_(), -torch.inf).view(sentences, 1, beam, -1)
+
+    def fill(self, cache: Cache, memory: Tensor, padding: Tensor | None) -> None:
+        """Keep the encoder's keys and values, (2, sentence, head, position, channel)."""
+        cache.memory = memory.unsqueeze(4)
+        cache.is_static, cache.length = True, memory.shape[3]
+        if padding is not None and padding.any():
+            mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
+            mask = mask.masked_fill_(padding.bool(), -torch.inf)
+            cache.mask = mask[:: self.beam, None, None]
+
+    def read(self, cache: Cache) -> tuple[Tensor, ...]:
+        """Keys and values, (sentence * head, position * slot, channel)."""
+        if cache.memory is None:
+            raise AssertionError("the cache is written before it is read")
+        return cache.memory[:, :, :, : cache.length].flatten(3, 4).flatten(1, 2).unbind()
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
+        if beam := self.beam_after(new_order):
+            self.widen(beam)
+            return
+        chosen = self.chosen(new_order)
+        if chosen is None:
+            if not self.keeps_sentences(new_order):
+                self.separate(new_order.device)
+            sentences = new_order.view(-1, self.beam)[:, 0] // self.beam
+            self.select(sentences)
+            chosen = new_order.view(-1, self.beam) % self.beam
+        if self.beam > 1 and self.slots is not None:
+            self.slots = self.slots.gather(1, chosen[..., None].expand(-1, -1, self.length))
+
+    def sentences(self) -> int:
+        """How many sentences the caches hold."""
+        written = (x.memory for x in self.caches.values() if x.memory is not None)
+        return next((memory.shape[1] for memory in written), 0)
+
+    def beam_after(self, new_order: Tensor) -> int | None:
+        """How many hypotheses each sentence is to have in place of one, if there is room."""
+        count = self.sentences()
+        beam = len(new_order) // max(count, 1)
+        if self.beam > 1 or not 1 < beam <= MOST_SLOTS:
+            return None
+        each = torch.arange(count, device=new_order.device).repeat_interleave(beam)
+        return beam if torch.equal(new_order, each) else None
+
+    def widen(self, beam: int) -> None:
+        """Give each sentence that many hypotheses, with a slot each, in place of one."""
+        self.beam = beam
+        for cache in self.caches.values():
+            if not cache.is_static and cache.memory is not None:
+                shape = list(cache.memory.shape)
+                shape[4] = beam
+                # Attention multiplies what it does not see by 0, which NaN would survive.
+                wide = cache.memory.new_zeros(shape)
+                wide[..., :1, :] = cache.memory
+                cache.memory = wide
+        if self.slots is not None:
+            self.slots = self.slots.expand(-1, beam, -1)
+        if self.padding is not None:
+            self.padding = self.padding.expand(-1, -1, beam)
+
+    def chosen(self, new_order: Tensor) -> Tensor | None:
+        """Hypotheses that stay in their sentences, (sentence, beam), as at most steps of a search.
+
+        Returns:
+            Which of its sentence each one was, or None if sentences are left out or moved.
+        """
+        count = self.sentences()
+        if not count or len(new_order) != count * self.beam:
+            return None
+        first = torch.arange(0, len(new_order), self.beam, device=new_order.device)
+        chosen = new_order.view(-1, self.beam) - first[:, None]
+        return chosen if torch.equal(chosen, chosen.clamp(0, self.beam - 1)) else None
+
+    def keeps_sentences(self, new_order: Tensor) -> bool:
+        """Whether hypotheses stay with those of their sentence."""
+        if len(new_order) % self.beam:
+            return False
+        sentences = new_order.view(-1, self.beam) // self.beam
+        return bool((sentences == sentences[:, :1]).all())
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences, in this order."""
+        own = torch.arange(len(sentences), device=sentences.device)
+        stay = int((sentences == own).cumprod(0).sum())  # the first ones, which need no copy
+        for cache in self.caches.values():
+            select_sentences(cache, sentences, stay)
+        self.slots = None if self.slots is None else self.slots[sentences]
+        self.padding = None if self.padding is None else self.padding[sentences]
+
+    def separate(self, device: torch.device) -> None:
+        """Make a sentence of each hypothesis, after which any reordering is possible."""
+        sentences = torch.arange(self.sentences(), device=device).repeat_interleave(self.beam)
+        slots = None if self.slots is None else self.slots.flatten(0, 1)[:, None, :, None, None]
+        for cache in self.caches.values():
+            select_sentences(cache, sentences, stay=0)
+            if cache.is_static or slots is None or cache.memory is None:
+                continue
+            kept = cache.memory[:, :, :, : cache.length]
+            cache.memory = kept.gather(4, slots.expand(*kept.shape[:4], 1, kept.shape[5]))
+        if self.padding is not None and slots is not None:
+            self.padding = self.padding[sentences].gather(2, slots[:, 0, :, 0])
+        self.slots = None if slots is None else torch.zeros_like(slots[:, 0, :, 0]).mT
+        self.beam = 1
+
+
+def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
+    """Keep the caches of these sentences, in place where there are not more of them."""
+    memory, count, length = cache.memory, len(sentences), cache.length
+    if memory is None:
+        return
+    if count > memory.shape[1]:
+        cache.memory = memory[:, sentences]
+    else:
+        memory[:, stay:count, :, :length] = memory[:, sentences[stay:], :, :length]
+        cache.memory = memory[:, :count]
+    cache.mask = None if cache.mask is None else cache.mask[sentences]
+
+
+def batch(incremental_state: IncrementalState) -> Batch:
+    """The batch that an incremental state belongs to."""
+    return incremental_state.setdefault(KEY, Batch())
+
+
+def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
+    """Prepare a new incremental state; `rows` says of which sentence each row is."""
+    if KEY not in incremental_state:
+        beam = beam_of(rows)
+        incremental_state[KEY] = Batch(beam if beam <= MOST_SLOTS else 1)
+
+
+def of_evaluation(incremental_state: IncrementalState, evaluation: int) -> IncrementalState:
+    """Where fairseq's attention, which knows one evaluation only, keeps the state of each."""
+    if not evaluation:
+        return incremental_state
+    return incremental_state.setdefault(f"{EVALUATION}{evaluation}", {})
+
+
+def of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState]:
+    """The states of all evaluations so far."""
+    others = [x for name, x in incremental_state.items() if name.startswith(EVALUATION)]
+    return [incremental_state, *others]
+
+
+def beam_of(rows: Tensor | None) -> int:
+    """How many rows in turn each sentence has: 1 where they are not as many of each."""
+    if rows is None or not len(rows):
+        return 1
+    _, counts = rows.unique_consecutive(return_counts=True)
+    return int(counts[0]) if bool((counts == counts[0]).all()) else 1

@@ -1,0 +1,256 @@
+"""The criterion `chunked_label_smoothed_cross_entropy`: fairseq's, in less memory and time."""
+
+from typing import Any
+
+import torch
+from fairseq.criterions import CRITERION_REGISTRY, register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.models import BaseFairseqModel
+from fairseq.models.transformer import TransformerModelBase
+from torch import Tensor, nn
+
+from macaron_fairseq.fast import plain
+from macaron_fairseq.fast.products import multiply_transposed
+from macaron_fairseq.model.transformer import MacaronTransformerModel
+
+NAME = "chunked_label_smoothed_cross_entropy"
+
+# Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
+# about this size on; an accelerator wants fewer and larger ones.
+CHUNK_ELEMENTS_CPU = 2**22
+CHUNK_ELEMENTS = 2**25
+
+# A CPU copies what it adds in another precision: so many types' gradients, not all of them.
+TYPES_AT_ONCE = 2**11
+
+# Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
+SCALE = 4
+
+
+class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
+    """fairseq's `label_smoothed_cross_entropy` without the matrix of all tokens' logits.
+
+    The options, the loss and what is logged are fairseq's. Padding is left out before the output
+    projection, and projection, softmax and both gradients are computed for some tokens at a time.
+    Where the model has another output than fairseq's transformer's plain projection, where the loss
+    of each token is asked for (`reduce=False`), in autocast, and with --find-unused-parameters, it
+    is fairseq's criterion.
+    """
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return loss, sample size and logging output, as fairseq's criterion does."""
+        if reduce and has_plain_projection(model):
+            # The parent hands the sample and the model's output on to the two methods below.
+            sample = {**sample, "net_input": {**sample["net_input"], "features_only": True}}
+        return super().forward(model, sample, reduce)
+
+    def compute_loss(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums over the target tokens of the loss, and of the NLL for the log."""
+        if "features_only" not in sample["net_input"]:
+            return super().compute_loss(model, net_output, sample, reduce)
+        features, target = self.select(model, net_output, sample)
+        weight = unwrap(model).decoder.output_projection.weight
+        return label_smoothed_nll_loss(features, weight, target, self.eps, products_dtype(model))
+
+    def compute_accuracy(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Return how many targets are the most probable type, and how many there are."""
+        if "features_only" not in sample["net_input"]:
+            return super().compute_accuracy(model, net_output, sample)
+        features, target = self.select(model, net_output, sample)
+        weight = unwrap(model).decoder.output_projection.weight
+        correct = target.new_zeros(())
+        with torch.no_grad():
+            for rows in chunks(len(target), weight):
+                best = torch.mm(features[rows], weight.t()).argmax(1)
+                correct += best.eq(target[rows]).sum()
+        return correct, torch.tensor(len(target))
+
+    def select(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Return features, (tokens, dim), and targets, (tokens,), of what the loss counts."""
+        target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
+        features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
+        counted = target.ne(self.padding_idx).nonzero().squeeze(1)  # once: a GPU waits for it
+        return features.index_select(0, counted), target.index_select(0, counted)
+
+
+def register() -> None:
+    """Make the criterion known to fairseq, once: a second import keeps the first class."""
+    if NAME not in CRITERION_REGISTRY:
+        config = LabelSmoothedCrossEntropyCriterionConfig
+        register_criterion(NAME, dataclass=config)(ChunkedLabelSmoothedCrossEntropyCriterion)
+
+
+def label_smoothed_nll_loss(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    epsilon: float,
+    products: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
+
+    features: (tokens, dim); weight: (types, dim), of the same dtype; target: (tokens,). As in
+    fairseq, `epsilon / (types - 1)` goes to each other type (Szegedy et al. 2016 give the target
+    a share too). Matrix products are of the dtype `products`, by default the parameters'; softmax
+    and sums are fp32, or fp64 where the features are. The NLL has no gradient.
+    """
+    return ChunkedLoss.apply(
+        features, weight, target, epsilon, products or weight.dtype, torch.is_grad_enabled()
+    )
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """`label_smoothed_nll_loss`, with the gradients computed on the way forward.
+
+    With the other types' share e and the target's share t = 1 - (types - 1) e, the loss of a token
+    is (t - e) nll + e sum(-log p), whose gradient by the logits is p - (t - e) onehot - e.
+    The last term is the same for all logits and enters both products as a sum of rows. On a CPU,
+    where the loss's gradient is 1, those kept are handed out themselves.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        epsilon: float,
+        products: torch.dtype,
+        training: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute loss and NLL, and keep the gradients of the loss if training."""
+        types, dtype_of_parameters = len(weight), weight.dtype
+        share = epsilon / (types - 1)
+        peak = 1.0 - epsilon - share
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        exact = features.to(dtype)
+        weight_sum = weight.sum(0, dtype=dtype)
+        features, weight = features.to(products), weight.to(products)
+        target = target.unsqueeze(1)
+        losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
+        features_grad = weight_grad = None
+        if training and ctx.needs_input_grad[0]:
+            features_grad = features.new_zeros(features.shape, dtype=dtype)
+        if training and ctx.needs_input_grad[1]:
+            weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
+
+        # All logits of a token, summed, are its features by the sum of all types' weights.
+        totals = torch.mv(exact, weight_sum).unsqueeze(1)
+        pieces = chunks(len(target), weight)
+        longest = max((rows.stop - rows.start for rows in pieces), default=0)
+        buffer = weight.new_empty(longest, types, dtype=dtype)
+        is_trained = features_grad is not None or weight_grad is not None
+        is_lower = is_trained and products != dtype
+        lower_buffer = weight.new_empty(longest if is_lower else 0, types)
+        is_summed = is_lower and weight_grad is not None
+        lower_grad = torch.empty_like(weight if is_summed else weight[:0])
+        for rows in pieces:
+            scores = buffer[: rows.stop - rows.start]
+            if products == dtype:
+                scores = multiply_transposed(features[rows], weight, out=scores)
+            else:
+                scores.copy_(torch.mm(features[rows], weight.t()))
+            target_score = scores.gather(1, target[rows])
+            highest = scores.amax(1, keepdim=True)
+            normalizer = scores.sub_(highest).exp_().sum(1, keepdim=True)
+            log_normalizer = normalizer.log() + highest
+            nlls[rows] = log_normalizer - target_score
+            losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - totals[rows])
+            if not is_trained:
+                continue
+            scores.scatter_add_(1, target[rows], -peak * normalizer)
+            if products == dtype:  # divide the smaller side of the products
+                if features_grad is not None:
+                    of_rows = features_grad[rows]
+                    product = multiply_transposed(scores, weight.t(), out=of_rows)
+                    torch.div(product, normalizer, out=of_rows)
+                if weight_grad is not None:
+                    weight_grad.addmm_(scores.t(), features[rows] / normalizer)
+            else:
+                lower = torch.mul(scores, SCALE / normalizer, out=lower_buffer[: len(scores)])
+                if features_grad is not None:
+                    features_grad[rows] = torch.mm(lower, weight)
+                if weight_grad is not None:
+                    add_product(weight_grad, lower.t(), features[rows], lower_grad)
+
+        for grad in (features_grad, weight_grad):
+            if grad is not None and products != dtype:
+                grad /= SCALE
+        # What all logits' gradients have in common.
+        if features_grad is not None:
+            features_grad -= share * weight_sum
+        if weight_grad is not None:
+            weight_grad -= share * exact.sum(0)
+        ctx.save_for_backward(features_grad, weight_grad)
+        ctx.dtype = dtype_of_parameters
+        loss, nll = losses.sum(), nlls.sum()
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, loss_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the kept gradients."""
+        grads = ctx.saved_tensors
+        if loss_grad.device.type != "cpu" or loss_grad != 1:  # a GPU would be waited for
+            grads = [None if grad is None else grad * loss_grad for grad in grads]
+        grads = [None if grad is None else grad.to(ctx.dtype) for grad in grads]
+        return (*grads, None, None, None, None)
+
+
+def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
+    """Add x y to `total`, (types, dim), by way of `buffer`; all but `total` in lower precision."""
+    torch.mm(x, y, out=buffer)
+    count = TYPES_AT_ONCE if total.device.type == "cpu" else len(total)
+    parts = (z.split(count) for z in (total, buffer))
+    for some, more in zip(*parts, strict=True):
+        some += more
+
+
+def chunks(tokens: int, weight: Tensor) -> list[slice]:
+    """Return slices of the tokens whose logits, tokens x types, fit the chunk size."""
+    elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
+    size = max(1, elements // len(weight))
+    if weight.dtype == torch.float16:  # so many gradients, times SCALE, can be summed
+        size = min(size, 2048)
+    return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
+
+
+def unwrap(model: Any) -> BaseFairseqModel:
+    """Return the model inside those that wrap it for data parallelism."""
+    while isinstance(inner := getattr(model, "module", None), nn.Module):
+        model = inner
+    return model
+
+
+def products_dtype(model: Any) -> torch.dtype | None:
+    """Return in which precision a model wants its matrix products, None for its parameters'."""
+    model = unwrap(model)
+    is_bf16 = isinstance(model, MacaronTransformerModel) and model.has_bf16_products()
+    return torch.bfloat16 if is_bf16 else None
+
+
+def has_plain_projection(model: BaseFairseqModel) -> bool:
+    """Return whether the output is softmax(features weight^T), and the weight can be used here."""
+    if getattr(model, "find_unused_parameters", False):
+        return False  # DistributedDataParallel would not see the projection's weight used
+    model = unwrap(model)
+    if isinstance(model, MacaronTransformerModel):
+        base: type = MacaronTransformerModel
+    elif isinstance(model, TransformerModelBase):
+        base = TransformerModelBase
+    else:
+        return False
+    methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable"
+    return plain.inherits(model, base, methods) and plain.projects_features(model.decoder)

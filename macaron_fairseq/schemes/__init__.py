@@ -1,0 +1,1 @@
+"""Splitting schemes and sub-steps as data."""

@@ -1,0 +1,157 @@
+"""Splitting schemes: the order of a layer's operators, as data.
+
+A Transformer layer is one time step of a system of particles, x' = F(x) + G(x), with F attention
+and G the position-wise FFN (Lu et al. 2019, section 3). A scheme says in which order, and with
+which steps, the operators are applied, and which applications share their weights:
+
+    x <- x + size * (operator(x) + ... )
+
+To add a scheme, add an entry to `SCHEMES`: layers, architectures, checkpoints and the command line
+take it from there.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from macaron_fairseq.common.names import look_up
+
+FFN = "ffn"
+SELF_ATTENTION = "self-attention"
+CROSS_ATTENTION = "cross-attention"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A network and its LayerNorm, with weights of their own, however often they are applied."""
+
+    kind: str  # FFN, SELF_ATTENTION or CROSS_ATTENTION
+    number: int = 1  # of those of a kind in a layer
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step along the sum of operators, which all see the same state."""
+
+    size: float
+    operators: tuple[Operator, ...]
+
+
+Steps = tuple[Step, ...]
+
+
+def step(size: float, *operators: Operator) -> Step:
+    """A step; in this order, so that a scheme reads as its formula."""
+    return Step(size, operators)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """What an encoder layer and a decoder layer apply, in order."""
+
+    encoder: Steps
+    decoder: Steps
+
+
+SELF = Operator(SELF_ATTENTION)
+CROSS = Operator(CROSS_ATTENTION)
+WHOLE = Operator(FFN)  # the only one in its layer, as wide as the baseline's
+FIRST, SECOND = Operator(FFN, 1), Operator(FFN, 2)  # each half as wide
+
+# Yoshida 1990: three steps of a symmetric second-order method make one of fourth order. The middle
+# one goes back; above second order some step has to.
+W1 = 1 / (2 - 2 ** (1 / 3))
+W0 = 1 - 2 * W1
+
+
+def triple_jump(symmetric: Steps) -> Steps:
+    """That step with sizes W1, W0 and W1.
+
+    The last operator of a jump is the first of the next, and their two steps stay two: as one they
+    would be the same for exact flows only, and the errors of inexact ones would no longer cancel.
+    """
+    return tuple(step(w * x.size, *x.operators) for w in (W1, W0, W1) for x in symmetric)
+
+
+SCHEMES = {
+    # The Transformer of Vaswani et al. 2017.
+    "lie-trotter": Scheme(
+        encoder=(step(1, SELF), step(1, WHOLE)),
+        decoder=(step(1, SELF), step(1, CROSS), step(1, WHOLE)),
+    ),
+    # The same with G before F.
+    "lie-trotter-reversed": Scheme(
+        encoder=(step(1, WHOLE), step(1, SELF)),
+        decoder=(step(1, WHOLE), step(1, SELF), step(1, CROSS)),
+    ),
+    # The Macaron layer of Lu et al. 2019, section 4.
+    "strang-marchuk": Scheme(
+        encoder=(step(1 / 2, FIRST), step(1, SELF), step(1 / 2, SECOND)),
+        decoder=(step(1 / 2, FIRST), step(1, SELF), step(1, CROSS), step(1 / 2, SECOND)),
+    ),
+    # Attention in halves instead, which share their weights: two attentions of full width would
+    # leave nothing of the baseline's parameters to a narrow FFN.
+    "strang-marchuk-attention": Scheme(
+        encoder=(step(1 / 2, SELF), step(1, WHOLE), step(1 / 2, SELF)),
+        decoder=(
+            *(step(1 / 2, SELF), step(1 / 2, CROSS), step(1, WHOLE)),
+            *(step(1 / 2, CROSS), step(1 / 2, SELF)),
+        ),
+    ),
+    # The paper's with a decoder that reads the same backwards, as its encoder does.
+    "strang-symmetric": Scheme(
+        encoder=(step(1 / 2, FIRST), step(1, SELF), step(1 / 2, SECOND)),
+        decoder=(
+            *(step(1 / 2, FIRST), step(1 / 2, SELF), step(1, CROSS)),
+            *(step(1 / 2, SELF), step(1 / 2, SECOND)),
+        ),
+    ),
+    # No splitting: all operators at once.
+    "parallel": Scheme(
+        encoder=(step(1, SELF, WHOLE),),
+        decoder=(step(1, SELF, CROSS, WHOLE),),
+    ),
+    "yoshida4": Scheme(
+        encoder=triple_jump((step(1 / 2, WHOLE), step(1, SELF), step(1 / 2, WHOLE))),
+        decoder=triple_jump(
+            (
+                *(step(1 / 2, WHOLE), step(1 / 2, SELF), step(1, CROSS)),
+                *(step(1 / 2, SELF), step(1 / 2, WHOLE)),
+            )
+        ),
+    ),
+}
+
+DEFAULT = "strang-marchuk"
+
+
+def get(name: str, flag: str = "--macaron-scheme") -> Scheme:
+    """The scheme of that name; a `UserError` shows the nearest names to a misspelt one."""
+    return look_up(SCHEMES, name, "splitting scheme", flag)
+
+
+def name_of_side(cfg: Any, side: str) -> str:
+    """The name of the scheme of "encoder" or "decoder" in a model's arguments."""
+    return getattr(cfg, f"macaron_{side}_scheme", None) or cfg.macaron_scheme
+
+
+def of_side(cfg: Any, side: str) -> Steps:
+    """The steps of a layer of "encoder" or "decoder" by a model's arguments."""
+    own = getattr(cfg, f"macaron_{side}_scheme", None)
+    flag = f"--macaron-{side}-scheme" if own else "--macaron-scheme"
+    return getattr(get(name_of_side(cfg, side), flag), side)
+
+
+def operators(steps: Steps) -> list[Operator]:
+    """The operators in the order of their applications."""
+    return [operator for x in steps for operator in x.operators]
+
+
+def without(steps: Steps, kind: str) -> Steps:
+    """The steps without operators of that kind."""
+    left = [(x.size, [o for o in x.operators if o.kind != kind]) for x in steps]
+    return tuple(step(size, *applied) for size, applied in left if applied)
+
+
+def count_ffns(steps: Steps) -> int:
+    """How many FFNs a layer has: the baseline's inner width is divided among them."""
+    return len({x for x in operators(steps) if x.kind == FFN})

@@ -1,1 +1,0 @@
-"""From what fairseq printed to scores: hypotheses in order, then metrics."""
