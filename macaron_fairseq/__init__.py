@@ -1,8 +1,7 @@
-"""Macaron Net for fairseq: importing this package registers it (`--user-dir macaron_fairseq`)."""
+"""Macaron Net for fairseq: `--user-dir macaron_fairseq` registers it."""
 
-import logging
 import sys
-from pathlib import Path
+from typing import Any
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.saved_args import PassUserDir
@@ -10,9 +9,13 @@ from macaron_fairseq.version import __version__
 
 __all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]
 
-if Path(sys.argv[0]).name != "macaron-fairseq":
-    from macaron_fairseq.plugin import MacaronTransformerModel
-else:
-    # Most of what our own command does needs no fairseq, whose import takes seconds. Where it does,
-    # fairseq would ask for a package of its text-to-speech task at every start.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+if sys.modules.get("fairseq"):
+    from macaron_fairseq import plugin
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MacaronTransformerModel":
+        from macaron_fairseq import plugin
+
+        return plugin.MacaronTransformerModel
+    raise AttributeError(name)

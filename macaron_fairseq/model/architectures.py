@@ -14,8 +14,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import kernels
+from macaron_fairseq.model.arguments import FUSED
 from macaron_fairseq.schemes import splitting, substeps
+
+MODEL = "macaron_transformer"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def complete(args: Namespace) -> None:
     set_default(args, "macaron_encoder_scheme", None)
     set_default(args, "macaron_decoder_scheme", None)
     set_default(args, "macaron_substep", substeps.DEFAULT)
-    set_default(args, "macaron_kernels", kernels.FUSED)
+    set_default(args, "macaron_kernels", FUSED)
     set_default(args, "macaron_matmul", "fp32")
 
 
@@ -114,7 +116,7 @@ def register(model: str, name: str, configure: Callable[..., None], *settings: A
 def register_all() -> None:
     """Register every architecture; the models must be registered already."""
     for suffix, size in SIZES.items():
-        register("macaron_transformer", f"macaron_transformer{suffix}", configure_macaron, size)
+        register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
         register("transformer", f"transformer{suffix}_pre_norm", configure_transformer, size)
     for name, (suffix, pre_norm) in RELEASED.items():
-        register("macaron_transformer", name, configure_macaron, SIZES[suffix], pre_norm)
+        register(MODEL, name, configure_macaron, SIZES[suffix], pre_norm)

@@ -5,8 +5,10 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import kernels
 from macaron_fairseq.schemes import splitting, substeps
+
+# Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
+FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
 
 def add(parser: ArgumentParser) -> None:
@@ -40,12 +42,12 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--macaron-kernels",
-        choices=kernels.NAMES,
+        choices=KERNELS,
         default=SUPPRESS,
         help="who computes attention, dropout and linear maps: this package, or fairseq; "
         "the results are the same, but for rounding and for the numbers that dropout draws on a "
         "GPU and in bf16 "
-        f"(default: {kernels.NAMES[0]})",
+        f"(default: {FUSED})",
     )
     parser.add_argument(
         "--macaron-matmul",
@@ -130,12 +132,3 @@ def refuse_senseless_steps(args: Namespace) -> None:
             )
         if reason:
             raise UserError(f"{reason[0]} needs pre-norm in the {side}, since {reason[1]}")
-    if args.macaron_kernels == kernels.FAIRSEQ:
-        applied = splitting.operators(splitting.of_side(args, "decoder"))
-        attentions = [x for x in applied if x.kind == splitting.SELF_ATTENTION]
-        if substep.evaluations > 1 or len(set(attentions)) < len(attentions):
-            raise UserError(
-                "--macaron-kernels fairseq has one cache for each attention, and the decoder's "
-                f"'{splitting.name_of_side(args, 'decoder')}' with the sub-step "
-                f"'{args.macaron_substep}' evaluates self-attention several times: drop the flag"
-            )

@@ -14,7 +14,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.translation.lines import Tokens
 
@@ -67,11 +67,13 @@ class FairseqEngine:
         Raises:
             UserError: if the memory does not suffice.
         """
-        count = side_by_side.count_for(len(batches))
-        if count == 1 or not side_by_side.is_possible(self.generator, self.models):
+        count = parallel.count_for(len(batches))
+        if count == 1 or not parallel.is_possible(self.generator, self.models):
             yield from map(self.search, batches)
             return
-        with side_by_side.start(self.search, count, "a smaller OMP_NUM_THREADS") as workers:
+        rows = max(map(len, batches)) * self.generator.beam_size
+        advice = "a smaller OMP_NUM_THREADS"
+        with parallel.start(self.generator, self.search, rows, count, advice) as workers:
             yield from workers.map(batches)
 
     def search(self, batch: Sequence[Tokens]) -> list[Tokens]:

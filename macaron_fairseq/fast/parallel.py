@@ -1,4 +1,4 @@
-"""Batches translated side by side on a CPU, each by a process with one thread.
+"""Batches translated in parallel on a CPU, each by a process with one thread.
 
 A step of beam search is many small operations, which two threads do little sooner than one. So a
 batch for each core is faster than all cores for one batch, and finds the same.
@@ -48,7 +48,8 @@ class Ahead:
             found = generator.generate(models, sample)
             return sample["net_input"]["src_tokens"].numpy(), converted(found, Tensor.numpy)
 
-        self.workers = start(translate, count, "--decoding-processes 1")
+        rows = max(map(len, batches)) * generator.search.beam
+        self.workers = start(generator, translate, rows, count, "--decoding-processes 1")
         self.results: Iterator[tuple[Any, Hypotheses]] = self.workers.map(batches)
 
     def next(self, sample: Sample) -> Hypotheses | None:
@@ -74,14 +75,24 @@ def ahead(
     return Ahead(generator, models, batches.dataset, own, count) if count > 1 else None
 
 
-def start(function: Callable[[Any], Any], count: int, advice: str) -> Workers:
-    """Processes with one thread each, which find the models as they are now."""
+def start(
+    generator: CandidateGenerator,
+    function: Callable[[Any], Any],
+    rows: int,
+    count: int,
+    advice: str,
+) -> Workers:
+    """Processes with one thread each, which find the models as they are now.
+
+    What is made of the weights for `rows` hypotheses at a time is made before, and shared.
+    """
 
     def with_one_thread(argument: Any) -> Any:
         torch.set_num_threads(1)  # more would wait for threads that only the parent has
         return function(argument)
 
-    return Workers(count, with_one_thread, advice, "fork")
+    with torch.no_grad(), generator.model.constant_weights(rows):
+        return Workers(count, with_one_thread, advice, "fork")
 
 
 def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:

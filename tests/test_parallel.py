@@ -16,7 +16,7 @@ from fairseq_cli import generate
 
 from macaron_fairseq.common import environment, workers
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationConfig, MacaronTranslationTask
 
 WORDS = dictionary(300)
@@ -98,11 +98,11 @@ def test_a_shard_is_translated_alone(monkeypatch):
 def test_no_more_is_translated_ahead_than_twice_the_processes(monkeypatch):
     asked = []
 
-    class Recorded(side_by_side.Workers):
+    class Recorded(parallel.Workers):
         def map(self, arguments):
             return super().map(asked.append(x) or x for x in arguments)
 
-    monkeypatch.setattr(side_by_side, "Workers", Recorded)
+    monkeypatch.setattr(parallel, "Workers", Recorded)
     the_task, models = ours(2), [model()]
     batches, generator = prepare(the_task, models, sentences=60)
     for number, sample in enumerate(batches, 1):
@@ -179,15 +179,15 @@ def test_batches_that_are_read_already_are_not_translated():
 def test_how_many_at_a_time(batches, threads, count, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(environment, "available_cores", lambda: 99)
-    assert side_by_side.count_for(batches) == count
+    assert parallel.count_for(batches) == count
     monkeypatch.setattr(environment, "available_cores", lambda: 1)  # as where threads are bound
-    assert side_by_side.count_for(batches) == 1
+    assert parallel.count_for(batches) == 1
 
 
 def test_a_killed_process_gets_a_sentence(monkeypatch):
     the_task, models = ours(), [model()]
     monkeypatch.setattr(
-        side_by_side.CandidateGenerator,
+        parallel.CandidateGenerator,
         "generate",
         lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL),
     )
@@ -205,7 +205,7 @@ def test_a_mistake_in_a_process_is_raised_here_at_once(monkeypatch):
         raise ValueError("no translation")
 
     others = multiprocessing.active_children()
-    monkeypatch.setattr(side_by_side.CandidateGenerator, "generate", search)
+    monkeypatch.setattr(parallel.CandidateGenerator, "generate", search)
     the_task, models = ours(), [model()]
     batches, generator = prepare(the_task, models)
     with pytest.raises(ValueError, match="no translation"):
@@ -249,9 +249,9 @@ def test_fairseq_generate_prints_the_same_from_processes(data_bin, trained, monk
     flags += ["--required-batch-size-multiple", 1, "--beam", 2, "--max-len-b", 12]
     expected = run("fairseq-generate", *flags, OMP_NUM_THREADS="2").stdout
 
-    parent, search = os.getpid(), side_by_side.CandidateGenerator.generate
+    parent, search = os.getpid(), parallel.CandidateGenerator.generate
     monkeypatch.setattr(
-        side_by_side.CandidateGenerator,
+        parallel.CandidateGenerator,
         "generate",
         lambda *args, **kwargs: unused() if os.getpid() == parent else search(*args, **kwargs),
     )
