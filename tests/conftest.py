@@ -11,15 +11,11 @@ from types import SimpleNamespace
 
 import commands
 import pytest
-import torch
-from fairseq import models, options
-from fairseq.data import Dictionary
 
-import macaron_fairseq
-from macaron_fairseq.fast import products
+# Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
+# pytest-xdist that hands out the tests runs none.
 
-# Tests run beside each other: with more threads they, and what they start, wait for one another.
-torch.set_num_threads(1)
+# Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 ROOT = Path(__file__).parent.parent
@@ -34,8 +30,31 @@ SMALL = [
 NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
 
 
+# Whatever uses one of these trains, or waits for fairseq's commands.
+SLOW_FIXTURES = {"data_bin", "training", "trained"}
+
+
+def pytest_configure(config):
+    """Where tests run, fairseq knows the package."""
+    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not hands_out_tests:
+        import fairseq
+
+        import macaron_fairseq.plugin
+
+        assert fairseq and macaron_fairseq.plugin
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SLOW_FIXTURES.intersection(item.fixturenames):
+            item.add_marker("slow")
+
+
 def dictionary(types=60):
     """A dictionary of that many words and fairseq's four special symbols."""
+    from fairseq.data import Dictionary
+
     d = Dictionary()
     for i in range(types):
         d.add_symbol(f"w{i}")
@@ -50,12 +69,17 @@ def task(source=None, target=None):
 
 def arguments(arch, *flags):
     """What fairseq-train's command line makes of these flags."""
+    from fairseq import options
+
     parser = options.get_training_parser()
     return options.parse_args_and_arch(parser, input_args=["data", "--arch", arch, *flags])
 
 
 def build(arch, *flags, for_task=None, seed=1):
     """A model with random parameters, LayerNorms and gates included, in evaluation mode."""
+    import torch
+    from fairseq import models
+
     torch.manual_seed(seed)
     model = models.build_model(arguments(arch, *flags), for_task or task())
     with torch.no_grad():
@@ -67,6 +91,8 @@ def build(arch, *flags, for_task=None, seed=1):
 
 def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
     """Source left-padded, target right-padded, of these (source, target) lengths."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     source = torch.full((len(sizes), max(s for s, _ in sizes)), 1)
     previous = torch.full((len(sizes), max(t for _, t in sizes)), 1)
@@ -190,12 +216,11 @@ def trained(training):
     return training.folder
 
 
-assert macaron_fairseq  # imported for its registrations
-
-
 @pytest.fixture
 def onednn(monkeypatch):
     """oneDNN multiplies whatever this processor is, and however small the matrices."""
+    from macaron_fairseq.fast import products
+
     if not products.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(products, "is_faster", lambda: True)
