@@ -9,8 +9,8 @@
 A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
 process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
-fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py), without
-padding, and the time is the whole update's.
+fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py),
+without padding, and the time is the whole update's.
 Ratios are those of each repetition, their median and range.
 """
 

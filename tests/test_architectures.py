@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from conftest import arguments, build, task
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
+from small import arguments, build, task
 
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting

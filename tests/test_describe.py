@@ -4,8 +4,9 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import FIXTURES, SMALL, build, dictionary, task
+from conftest import FIXTURES
 from fairseq import models
+from small import SMALL, build, dictionary, task
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 

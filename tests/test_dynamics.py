@@ -9,11 +9,11 @@ import formulas
 import numpy as np
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, batch, build, dictionary
 from fairseq.models.masked_lm import MaskedLMModel, base_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from small import NO_DROPOUT, SMALL, batch, build, dictionary
 
 from macaron_fairseq.analysis import anatomy
 from macaron_fairseq.analysis.dynamics import (

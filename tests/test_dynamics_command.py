@@ -11,11 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, arguments, dictionary, run
+from conftest import run
 from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from small import SMALL, arguments, dictionary
 from stored import CHECKPOINT, altered, noisy, write_data
 
 from macaron_fairseq import UserError, cli

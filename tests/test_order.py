@@ -8,11 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, run, task
+from conftest import FIXTURES, run
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from formulas import DECODERS, ENCODERS, layer_of, one_step
 from scipy.integrate import solve_ivp
+from small import NO_DROPOUT, SMALL, arguments, batch, build, task
 from stored import CHECKPOINT, altered, write_data
 
 from macaron_fairseq import UserError, cli

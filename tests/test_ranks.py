@@ -3,7 +3,8 @@
 from argparse import Namespace
 
 import pytest
-from conftest import NO_DROPOUT, train
+from conftest import train
+from small import NO_DROPOUT
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import ranks
