@@ -24,10 +24,12 @@ from stored import (
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation import ctranslate2_export as exporting
+from macaron_fairseq.translation import ctranslate2_specification as specification
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS, CTranslate2Engine
-from macaron_fairseq.translation.export import ctranslate2 as exporting
-from macaron_fairseq.translation.export import specification
-from macaron_fairseq.translation.export.quantization import quantize
+from macaron_fairseq.translation.ctranslate2_export import quantize
+from macaron_fairseq.translation.translator import Search
 
 RELEASED = FIXTURES / "released"
 
@@ -263,9 +265,9 @@ def test_quantised_models_translate_too(kind, reduce_range, data, exported, tmp_
     if kind.startswith("int8") and not reduce_range and environment.cpu_lacks_vnni():
         pytest.skip("8 bits overflow on this CPU")
     exporting.export(str(CHECKPOINT), data, tmp_path, kind, reduce_range=reduce_range)
-    path = data / "data-bin" / "dict.en.txt"
     lines = random_words(20)
-    (translated,) = CTranslate2Engine(tmp_path, source=path, target=path).translate([lines])
+    engine = CTranslate2Engine(tmp_path, data_folder.read(data), Search())
+    (translated,) = engine.translate([lines])
     right = [words == line[::-1] for words, line in zip(translated, lines, strict=True)]
     assert all(right)
     sizes = [(folder / "model.bin").stat().st_size for folder in (tmp_path, exported)]
@@ -303,11 +305,11 @@ def test_int8_on_a_cpu_where_it_overflows(
     flags, compute_type, warned, data, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(environment, "of_first_cpu", {"flags": flags}.get)
-    path = data / "data-bin" / "dict.en.txt"
+    made = data_folder.read(data)
     for reduce_range in (False, True):
         folder = tmp_path / str(reduce_range)
         exporting.export(str(CHECKPOINT), data, folder, "int8", reduce_range=reduce_range)
-        CTranslate2Engine(folder, source=path, target=path, compute_type=compute_type)
+        CTranslate2Engine(folder, made, Search(), compute_type=compute_type)
         assert ("no VNNI" in capsys.readouterr().err) == (warned and not reduce_range)
 
 

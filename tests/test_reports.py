@@ -36,7 +36,7 @@ from macaron_fairseq import cli
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import manifest, training_flags, training_log
-from macaron_fairseq.evaluation import report as writing
+from macaron_fairseq.evaluation import report as reporting
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def pair(out):
 
 
 def report(folders, out, **options):
-    text = writing.write(folders, out, **options)
+    text = reporting.write(folders, out, **options)
 
     def refuse(constant):
         raise AssertionError(f"{constant} is no JSON")

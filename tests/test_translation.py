@@ -30,10 +30,12 @@ from stored import (
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment, workers
-from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
-from macaron_fairseq.translation import lines as flow
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.translation import ctranslate2_engine, fairseq_engine, translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
-from macaron_fairseq.translation.export.ctranslate2 import export
+from macaron_fairseq.translation.ctranslate2_export import export
+from macaron_fairseq.translation.translator import Search
 
 CPU = torch.device("cpu")
 
@@ -52,35 +54,33 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def dictionaries(data):
-    return [data_folder.dictionary_path(data, language) for language in ("en", "de")]
-
-
 def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **generation):
-    source, target = map(fairseq_engine.load_dictionary, dictionaries(data))
+    source, target = fairseq_engine.load_dictionaries(data_folder.read(data), [])
     return fairseq_engine.FairseqEngine(
         str(checkpoint), source, target, GenerationConfig(**generation), CPU, dtype
     )
 
 
-def exported_engine(data, folder):
+@pytest.fixture(scope="module")
+def exported(data, tmp_path_factory):
+    """The stored model, for CTranslate2."""
+    folder = tmp_path_factory.mktemp("an export") / "float32"
     export(str(CHECKPOINT), data, folder, "float32")
-    source, target = dictionaries(data)
-    return CTranslate2Engine(folder, source=source, target=target)
+    return folder
 
 
 @pytest.fixture(scope="module", params=["fairseq", "ctranslate2"])
-def reversal(data, request, tmp_path_factory):
+def reversal(data, exported, request):
     """A function from lines to blocks of translations, with one engine and the other."""
+    folder = data_folder.read(data)
     if request.param == "fairseq":
         reverser = engine(data=data)
     else:
-        reverser = exported_engine(data, tmp_path_factory.mktemp("export"))
-    preprocessing = data_folder.read_preprocessing(data)
-    encode, decode = flow.preprocessor(data, preprocessing), flow.postprocessor(preprocessing)
+        reverser = CTranslate2Engine(exported, folder, Search())
+    encode = folder.encoder("en")
 
     def translate(lines, **options):
-        return flow.translate(lines, reverser, encode, decode, **options)
+        return translator.translate(lines, reverser, encode, folder.decode, **options)
 
     return translate
 
@@ -115,10 +115,10 @@ def test_text_is_preprocessed_translated_and_joined(reversal, raw, expected):
 
 
 def test_untokenised_languages_are_not_detokenised(data):
-    steps = {"source_steps": ["lowercase"], "target_steps": ["lowercase"]}
-    preprocessing = data_folder.Preprocessing(source="en", target="de", **steps)
-    assert flow.preprocessor(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
-    assert flow.postprocessor(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
+    folder = DataFolder(data, "en", "de", source_steps=["lowercase"], target_steps=[])
+    assert folder.encoder("en")("THE er,") == ["the", "e@@", "r@@", ","]
+    assert folder.encoder("de")("THE er") == ["T@@", "H@@", "E", "er"]
+    assert folder.decode([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
@@ -192,7 +192,7 @@ def test_batches_keep_their_limits():
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []
-    blocks = flow.translate(
+    blocks = translator.translate(
         lines,
         counting,
         str.split,
