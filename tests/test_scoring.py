@@ -406,6 +406,13 @@ def test_a_failed_write_leaves_the_old_scores(scored, monkeypatch):
     assert {p.name for p in path.parent.iterdir()} == {"scores.json", "hypotheses.txt"}
 
 
+def test_hypotheses_without_scores_are_not_left_behind(scored):
+    (scored.folder / "folder").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
+        scored(GENERATED, REFERENCE, "--json", scored.folder / "folder")
+    assert not (scored.folder / "out" / "hypotheses.txt").exists()
+
+
 def test_the_command_agrees_with_sacrebleus_own(tmp_path):
     rng = random.Random(2)
     words = ["Hund", "Bälle", "läuft", "E-Mail", "3,5", "„gut“", "(rot)", "U.S.A.", "&amp;", "5%"]

@@ -332,47 +332,6 @@ def test_a_killed_worker_gets_a_sentence(monkeypatch):
         [*corpus.process(in_blocks(["a"], 1), Pipeline(["kill"], "en"), workers=2)]
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
-def test_only_a_newline_ends_a_line(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
-    assert [*files.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
-    path.write_bytes(b"")
-    assert [*files.read_lines(path)] == []
-
-
-def test_what_cannot_be_read_gets_a_sentence(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes(b"fine\nna\xefve\n")
-    lines = files.read_lines(path)
-    assert next(lines) == "fine"
-    with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
-        next(lines)
-    with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
-        next(files.read_lines(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
-        next(files.read_lines(tmp_path))
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new folder" / "out"
-    files.write_lines(path, ["ä\u2028", ""])
-    assert path.read_bytes() == "ä\u2028\n\n".encode()
-
-    def broken():
-        yield "half"
-        raise UserError("bad input")
-
-    with pytest.raises(UserError, match="bad input"):
-        files.write_lines(path, broken())
-    assert path.read_bytes() == "ä\u2028\n\n".encode()
-    assert [p.name for p in path.parent.iterdir()] == ["out"]
-    with pytest.raises(UserError, match=r"cannot write .*below: "):
-        files.write_lines(path / "below", [])
-
-
 # --- the command ---------------------------------------------------------------------------------
 
 
@@ -414,6 +373,19 @@ def test_the_command_refuses_before_it_works(tmp_path, capsys):
         command("--steps", "lowercase")
     assert "--language --file is required" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["a", "link", "other"])
+def test_a_file_to_read_is_not_replaced(name, tmp_path):
+    """Under its own name, by a link, or as the input of another of the command's files."""
+    (tmp_path / "a").write_text("TEXT\n")
+    (tmp_path / "other").write_text("OTHER\n")
+    (tmp_path / "link").symlink_to("a")
+    texts = ["--file", "en", tmp_path / "a", tmp_path / name]
+    texts += ["--file", "en", tmp_path / "other", tmp_path / "out"]
+    with pytest.raises(UserError, match=f"^{tmp_path / name} is one of the files to read: choose"):
+        command("--steps", "lowercase", *texts)
+    assert (tmp_path / "a").read_text() == "TEXT\n" and not (tmp_path / "out").exists()
 
 
 def test_the_command_is_a_filter_in_any_locale():

@@ -13,6 +13,10 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 
 
+# Far more than is of use, and far from where numbers overflow.
+LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
+
+
 @dataclass(frozen=True)
 class Search:
     """How an engine searches; fairseq-generate's defaults.
@@ -20,12 +24,21 @@ class Search:
     A hypothesis of n tokens, its end included, has the score log P / n ** lenpen. A translation has
     at most max_len_a * x + max_len_b tokens, where x are those of its batch's longest source, its
     end included.
+
+    Raises:
+        UserError: if a number is absurd.
     """
 
     beam: int = 5
     lenpen: float = 1.0
     max_len_a: float = 0.0
     max_len_b: int = 200
+
+    def __post_init__(self) -> None:
+        for name, limit in LIMITS.items():
+            if not abs(value := getattr(self, name)) <= limit:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} {value:g} is out of range: give {limit} at most")
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have, as far as the search limits it."""
