@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import commands
 import pytest
+from small import SMALL
 
 # Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
 # pytest-xdist that hands out the tests runs none.

@@ -13,9 +13,9 @@ from macaron_fairseq import plugin  # noqa: F401 - registers the models with fai
 from macaron_fairseq.analysis.describing import models, text
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.evaluation import runs, training_flags
 from macaron_fairseq.evaluation.runs import Run
-from macaron_fairseq.evaluation.tables import table
 
 TOKENS = 30
 LIMIT = "--max-update"

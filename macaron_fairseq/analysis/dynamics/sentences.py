@@ -12,11 +12,11 @@ from torch import Tensor
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.translation import lines
-from macaron_fairseq.translation.data_folder import Preprocessing, read_preprocessing
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
-Encode = Callable[[str], lines.Tokens]
+Encode = Callable[[str], data_folder.Tokens]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,10 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
         UserError: if something is missing, or the languages cannot be told.
     """
     encode: tuple[Encode, Encode] = (str.split, str.split)
-    if (data / "preprocessing.json").is_file():
-        made = read_preprocessing(data)
+    if (data / data_folder.NAME).is_file():
+        made = data_folder.read(data)
         source, target = source or made.source, target or made.target
-        encode = (
-            text_to_tokens(data, made.source_steps, made.source),
-            text_to_tokens(data, made.target_steps, made.target),
-        )
+        encode = made.encoder(made.source), made.encoder(made.target)
     folder = binarised(data)
     if source is None or target is None:
         found = data_utils.infer_language_pair(str(folder))
@@ -87,11 +84,6 @@ def open_monolingual(data: Path) -> Data:
     folder = binarised(data)
     dictionary = read_dictionary(folder / "dict.txt")
     return Data(folder, None, dictionary, None, (str.split, str.split))
-
-
-def text_to_tokens(data: Path, steps: list[str], language: str) -> Encode:
-    """The steps of a data folder for either of its languages."""
-    return lines.preprocessor(data, Preprocessing(language, language, steps, steps))
 
 
 def binarised(data: Path) -> Path:
@@ -243,11 +235,11 @@ def decoder_input(data: Data, tokens: list[int]) -> Tensor:
 
 
 def with_translations(
-    sentences: Sequence[Sentence], data: Data, engine: lines.Engine
+    sentences: Sequence[Sentence], data: Data, engine: translator.Engine
 ) -> Iterator[Sentence]:
     """The sentences with what an engine translates them to, in batches of similar length."""
     lengths = [len(sentence.source) for sentence in sentences]
-    batches = list(lines.batches(lengths, max_tokens=4000, batch_size=64))
+    batches = list(translator.batches(lengths, max_tokens=4000, batch_size=64))
     symbols = [
         [[data.source[token] for token in sentences[i].source.tolist()[:-1]] for i in batch]
         for batch in batches

@@ -1,14 +1,15 @@
-"""A report's summary as Markdown."""
+"""The text of a report, in Markdown (report.md)."""
 
 from collections.abc import Sequence
 from typing import Any
+
+from macaron_fairseq.common.markdown import NOTHING, number, table
 
 Summary = dict[str, Any]
 
 NO_PICTURE = (
     "No learning curves: matplotlib is not installed (`pip install 'macaron_fairseq[plots]'`)."
 )
-NOTHING = "-"
 
 
 def markdown(summary: Summary, picture: str | None) -> str:
@@ -35,19 +36,6 @@ def markdown(summary: Summary, picture: str | None) -> str:
         *manifest(summary),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
-
-
-def number(value: float | None, form: str) -> str:
-    """A number in that form, or a dash."""
-    return NOTHING if value is None else format(value, form)
 
 
 def scores(test: dict[str, Any]) -> list[str]:

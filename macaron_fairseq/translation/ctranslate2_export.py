@@ -1,20 +1,31 @@
 """Writing a trained model as a folder of CTranslate2, and making sure that it is the same."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.translation import data_folder
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import CODES
 from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON, import_ctranslate2
-from macaron_fairseq.translation.export import folders, quantization, specification
-from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
+from macaron_fairseq.translation.ctranslate2_specification import specification
+from macaron_fairseq.translation.fairseq_engine import load_dictionaries, load_models
 from macaron_fairseq.version import __version__
+
+# All that there can be in the folder of an export.
+VOCABULARIES = {f"{of}_vocabulary.json" for of in ("shared", "source", "target")}
+NAMES = {EXPORT_JSON, "model.bin", "config.json", *VOCABULARIES}
+
+# On a CPU without VNNI two products of int8 weights and activations of up to 255 are added in 16
+# bits, which saturate at 32767: 2 * 255 * 64 = 32640.
+LARGEST = 64
 
 # Of token log-probabilities in float32. They differ by rounding, some 1e-6, in large models more.
 TOLERANCE = 1e-4
@@ -49,31 +60,32 @@ def export(
     library = import_ctranslate2()
     if reduce_range and not kind.startswith("int8"):
         raise UserError(f"--reduce-range is for --quantization int8, and this is {kind}: drop it")
-    folders.refuse_existing(folder, replace)
+    refuse_existing(folder, replace)
     if os.pathsep in path:
         raise UserError(f"{path} is an ensemble, and CTranslate2 runs one model: average them")
-    preprocessing = data_folder.read_preprocessing(data)
-    dictionaries = {
-        "source": data_folder.dictionary_path(data, preprocessing.source),
-        "target": data_folder.dictionary_path(data, preprocessing.target),
-    }
-    source, target = map(load_dictionary, dictionaries.values())
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
+    made = data_folder.read(data)
+    source, target = load_dictionaries(made, [path])
     (model,) = load_models(path, TranslationTask(TranslationConfig(), source, target))
-    spec = specification.specification(model, source, target)
-    quantization.quantize(spec, kind, reduce_range)
+    spec = specification(model, source, target)
+    quantize(spec, kind, reduce_range)
     longest_source, longest_target = model.max_positions()
     about = {
         "format": "ctranslate2",
         "quantization": kind,
         "reduce_range": reduce_range,
         "checkpoint": {"name": Path(path).name, "sha256": files.sha256(Path(path))},
-        "dictionaries": {side: files.sha256(path) for side, path in dictionaries.items()},
+        "dictionaries": {
+            "source": files.sha256(made.dictionary(made.source)),
+            "target": files.sha256(made.dictionary(made.target)),
+        },
+        **({"code": files.sha256(data / CODES)} if (data / CODES).is_file() else {}),
         "max_source_positions": longest_source,
         "max_target_positions": longest_target,
         "macaron_fairseq": __version__,
         "ctranslate2": library.__version__,
     }
-    with folders.written(folder, replace) as partial:
+    with files.written_folder(folder, NAMES) as partial:
         spec.save(str(partial))
         files.write(partial / EXPORT_JSON, files.as_json(about))
         difference = largest_difference(model, partial, source, target)
@@ -84,6 +96,17 @@ def export(
                 f"CTranslate2 {library.__version__}: please report it"
             )
     return difference
+
+
+def refuse_existing(folder: Path, replace: bool) -> None:
+    """Raise a `UserError` if something of that name must stay: an export, unless `replace`."""
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if is_empty or not folder.exists():
+        return
+    if not (files.holds_only(folder, NAMES) and (folder / EXPORT_JSON).is_file()):
+        raise UserError(f"{folder} is there already and is no export: choose another name")
+    if not replace:
+        raise UserError(f"{folder} is there already: choose another name, or replace it: --force")
 
 
 @torch.no_grad()
@@ -119,3 +142,35 @@ def largest_difference(model: Any, folder: Path, source: Dictionary, target: Dic
         difference = (expected - torch.tensor(result.log_probs)).abs().max()
         largest = max(largest, float(difference.nan_to_num(torch.inf)))
     return largest
+
+
+def quantize(spec: Any, quantization: str, reduce_range: bool) -> None:
+    """Quantise the weights of one of CTranslate2's specifications, in place.
+
+    Args:
+        spec: the model.
+        quantization: one of `QUANTIZATIONS`.
+        reduce_range: whether int8 is to be from -64 to 64 and not from -127 to 127, a step of twice
+            the size.
+    """
+    spec.optimize(quantization)
+    if reduce_range:
+        halve(spec)
+
+
+def halve(spec: Any) -> None:
+    """Round weights w = q / scale, whose largest |q| in each row is 127, to one of 64."""
+    from ctranslate2.specs.model_spec import NumpyVariable, visit_spec
+
+    ratio = np.float32(LARGEST / 127)
+
+    def round_again(layer: Any, name: str, value: Any) -> None:
+        name = name.rpartition("/")[2]
+        if not isinstance(value, NumpyVariable) or value.dtype != "int8":
+            return
+        scale = getattr(layer, f"{name}_scale", None)
+        if isinstance(scale, NumpyVariable):
+            value.array = np.rint(value.array * ratio).astype(np.int8)
+            scale.array = scale.array * ratio
+
+    visit_spec(spec, round_again)

@@ -1,18 +1,47 @@
-"""Lines of text through an engine: preprocess, batch, translate, join and detokenise."""
+"""Raw text through an engine: preprocess, batch, search, join and detokenise."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tqdm import tqdm
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import hypotheses
-from macaron_fairseq.text import pipeline
-from macaron_fairseq.translation.data_folder import Preprocessing
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
 
-Tokens = list[str]
+# Far more than is of use, and far from where numbers overflow.
+LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
+
+
+@dataclass(frozen=True)
+class Search:
+    """How an engine searches; fairseq-generate's defaults.
+
+    A hypothesis of n tokens, its end included, has the score log P / n ** lenpen. A translation has
+    at most max_len_a * x + max_len_b tokens, where x are those of its batch's longest source, its
+    end included.
+
+    Raises:
+        UserError: if a number is absurd.
+    """
+
+    beam: int = 5
+    lenpen: float = 1.0
+    max_len_a: float = 0.0
+    max_len_b: int = 200
+
+    def __post_init__(self) -> None:
+        for name, limit in LIMITS.items():
+            if not abs(value := getattr(self, name)) <= limit:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} {value:g} is out of range: give {limit} at most")
+
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have, as far as the search limits it."""
+        return int(self.max_len_a * (max(map(len, batch)) + 1) + self.max_len_b)
 
 
 class Engine(Protocol):
@@ -30,26 +59,47 @@ class Engine(Protocol):
         """
 
 
-def preprocessor(data: Path, preprocessing: Preprocessing) -> Callable[[str], Tokens]:
-    """What makes the models' tokens of a line of raw text.
+def translate_file(
+    source: Path, output: Path, engine: Engine, data: DataFolder, **options: int
+) -> None:
+    """Translate a file to another, each block written before the next is read.
+
+    The output is named OUTPUT.part until all of it is there. "-" is standard input or output.
+
+    Args:
+        source: UTF-8 text.
+        output: where to write.
+        engine: what translates tokens.
+        data: how its training data was made.
+        options: of `translate`.
 
     Raises:
-        UserError: if a step is not known or the BPE merges in the data folder cannot be read.
+        UserError: if a file cannot be read or written, or they are one.
     """
-    steps = [*preprocessing.source_steps, "bpe"]
-    apply = pipeline.Pipeline(steps, preprocessing.source, data / "code")
-    return lambda line: apply(line).split()
+    refuse_unreadable(source, output)
+    encode = data.encoder(data.source)
+    # Where the text goes to a terminal, a bar would stand between its lines.
+    on_terminal = str(output) == "-" and sys.stdout.isatty()
+    with tqdm(unit=" lines", disable=on_terminal or None) as bar:
+        blocks = translate(
+            files.read_lines(source),
+            engine,
+            encode,
+            data.decode,
+            progress=bar.update,
+            **options,
+        )
+        with files.written(output, keep_partial=True) as file:
+            for block in blocks:
+                file.writelines(line.encode() + b"\n" for line in block)
+                file.flush()
 
 
-def postprocessor(preprocessing: Preprocessing) -> Callable[[Sequence[Tokens]], list[str]]:
-    """What makes raw text of the models' tokens; lower case stays so."""
-    is_tokenized = any(step.startswith("tokenize") for step in preprocessing.target_steps)
-
-    def decode(sentences: Sequence[Tokens]) -> list[str]:
-        lines = hypotheses.remove_bpe([" ".join(tokens) for tokens in sentences])
-        return hypotheses.detokenize(lines, preprocessing.target) if is_tokenized else lines
-
-    return decode
+def refuse_unreadable(source: Path, output: Path) -> None:
+    """Raise a `UserError` now, before models are loaded, for no input or one to be replaced."""
+    if str(source) != "-" and not source.exists():
+        raise UserError(f"{source}: no such file")
+    files.refuse_overwriting([source], output)
 
 
 def translate(

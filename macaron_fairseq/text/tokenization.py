@@ -1,27 +1,24 @@
-"""Lines of text and what is done to them before training: the steps of Moses, then BPE.
+"""A line of raw text to tokens, by the steps of Moses, then BPE; and tokens back to text.
 
 A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["normalize",
-"tokenize"], "de")` is a function from a line to a line. `process` applies it on all cores.
+"tokenize"], "de")` is a function from a line to a line.
 """
 
-import difflib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import regex
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import Block
-from macaron_fairseq.common.workers import Workers
+from macaron_fairseq.common.names import look_up
 
 Step = Callable[[str], str]
 
-LINES = 2000  # handed to a worker at once
 CACHE = 100_000  # words whose segmentation is kept, some 30 MB
 EDGES = " \r"  # white space that may stand at an end of a line
 
@@ -62,8 +59,7 @@ STEPS: dict[str, Callable[[str], Step]] = {
     "lowercase": lowercase,
     "tokenize": tokenize,
     "tokenize-hyphens": tokenize_hyphens,
-}
-NAMES = [*STEPS, "bpe"]  # which takes a file of merges, not a language
+}  # and bpe, which takes a file of merges, not a language
 
 
 class Tokenizer(MosesTokenizer):
@@ -130,7 +126,7 @@ class Pipeline:
     """Steps in their order, as one function from a line to a line.
 
     Args:
-        steps: names out of `NAMES`.
+        steps: keys of `STEPS`, and "bpe".
         language: a two-letter code.
         codes: the BPE merges, for the step "bpe".
 
@@ -139,18 +135,14 @@ class Pipeline:
     """
 
     def __init__(self, steps: Sequence[str], language: str, codes: Path | None = None) -> None:
-        self.arguments = tuple(steps), language, codes
-        self.steps: list[Step] = []
-        for name in steps:
-            if name in STEPS:
-                self.steps.append(STEPS[name](language))
-            elif name != "bpe":
-                near = sorted(NAMES, key=lambda known: -similarity(known, name))
-                raise UserError(f"there is no step '{name}': choose from {', '.join(near)}")
-            elif codes is None:
+        def merges(language: str) -> Step:
+            if codes is None:
                 raise UserError("the step bpe needs a file of merges: name it with --codes")
-            else:
-                self.steps.append(bpe(codes))
+            return bpe(codes)
+
+        known = {**STEPS, "bpe": merges}
+        self.arguments = tuple(steps), language, codes
+        self.steps = [look_up(known, x, "step", "the preprocessing")(language) for x in steps]
 
     def __call__(self, line: str) -> str:
         """The line after all steps; it holds no line end."""
@@ -163,30 +155,23 @@ class Pipeline:
         return Pipeline, self.arguments
 
 
-def similarity(one: str, other: str) -> float:
-    """How alike two words are, from 0 to 1."""
-    return difflib.SequenceMatcher(None, one, other).ratio()
+# --- and back ------------------------------------------------------------------------------------
 
 
-# --- on all cores --------------------------------------------------------------------------------
+def remove_bpe(lines: Sequence[str]) -> list[str]:
+    """Join what subword-nmt split; a mark at the end of a line has no partner and goes too."""
+    return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
 
 
-def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> Iterator[bytes]:
-    """Each block after the pipeline, in order, by that many processes; 1 is this process.
+def detokenize(lines: Sequence[str], language: str) -> list[str]:
+    """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped."""
+    detokenizer, english = MosesDetokenizer(language), MosesDetokenizer("en")
 
-    Never reads further ahead than 2 * workers blocks, whatever the corpus' size.
+    def text(line: str) -> str:
+        tokens = line.split()
+        try:
+            return detokenizer.detokenize(tokens)
+        except TypeError:  # sacremoses, of Czech words with an apostrophe and a dash: "e' - mail"
+            return english.detokenize(tokens)
 
-    Raises:
-        UserError: if a block is not UTF-8, or a worker is killed.
-    """
-    work = functools.partial(process_block, pipeline=pipeline)
-    if workers == 1:
-        yield from map(work, blocks)
-        return
-    with Workers(workers, work, "a smaller --workers") as pool:
-        yield from pool.map(blocks)
-
-
-def process_block(block: Block, pipeline: Pipeline) -> bytes:
-    """The block's lines after the pipeline, each ended by a newline."""
-    return "".join([pipeline(line) + "\n" for line in block.lines()]).encode()
+    return [text(line) for line in lines]
