@@ -1,8 +1,8 @@
-"""Importing this makes fairseq know the package: architectures, criterion, task, checkpoints."""
+"""What fairseq gets to know: importing this registers it, and does nothing else.
 
-import sys
+`--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models.
+"""
 
-from macaron_fairseq.compat import preflight
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.fast import criterion, task
 from macaron_fairseq.model import architectures
@@ -12,4 +12,3 @@ allow_safe_globals()
 architectures.register_all()
 criterion.register()
 task.register()
-preflight.check(sys.argv)

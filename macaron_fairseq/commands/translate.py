@@ -164,6 +164,7 @@ def fairseq_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> li
     import torch
     from fairseq.dataclass.configs import GenerationConfig
 
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.compat import preflight
     from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_dictionary
 

@@ -1,4 +1,7 @@
-"""fairseq as an engine: its dictionaries, its models, its beam search."""
+"""fairseq as an engine: its dictionaries, its models, its beam search.
+
+Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +14,6 @@ from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from macaron_fairseq import plugin as plugin  # registers the models with fairseq
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.fast import side_by_side
@@ -124,7 +126,7 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
 
 def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
     """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
-    state = checkpoints.load(Path(path))
+    state = checkpoints.load_sound(Path(path))
     if not state.get("args") and not state.get("cfg"):
         raise UserError(
             f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "
