@@ -6,6 +6,7 @@ from conftest import arguments, task
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
 
+from macaron_fairseq import UserError
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 
@@ -177,3 +178,20 @@ def test_a_released_name_widens_the_encoder_alone():
 def test_the_baselines_are_fairseqs_own_class():
     assert MODEL_REGISTRY["macaron_transformer"] is MacaronTransformerModel
     assert all(ARCH_MODEL_REGISTRY[baseline(arch)] is TransformerModel for arch in MACARON)
+
+
+@pytest.mark.parametrize("value", ["nan", "-0.1", "1.5", "inf"])
+@pytest.mark.parametrize("flag", ["--dropout", "--attention-dropout", "--activation-dropout"])
+def test_a_dropout_that_is_no_probability_is_refused(flag, value):
+    with pytest.raises(UserError, match=f"{flag} {value} is no probability: give one from 0 to 1"):
+        build_unfilled("macaron_transformer_tiny", flag, value)
+
+
+@pytest.mark.parametrize("value", [-5, 0])
+@pytest.mark.parametrize("name", ["embed-dim", "attention-heads", "ffn-embed-dim"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_size_that_is_not_above_0_is_refused(side, name, value):
+    with pytest.raises(UserError, match=f"--{side}-{name} {value} is not above 0"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-{name}", str(value))
+    with pytest.raises(UserError, match=f"--{side}-first-ffn-embed-dim {value} is not above 0"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-first-ffn-embed-dim", str(value))

@@ -31,3 +31,7 @@ class SavedArguments(Namespace):
         if state.get("macaron") and "macaron" not in state.get("arch", ""):
             self.arch = "macaron_transformer"
         self.__class__ = Namespace  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
+        """Be saved as an `argparse.Namespace` where there was nothing to take: it has no state."""
+        return Namespace, ()

@@ -31,6 +31,11 @@ class Size:
     activation_dropout: float = 0.1
 
 
+def only_outer_dropout(size: Size) -> Size:
+    """That size without dropout inside attention and FFN."""
+    return replace(size, attention_dropout=0.0, activation_dropout=0.0)
+
+
 # The paper's settings; "tiny" is the width and depth of fairseq runs on Multi30k.
 SIZES = {
     "": Size(512, 2048, heads=8, layers=6, dropout=0.1),
@@ -40,15 +45,16 @@ SIZES = {
     "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
 }
 
-# What the authors' released code calls its architectures: size, with the dropouts that are its
-# defaults (its scripts set them all), and whether it is pre-norm.
-NONE_INSIDE = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
+# What the authors' released code calls its architectures: size, with its default dropouts, which
+# its scripts override, and whether it is pre-norm.
+IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
+WMT, WMT_BIG = SIZES["_wmt_en_de"], SIZES["_wmt_en_de_big"]
 RELEASED = {
-    "transformer_iwslt_de_en_macaron": (replace(SIZES["_iwslt_de_en"], **NONE_INSIDE), False),
-    "transformer_iwslt_de_en_macaron_v2": (replace(SIZES["_iwslt_de_en"], dropout=0.1), True),
-    "transformer_wmt_en_de_macaron": (replace(SIZES["_wmt_en_de"], **NONE_INSIDE), False),
-    "transformer_wmt_en_de_macaron_v2": (SIZES["_wmt_en_de"], True),
-    "transformer_wmt_en_de_big_t2t_macaron": (SIZES["_wmt_en_de_big"], True),
+    "transformer_iwslt_de_en_macaron": (only_outer_dropout(IWSLT), False),
+    "transformer_iwslt_de_en_macaron_v2": (IWSLT, True),
+    "transformer_wmt_en_de_macaron": (only_outer_dropout(WMT), False),
+    "transformer_wmt_en_de_macaron_v2": (WMT, True),
+    "transformer_wmt_en_de_big_t2t_macaron": (WMT_BIG, True),
 }
 
 
