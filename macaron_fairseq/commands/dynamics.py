@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> None:
         explain_missing(error, "scipy matplotlib", "dynamics")
     import torch
 
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.analysis.dynamics import comparing, loading, sentences, table, writing
     from macaron_fairseq.analysis.dynamics.measuring import Settings
 

@@ -133,6 +133,7 @@ def of_model(args: argparse.Namespace) -> Measured:
     """What a trained model gives."""
     import torch
 
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.analysis.dynamics import comparing, loading, sentences
     from macaron_fairseq.analysis.numerics import trained
     from macaron_fairseq.schemes import splitting, substeps
