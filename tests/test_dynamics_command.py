@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, arguments, dictionary, run
-from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from stored import CHECKPOINT, altered, noisy, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis.dynamics import loading, page, writing
+from macaron_fairseq.analysis import dynamics_report, models
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
@@ -60,7 +60,7 @@ def translation_model(path, *flags, types=60):
     args = arguments("transformer", *SMALL, *flags)
     words = dictionary(types)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    return save(path, args, models.build_model(args, task))
+    return save(path, args, build_model(args, task))
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +217,8 @@ def test_pictures_are_described_and_follow_the_theme(report):
     assert any(
         p["aria-label"].startswith(f"Length by layer. Ämterer: {first:.3g} at 0") for p in pictures
     )
-    assert "var(--model-0)" in report.page
-    assert "var(--model-1)" in report.page
+    assert "var(--series-0)" in report.page
+    assert "var(--series-1)" in report.page
     assert "#010203" not in report.page  # the colour that stands for the text's
     assert "prefers-color-scheme: dark" in report.page
 
@@ -263,8 +263,8 @@ def no_translation(monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Drawing takes most of the time with models of this size."""
-    monkeypatch.setattr(page, "render", lambda content: "")
-    monkeypatch.setattr(writing, "overview", lambda models: b"")
+    monkeypatch.setattr(dynamics_report, "page", lambda content: "")
+    monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -335,7 +335,7 @@ def test_baseline_beside_macaron(data, tmp_path):
     args = arguments("transformer", *SMALL)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     torch.manual_seed(1)
-    path = save(tmp_path / "transformer.pt", args, models.build_model(args, task))
+    path = save(tmp_path / "transformer.pt", args, build_model(args, task))
     content = command(data, path=[path, CHECKPOINT], out=tmp_path / "out")
     assert [model["label"] for model in content["models"]] == [
         *("transformer", "macaron_transformer_tiny")
@@ -463,8 +463,8 @@ def test_a_training_folder_that_may_be_another_is_not_read(data, tmp_path, monke
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "dict.de.txt").write_text("other 1\n")
     monkeypatch.chdir(tmp_path)
-    assert loading.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
-    assert loading.data_folder(CHECKPOINT) is None
+    assert models.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
+    assert models.data_folder(CHECKPOINT) is None
 
 
 def trained_in(folder, path):
@@ -497,14 +497,14 @@ def test_labels_tell_the_checkpoints_apart(tmp_path):
     midpoint = stored("b", macaron_substep="midpoint")
     mixed = stored("m", macaron_encoder_scheme="parallel")
     baseline = stored("c", _name="transformer", arch="transformer", macaron_scheme=None)
-    assert loading.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
-    assert loading.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
-    assert loading.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
+    assert models.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
+    assert models.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
+    assert models.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
         *("transformer", "strang-marchuk", "lie-trotter", "strang-marchuk, midpoint"),
         "encoder parallel, strang-marchuk",
     ]
     same = stored("d")
-    assert loading.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
+    assert models.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):
@@ -632,8 +632,10 @@ def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
 
 def test_missing_library(data, tmp_path, monkeypatch):
     # As if the module that needs it had not been imported yet.
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics.pictures", raising=False)
-    monkeypatch.delattr("macaron_fairseq.analysis.dynamics.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics_report")
+    monkeypatch.delattr("macaron_fairseq.analysis.dynamics_report")
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.figures")
+    monkeypatch.delattr("macaron_fairseq.analysis.figures")
     for name in [x for x in sys.modules if x.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
