@@ -7,7 +7,8 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, run, task
+from commands import run_forked
+from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, task
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from formulas import DECODERS, ENCODERS, layer_of, one_step
@@ -19,6 +20,7 @@ from macaron_fairseq.analysis import (
     integrators,
     local_error,
     models,
+    progress,
     toy_systems,
     trained_order,
     trajectories,
@@ -395,9 +397,19 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
     assert (tmp_path / "out" / "order.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_on_a_trained_model(data, tmp_path, capsys):
+def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0)
     command("--path", CHECKPOINT, "--data", data, "--substep", "euler", "-o", tmp_path)
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    # Where stderr is no terminal: all sentences run with their references, and then in steps.
+    assert printed.err.splitlines()[:6] == [
+        *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
+        *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
+    ]
+    assert printed.err.splitlines()[6:9] == [
+        *("sentences: begins", "sentences: 50%", "sentences: 100%")
+    ]
     assert lines[0].endswith("checkpoint.pt, trained as scheme strang-marchuk")
     assert [line.split()[:2] for line in lines[2:4]] == [[x, "euler"] for x in TWO_FFNS]
     content = json.loads((tmp_path / "order.json").read_text())
@@ -412,11 +424,13 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys):
     assert content["data"]["sentences"] == 2
 
 
-def test_the_command_as_a_process(data, tmp_path):
-    """Where no test has registered the models with fairseq."""
-    flags = ["--path", CHECKPOINT, "--data", data, "--scheme", "strang-marchuk"]
-    done = run("macaron-fairseq", "order", *flags, "--substep", "euler", "-o", tmp_path)
-    assert "trained as scheme strang-marchuk" in done.stdout
+@pytest.mark.parametrize("name", ["order", "dynamics"])
+def test_the_commands_register_the_models(name, tmp_path):
+    """In a process where no test has; they get as far as the data."""
+    words = [name, "--path", CHECKPOINT, "--data", tmp_path / "none", "-o", tmp_path / "out"]
+    done = run_forked("macaron-fairseq", [*map(str, words)])
+    assert done.returncode == 1
+    assert done.stdout == f"{tmp_path / 'none'}: no such folder\n"
 
 
 @pytest.fixture(scope="module")
