@@ -1,4 +1,4 @@
-"""Local errors on small systems whose flow is known: attention and an FFN with random weights.
+"""Small systems whose flow is known: attention and an FFN with random weights.
 
 x' = A(x) + C(x) + G(x) for a few tokens x: A attention among them, C attention to fixed ones (in
 the decoder only), G a two-layer perceptron with tanh. All in fp64, and smooth, as orders need it;
@@ -7,14 +7,11 @@ several systems, since in one of them errors may happen to cancel.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from macaron_fairseq.analysis.numerics import integration
-from macaron_fairseq.analysis.numerics.fitting import Result, result
+from macaron_fairseq.analysis import integrators
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
 from macaron_fairseq.schemes.substeps import Field, Gate, SubStep
@@ -73,7 +70,7 @@ def advance(steps: Steps, fields: Fields, substep: SubStep, x: Tensor, h: float)
     def apply(operator: Operator, x: Tensor) -> Tensor:
         return fields[operator.kind](x)
 
-    return integration.advance(steps, apply, substep, {}, x, h)
+    return integrators.advance(steps, apply, substep, {}, x, h)
 
 
 def whole(fields: Fields) -> Field:
@@ -115,18 +112,3 @@ def errors(side: str, scheme: str, substep: str, steps: Sequence[float], seed: i
         difference = method(fields, SUBSTEPS[substep], x, h) - flow
         found.append((difference.norm() / x.norm()).item())
     return found
-
-
-def measure(
-    scheme_names: Sequence[str] | None,
-    substep_names: Sequence[str] | None,
-    steps: Sequence[float],
-    seed: int,
-) -> list[Result]:
-    """The results of these schemes with these sub-steps, of all where None is given."""
-    wanted = list(product(scheme_names or methods("encoder"), substep_names or SUBSTEPS))
-    return [
-        result(side, scheme, substep, steps, errors(side, scheme, substep, steps, seed))
-        for scheme, substep in tqdm(wanted, unit="method", disable=None, leave=False)
-        for side in ("encoder", "decoder")
-    ]

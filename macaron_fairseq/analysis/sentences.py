@@ -1,7 +1,7 @@
-"""The sentences that the models run on: a binarised data set or raw text, as token numbers."""
+"""The sentences that trained models run on: a binarised data set or raw text, as token numbers."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from torch import Tensor
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import data_folder
-from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
 Encode = Callable[[str], data_folder.Tokens]
@@ -44,6 +43,49 @@ class Data:
         return [self.folder / f"dict.{x}.txt" for x in self.pair or ()] or [
             self.folder / "dict.txt"
         ]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some sentences of a text or a data set; all of them have a target, or none has."""
+
+    data: Data
+    where: str
+    sentences: list[Sentence]
+
+    @property
+    def has_references(self) -> bool:
+        """Whether the decoder is to read a given translation."""
+        return self.sentences[0].target is not None
+
+    def description(self) -> dict[str, Any]:
+        """What a JSON file says of them."""
+        counts = {"source": count(self.data.source, [x.source for x in self.sentences])}
+        if self.data.target is None:
+            decoder = "none, the models are encoders; no token is masked"
+        elif self.has_references:
+            targets = [x.target for x in self.sentences if x.target is not None]
+            counts["target"] = count(self.data.target, targets)
+            decoder = "reads the reference, as in training"
+        else:
+            decoder = "reads the model's own translation (beam 5), another for each model"
+        return {
+            "source": "standard input" if self.where == "-" else self.where,
+            "sentences": len(self.sentences),
+            "tokens": counts,
+            "decoder": decoder,
+        }
+
+
+def count(dictionary: Dictionary, found: list[Tensor]) -> dict[str, int]:
+    """How many tokens there are, and how many of them are unknown."""
+    return {
+        "tokens": sum(len(tokens) for tokens in found),
+        "unknown": sum(int((tokens == dictionary.unk()).sum()) for tokens in found),
+    }
+
+
+# --- data folders --------------------------------------------------------------------------------
 
 
 def open_translation(data: Path, source: str | None, target: str | None) -> Data:
@@ -104,6 +146,18 @@ def read_dictionary(path: Path) -> Dictionary:
 
 
 # --- sentences -----------------------------------------------------------------------------------
+
+
+def read(data: Data, text: Path | None, target: Path | None, subset: str, limit: int) -> Sample:
+    """The first `limit` sentences of raw text or, without one, of a binarised data set.
+
+    Raises:
+        UserError: see `from_text` and `from_data_set`.
+    """
+    if text:
+        return Sample(data, str(text), from_text(data, text, target, limit))
+    found = from_data_set(data, subset, limit)
+    return Sample(data, f"{data.folder}, set {subset}", found)
 
 
 def from_text(data: Data, source: Path, target: Path | None, limit: int) -> list[Sentence]:
@@ -232,47 +286,3 @@ def source_input(data: Data, tokens: list[int]) -> Tensor:
 def decoder_input(data: Data, tokens: list[int]) -> Tensor:
     """What the decoder reads when it is to predict these tokens: fairseq begins with </s>."""
     return torch.tensor([data.source.eos(), *tokens])
-
-
-def with_translations(
-    sentences: Sequence[Sentence], data: Data, engine: translator.Engine
-) -> Iterator[Sentence]:
-    """The sentences with what an engine translates them to, in batches of similar length."""
-    lengths = [len(sentence.source) for sentence in sentences]
-    batches = list(translator.batches(lengths, max_tokens=4000, batch_size=64))
-    symbols = [
-        [[data.source[token] for token in sentences[i].source.tolist()[:-1]] for i in batch]
-        for batch in batches
-    ]
-    dictionary: Any = data.target
-    for batch, translations in zip(batches, engine.translate(symbols), strict=True):
-        for i, translation in zip(batch, translations, strict=True):
-            tokens = decoder_input(data, [dictionary.index(token) for token in translation])
-            yield replace(sentences[i], target=tokens)
-
-
-def description(data: Data, sentences: Sequence[Sentence], where: str) -> dict[str, Any]:
-    """What the JSON file says of the sentences."""
-    counts = {"source": count(data.source, [x.source for x in sentences])}
-    targets = [x.target for x in sentences if x.target is not None]
-    if data.target is None:
-        decoder = "none, the models are encoders; no token is masked"
-    elif targets:
-        counts["target"] = count(data.target, targets)
-        decoder = "reads the reference, as in training"
-    else:
-        decoder = "reads the model's own translation (beam 5), another for each model"
-    return {
-        "source": "standard input" if where == "-" else where,
-        "sentences": len(sentences),
-        "tokens": counts,
-        "decoder": decoder,
-    }
-
-
-def count(dictionary: Dictionary, found: Sequence[Tensor]) -> dict[str, int]:
-    """How many tokens there are, and how many of them are unknown."""
-    return {
-        "tokens": sum(len(tokens) for tokens in found),
-        "unknown": sum(int((tokens == dictionary.unk()).sum()) for tokens in found),
-    }

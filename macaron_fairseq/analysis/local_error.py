@@ -1,4 +1,4 @@
-"""Local error by step halving: how far one step is from two steps of half the length.
+"""The error of one step, by step halving, and the exponent with which it falls.
 
 The weights are frozen: with the step h times as long, a sub-layer is x + h a(x), a layer its
 sub-layers in order, each so. What two halves and a whole differ in is, up to a factor, the error
@@ -10,14 +10,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-STEPS = (1.0, 0.5, 0.25)
+# Errors relative to the state that are more than rounding.
+RESOLVED_IN_FP32, RESOLVED_IN_FP64 = 1e-6, 1e-14
 
-# Smaller errors are mostly those of fp32.
-RESOLVED = 1e-6
+FITTED = 3
 
 
-def local_errors(
-    advance: Callable[[Tensor, float], Tensor], x: Tensor, steps: Sequence[float] = STEPS
+def halved(longest: float, times: int) -> list[float]:
+    """That step, and so many that are half of the one before."""
+    return [longest / 2**i for i in range(times + 1)]
+
+
+def by_halving(
+    advance: Callable[[Tensor, float], Tensor], x: Tensor, steps: Sequence[float]
 ) -> list[Tensor]:
     """|Phi_h(x) - Phi_{h/2}(Phi_{h/2}(x))| / |x| of each token, for h in `steps`.
 
@@ -34,8 +39,13 @@ def local_errors(
     return [(d.norm(dim=-1) / x.norm(dim=-1))[:, 0] for d in differences]
 
 
-def slope(errors: Sequence[float]) -> float | None:
-    """The exponent p of a fit error = c h^p over `STEPS`; None if an error is not resolved."""
-    if not all(error > RESOLVED for error in errors):
+def slope(steps: Sequence[float], errors: Sequence[float], resolved: float) -> float | None:
+    """p of a fit error = c h^p to the three shortest steps whose errors are above `resolved`.
+
+    None where fewer than three are.
+    """
+    pairs = [(h, e) for h, e in zip(steps, errors, strict=True) if e > resolved][-FITTED:]
+    if len(pairs) < FITTED:
         return None
-    return float(np.polyfit(np.log(STEPS), np.log(errors), 1)[0])
+    h, e = np.log(pairs).T
+    return float(np.polyfit(h, e, 1)[0])

@@ -1,7 +1,6 @@
 """A picture of each experiment, as the bytes of a PNG file."""
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
+from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
 from macaron_fairseq.analysis.particles.experiments import (
     Equiangular,
@@ -61,7 +60,7 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     bottom.set(xlabel=TIME, ylabel="energy")
     for axes in (top, middle, bottom):
         axes.grid(alpha=0.3)
-    return _png(figure)
+    return png(figure)
 
 
 def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
@@ -141,7 +140,7 @@ def histograms(result: Histograms, title: str, shown: Sequence[float]) -> bytes:
         panel.grid(alpha=0.3)
         panel.label_outer()
     panels[below[0]].set_ylabel("share of all pairs")
-    return _png(figure)
+    return png(figure)
 
 
 def phase(result: Phase, title: str, cosine: float) -> bytes:
@@ -170,7 +169,7 @@ def phase(result: Phase, title: str, cosine: float) -> bytes:
     if np.isfinite(result.equiangular_time).any():
         panels[0].legend(fontsize="small", loc="upper left")
     figure.colorbar(image, ax=panels, label="share")
-    return _png(figure)
+    return png(figure)
 
 
 def equiangular(result: Equiangular, title: str) -> bytes:
@@ -191,7 +190,7 @@ def equiangular(result: Equiangular, title: str) -> bytes:
     right.set_title("difference of the cosines", fontsize="medium")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    return _png(figure)
+    return png(figure)
 
 
 def landscape(result: Landscape, title: str) -> bytes:
@@ -212,18 +211,10 @@ def landscape(result: Landscape, title: str) -> bytes:
     lower.set_title("the perceptron's potential, which particles climb", fontsize="medium")
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
-    return _png(figure)
+    return png(figure)
 
 
 def _edges(centres: Floats) -> Floats:
     """The boundaries of cells around evenly spaced centres."""
     half = (centres[1] - centres[0]) / 2 if len(centres) > 1 else 0.5
     return np.append(centres - half, centres[-1] + half)
-
-
-def _png(figure: Figure) -> bytes:
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=100)
-    small = BytesIO()  # a palette makes it a third as large
-    Image.open(image).convert("RGB").quantize(256).save(small, format="png", optimize=True)
-    return small.getvalue()

@@ -141,3 +141,5 @@ ERRORS = Group(
 )
 
 MOVES = (STEPS, JACOBIANS, ERRORS)  # in panels by operator
+
+MEASURES = {x.name: x for group in (STATES, *MOVES) for x in group.measures}

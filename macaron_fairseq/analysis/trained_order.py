@@ -1,64 +1,94 @@
-"""Local errors of trained layers, by step halving on their frozen weights.
+"""The order of schemes and sub-steps on a trained model's layers (`macaron-fairseq order --path`).
 
-A layer's networks can take the steps of any scheme that has the same ones, and with them those of
-any sub-step. The states are those of the model as it was trained.
+Errors are by step halving on the frozen weights. A layer's networks can take the steps of any
+scheme that has the same ones, and with them those of any sub-step. The states are those of the
+model as it was trained.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from macaron_fairseq.analysis import anatomy
+from macaron_fairseq.analysis import (
+    anatomy,
+    integrators,
+    local_error,
+    models,
+    sentences,
+    trajectories,
+)
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
-from macaron_fairseq.analysis.dynamics import comparing, likelihood, loading, local_error, operators
-from macaron_fairseq.analysis.dynamics.loading import Loaded
-from macaron_fairseq.analysis.dynamics.sentences import Data, Sentence
-from macaron_fairseq.analysis.numerics import integration
-from macaron_fairseq.analysis.numerics.fitting import Result, result
+from macaron_fairseq.analysis.order import Measured, Pair, Result, refuse_unknown, result
+from macaron_fairseq.analysis.progress import following
+from macaron_fairseq.analysis.sentences import Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
-from macaron_fairseq.fast import kernels
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, Steps
 
-Pair = tuple[str, str]  # names of a scheme and a sub-step
 
+def of_trained_model(
+    path: Path,
+    data: Path,
+    scheme_names: Sequence[str] | None = None,
+    substep_names: Sequence[str] | None = None,
+    longest: float = 1.0,
+    *,
+    text: Path | None = None,
+    target: Path | None = None,
+    subset: str = "test",
+    limit: int = 20,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+) -> Measured:
+    """The errors of a trained model's layers at the states of real sentences.
 
-# --- the model and its sentences -----------------------------------------------------------------
-
-
-def prepare(loaded: Loaded, data: Data, found: Sequence[Sentence]) -> tuple[Any, list[Sentence]]:
-    """The model in fp64, and the sentences with a target.
-
-    Sentences without a translation get the model's own, which the decoder then reads.
+    Args:
+        path: its checkpoint.
+        data: what it was trained with, see `sentences.open_translation`.
+        scheme_names: only these; otherwise all that its weights allow.
+        substep_names: the same.
+        longest: the longest step; five more are each half of the one before.
+        text: raw text, see `sentences.read`.
+        target: its translation; without one the decoder reads the model's own.
+        subset: the data set to read where there is no text.
+        limit: the most sentences.
+        source_lang: where the data do not tell it.
+        target_lang: the same.
 
     Raises:
-        UserError: if a sentence is too long for the model, or the data are not what it was trained
-            for (see `likelihood.checked`).
+        UserError: if something is wrong with the checkpoint, the data or the names, the model is
+            post-norm, or the errors are not finite.
     """
-    loading.refuse_long(loaded, found)
-    if found[0].target is not None:
-        likelihood.checked(loaded, data, found)
-    elif loaded.engine:
-        found = comparing.translated(loaded, loaded.engine, data, found)
-    model = loaded.runnable().double()
-    kernels.fuse(model)  # fairseq's own attention to a source takes its softmax in fp32
-    return model, list(found)
+    refuse_unknown(scheme_names, substep_names, splitting.SCHEMES, substeps.SUBSTEPS)
+    (model,), opened = models.load([path], data, source_lang, target_lang)
+    pairs = choose(model.model, scheme_names, substep_names)
+    sample = sentences.read(opened, text, target, subset, limit)
+    model.refuse_long(sample)
+    model.checked_bits(sample)
+    found = model.to_read(sample)
+    steps = local_error.halved(longest, times=5)
+    return Measured(
+        f"Local error of the layers of {path}, trained as {trained_as(model.settings)}",
+        {"model": model.description(), "data": sample.description()},
+        steps,
+        measure(model.runnable().double(), found, pairs, steps),
+    )
 
 
-def settings(description: dict[str, Any]) -> str:
+def trained_as(settings: Mapping[str, str]) -> str:
     """The scheme and the sub-step that a model was trained with."""
-    own = ", ".join(f"{name} {value}" for name, value in description["settings"].items())
+    own = ", ".join(f"{name} {value}" for name, value in settings.items())
     return own or "scheme lie-trotter, substep euler"  # fairseq's own layers
 
 
-# --- what can be measured ------------------------------------------------------------------------
+# --- what a trained model allows -----------------------------------------------------------------
 
 
 def choose(
@@ -69,7 +99,7 @@ def choose(
     Raises:
         UserError: if something was named that they do not allow, or the model is post-norm.
     """
-    layers = [x for x in model.modules() if operators.is_layer(x)]
+    layers = [x for x in model.modules() if anatomy.is_layer(x)]
     if not layers:
         raise UserError("the model has no layers of a kind that is supported")
     if not all(map(anatomy.is_pre_norm, layers)):
@@ -103,7 +133,7 @@ def refusal_by_all(layers: Iterable[Any], scheme: str, substep: str) -> str | No
 def refusal(layer: Any, scheme: str, substep: str) -> str | None:
     """Why that layer cannot; None if it can."""
     steps, is_gated = steps_of(layer, scheme), substeps.get(substep).is_gated
-    if is_gated and not gates(layer):
+    if is_gated and not anatomy.gates_of(layer):
         return f"the sub-step '{substep}' needs gates, and the model was trained without: drop it"
     if steps is None:
         fitting = [name for name in splitting.SCHEMES if steps_of(layer, name)]
@@ -111,7 +141,7 @@ def refusal(layer: Any, scheme: str, substep: str) -> str | None:
             f"the scheme '{scheme}' has another number of FFNs in a layer than the model, whose "
             f"weights are for {listed(fitting)}"
         )
-    if is_gated and any(x.operators not in gates(layer) for x in steps):
+    if is_gated and any(x.operators not in anatomy.gates_of(layer) for x in steps):
         return f"the gates of '{substep}' were not trained for the steps of '{scheme}': drop one"
     return None
 
@@ -126,13 +156,6 @@ def steps_of(layer: Any, scheme: str) -> Steps | None:
     return steps if set(splitting.operators(steps)) == own else None
 
 
-def gates(layer: Any) -> integration.Gates:
-    """The gates of a layer by the operators of their steps."""
-    if not getattr(layer, "gates", None):
-        return {}
-    return {step.operators: layer.gate(step) for step in layer.steps}
-
-
 # --- measuring -----------------------------------------------------------------------------------
 
 
@@ -144,34 +167,33 @@ def measure(
     An error is the median over all tokens of the sentences.
 
     Args:
-        model: see `prepare`.
+        model: in fp64.
         found: the sentences.
         pairs: see `choose`.
         steps: the sizes h, each half of the one before.
 
     Raises:
-        UserError: if `operators.run` raises it.
+        UserError: if `trajectories.run` raises it.
     """
     # For each side, layer, scheme and sub-step, and for each sentence: a tensor (time,) for each h.
     errors: dict[tuple[str, int, Pair], list[list[Tensor]]] = defaultdict(list)
-    for sentence in tqdm(found, unit="sentence", disable=None, leave=False):
-        for call in operators.run(model, sentence.source, sentence.target):
-            layer, apply = call.module, partial(operators.apply, call.module, call.given)
-            for scheme, substep in pairs:
-                own = steps_of(layer, scheme)
-                if own is None or refusal(layer, scheme, substep):
+    for sentence in following(found, "sentences", len(found)):
+        for layer in trajectories.run(model, sentence.source, sentence.target):
+            for pair in pairs:
+                own, method = steps_of(layer.module, pair[0]), substeps.get(pair[1])
+                if own is None or refusal(layer.module, *pair):
                     continue
-                method = substeps.get(substep)
-                advance = partial(integration.advance, own, apply, method, gates(layer))
+                gates = anatomy.gates_of(layer.module)
+                advance = partial(integrators.advance, own, layer.apply, method, gates)
                 with torch.no_grad():
-                    one = local_error.local_errors(advance, call.state, steps)
-                errors[call.side, call.number, (scheme, substep)].append(one)
+                    one = local_error.by_halving(advance, layer.state, steps)
+                errors[layer.side, layer.number, pair].append(one)
     together: dict[tuple[str, Pair], list[list[Tensor]]] = defaultdict(list)
     for (side, _, pair), of_sentences in errors.items():
         together[side, pair] += of_sentences
     return [
-        *(result(side, *pair, steps, medians(x)) for (side, pair), x in together.items()),
-        *(result(side, *pair, steps, medians(x), n) for (side, n, pair), x in errors.items()),
+        *(result(side, pair, steps, medians(x)) for (side, pair), x in together.items()),
+        *(result(side, pair, steps, medians(x), n) for (side, n, pair), x in errors.items()),
     ]
 
 

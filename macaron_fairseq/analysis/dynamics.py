@@ -1,12 +1,12 @@
-"""The figures of one model on sentences, collected one sentence at a time.
+"""All measures of trained models on sentences (`macaron-fairseq dynamics`).
 
-A sentence alone needs no padding, and memory is that of the longest one. All figures are kept as
-running sums, see `running`.
+They are collected one sentence at a time: alone it needs no padding, and memory is that of the
+longest one. All figures are kept as running sums, see `running_statistics`.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,15 +15,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
-from macaron_fairseq.analysis.dynamics import local_error, operators, spectrum, trajectory
-from macaron_fairseq.analysis.dynamics.operators import Layer, Sublayer
-from macaron_fairseq.analysis.dynamics.running import Histogram, Running, rounded
-from macaron_fairseq.analysis.dynamics.sentences import Sentence
+from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.progress import progress
+from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
+from macaron_fairseq.analysis.sentences import Sample, Sentence
+from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
 
 ALMOST_ONE = 0.999
 BINS = 80
+
+STEPS = local_error.halved(1.0, times=2)
+ERRORS = [f"local_error_{Fraction(h)}" for h in STEPS]
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Row:
         }
         errors = [self.figures[name].mean for name in ERRORS if name in self.figures]
         if errors:
-            slope = local_error.slope(errors)
+            slope = local_error.slope(STEPS, errors, local_error.RESOLVED_IN_FP32)
             result["local_error_slope"] = None if slope is None else rounded(slope)
         if self.cosines.counts.any():
             result["cosine_histogram"] = self.cosines.counts.tolist()
@@ -75,9 +79,6 @@ class Row:
                 str(q): self.cosines.quantile(q) for q in (0.05, 0.5, 0.95)
             }
         return result
-
-
-ERRORS = [f"local_error_{Fraction(h)}" for h in local_error.STEPS]
 
 
 @dataclass
@@ -99,11 +100,49 @@ class Side:
         }
 
 
+def compare(
+    models: Sequence[TrainedModel],
+    sample: Sample,
+    settings: Settings,
+    title: str = "Dynamics of trained models",
+) -> dict[str, Any]:
+    """All figures of several models on the same sentences, as they go into dynamics.json.
+
+    Args:
+        models: see `models.load`.
+        sample: see `sentences.read`.
+        settings: see there.
+        title: of the page.
+
+    Raises:
+        UserError: if a sentence is too long for a model, the data are not what it was trained for
+            (see `TrainedModel.checked_bits`), or `measure` raises it.
+    """
+    count = min(settings.jacobian_sentences, len(sample.sentences))
+    settings = replace(settings, jacobian_sentences=count)
+    for model in models:
+        model.refuse_long(sample)
+    bits = [model.checked_bits(sample) for model in models]
+    summaries = []
+    for model, bits_per_token in zip(models, bits, strict=True):
+        read = model.to_read(sample)
+        with progress(model.label, len(read) + count) as shown:
+            sides = measure(model.runnable(), read, settings, shown.update)
+        summaries.append({**model.description(), "bits_per_token": bits_per_token, "sides": sides})
+    return {
+        "title": title,
+        **output.provenance(),
+        "data": sample.description(),
+        "settings": asdict(settings),
+        "models": summaries,
+    }
+
+
 def measure(
     model: Any,
     sentences: Sequence[Sentence],
     settings: Settings,
-    progress: Callable[[], object] = lambda: None,
+    done: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
     """All figures of a model.
 
@@ -111,7 +150,7 @@ def measure(
         model: in evaluation mode, its parameters frozen.
         sentences: what to run it on.
         settings: see there.
-        progress: called once for each sentence, and once more for each that Jacobians are taken at,
+        done: called once for each sentence, and once more for each that Jacobians are taken at,
             see `chosen`.
 
     Returns:
@@ -127,14 +166,14 @@ def measure(
             of_side = [layer for layer in layers if layer.side == name]
             side = sides.setdefault(name, new_side(of_side))
             add_states(side, of_side, settings)
-        progress()
+        done()
     starts = torch.Generator().manual_seed(settings.seed)
     at = chosen(len(sentences), settings.jacobian_sentences)
     for i, places in zip(at, drawn(len(at), settings.seed), strict=True):
         for layer in run(model, sentences[i]):
             token = int(places[layer.side] * len(layer.state))
             add_jacobians(sides[layer.side], layer, token, starts)
-        progress()
+        done()
     return [side.summary() for side in sides.values()]
 
 
@@ -158,7 +197,7 @@ def run(model: Any, sentence: Sentence) -> list[Layer]:
     """The model's layers on a sentence, on the model's device."""
     device = next(model.parameters()).device
     target = None if sentence.target is None else sentence.target.to(device)
-    return operators.run(model, sentence.source.to(device), target)
+    return trajectories.run(model, sentence.source.to(device), target)
 
 
 def new_side(layers: Sequence[Layer]) -> Side:
@@ -194,15 +233,15 @@ def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:
     rows = iter(side.states)
     add_state(next(rows), layers[0].state[:, 0], settings)
     for layer, whole in zip(layers, side.layers, strict=True):
-        for sublayer, move in trajectory.moves(layer):
+        for sublayer, move in trajectories.moves(layer):
             row = next(rows)
             add_state(row, move.after, settings)
-            row.add(arrays(trajectory.step_figures(move)))
+            row.add(arrays(trajectories.step_figures(move)))
             # In post-norm without the LayerNorm, which is no part of the step.
             add_errors(row, sublayer.step_alone, move.before[:, None])
         added = layer.increment(layer.state)[:, 0]
         before = layer.state[:, 0]
-        whole.add(arrays(trajectory.step_figures(trajectory.Move(before, added, before + added))))
+        whole.add(arrays(trajectories.step_figures(Move(before, added, before + added))))
         if layer.is_pre_norm:  # in post-norm, a layer without steps would still normalise
             add_errors(whole, layer.advance, layer.state)
 
@@ -233,7 +272,7 @@ def add_state(row: Row, points: Tensor, settings: Settings) -> None:
 
 def add_errors(row: Row, advance: Callable[[Tensor, float], Tensor], x: Tensor) -> None:
     """Add the local errors of one sentence's tokens."""
-    errors = local_error.local_errors(advance, x)
+    errors = local_error.by_halving(advance, x, STEPS)
     row.add({name: e.cpu().numpy() for name, e in zip(ERRORS, errors, strict=True)})
 
 
@@ -248,11 +287,11 @@ def add_jacobians(side: Side, layer: Layer, token: int, generator: torch.Generat
 
 
 def add_jacobian(
-    row: Row, field: spectrum.Field, x: Tensor, token: int, generator: torch.Generator
+    row: Row, field: jacobians.Field, x: Tensor, token: int, generator: torch.Generator
 ) -> None:
     """Add the Jacobian figures of one field."""
-    row.add(spectrum.block_figures(spectrum.own_block(field, x, token)))
-    row.add({"singular_value": spectrum.largest_singular_value(field, x, generator)})
+    row.add(jacobians.block_figures(jacobians.own_block(field, x, token)))
+    row.add({"singular_value": jacobians.largest_singular_value(field, x, generator)})
 
 
 def arrays(figures: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

@@ -1,19 +1,18 @@
-"""Errors and slopes as a table, as JSON and as a picture."""
+"""What `macaron-fairseq order` shows of its errors and slopes: a table and a picture."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from io import BytesIO
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from macaron_fairseq.analysis.numerics import fitting
-from macaron_fairseq.analysis.numerics.fitting import Result
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.analysis import figures, output
+from macaron_fairseq.analysis.local_error import FITTED
+from macaron_fairseq.analysis.order import Measured, Result
+from macaron_fairseq.analysis.output import Content
 
 # Dots and spaces in line widths.
 DASHES = [(4, 2), (2, 2), (6, 2, 1, 2), (5, 3), (1, 1), (3, 1, 1, 1), (8, 3)]
@@ -21,16 +20,34 @@ MARKERS = "osD^v<>PX*"
 HALVES = [2.0**-i for i in range(8)]  # that are shown as fractions
 
 
-def table(title: str, results: Sequence[Result], steps: Sequence[float]) -> str:
-    """A line for each scheme and sub-step, with error and slope of both sides beside each other."""
-    shown = together(results)
+def contents(measured: Measured) -> dict[str, Content]:
+    """The files, by name."""
+    return {
+        "order.txt": table(measured),
+        "order.json": {
+            "title": measured.title,
+            **output.provenance(),
+            **measured.about,
+            "steps": measured.steps,
+            "results": [asdict(x) for x in measured.results],
+        },
+        "order.png": picture(measured),
+    }
+
+
+def table(measured: Measured) -> str:
+    """A line for each scheme and sub-step, with error and slope of both sides next to each other.
+
+    Of a trained model, all layers of a side are together.
+    """
+    shown, steps = measured.together, measured.steps
     sides = list(dict.fromkeys(x.side for x in shown))
     found = {(x.scheme, x.substep, x.side): x for x in shown}
     names = dict.fromkeys((x.scheme, x.substep) for x in shown)
     head = ("scheme", "sub-step")
     width, substep_width = (max(len(x[i]) for x in [*names, head]) for i in (0, 1))
     line = f"{head[0]:{width}}  {head[1]:{substep_width}}"
-    lines = [title, line + "".join(f"  {side:>9} {'slope':>6}" for side in sides)]
+    lines = [measured.title, line + "".join(f"  {side:>9} {'slope':>6}" for side in sides)]
     for scheme, substep in names:
         line = f"{scheme:{width}}  {substep:{substep_width}}"
         for side in sides:
@@ -40,57 +57,22 @@ def table(title: str, results: Sequence[Result], steps: Sequence[float]) -> str:
             line += f"  {error} {slope:>6}"
         lines.append(line)
     lines.append(
-        f"errors at h = {steps[0]:g}; slopes over the {fitting.FITTED} shortest h, down to "
+        f"errors at h = {steps[0]:g}; slopes over the {FITTED} shortest h, down to "
         f"{steps[-1]:g}, whose errors are above rounding"
     )
     return "".join(line.rstrip() + "\n" for line in lines)
 
 
-def together(results: Sequence[Result]) -> list[Result]:
-    """Those of all layers of a side together."""
-    return [x for x in results if x.layer is None]
-
-
-def write(
-    folder: Path, about: dict[str, Any], results: Sequence[Result], steps: Sequence[float]
-) -> list[Path]:
-    """Write order.txt, order.json and order.png; return their paths.
-
-    Args:
-        folder: is made where it is missing.
-        about: what was measured, for the JSON file: its title, and more.
-        results: see there.
-        steps: the sizes h, the longest first.
-
-    Raises:
-        UserError: if they cannot be written.
-    """
-    content = {
-        **about,
-        "versions": environment.versions(),
-        "steps": steps,
-        "results": [asdict(x) for x in results],
-    }
-    numbers = files.as_json(content)
-    written: dict[Path, str | bytes] = {
-        folder / "order.txt": table(about["title"], results, steps),
-        folder / "order.json": numbers,
-        folder / "order.png": picture(about["title"], together(results), steps),
-    }
-    for path, text in written.items():
-        files.write(path, text)
-    return list(written)
-
-
-def picture(title: str, results: Sequence[Result], steps: Sequence[float]) -> bytes:
+def picture(measured: Measured) -> bytes:
     """A PNG file: a row for each side, a column for each sub-step; error over h, both log."""
+    results, steps = measured.together, measured.steps
     sides, substeps, names = (
-        list(dict.fromkeys(getattr(x, key) for x in results))
-        for key in ("side", "substep", "scheme")
+        list(dict.fromkeys(getattr(x, name) for x in results))
+        for name in ("side", "substep", "scheme")
     )
     size = (1.2 + 2.4 * len(substeps), 1.1 + 2.6 * len(sides))
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle("\n".join(wrap(title, int(13 * size[0]))), fontsize=10)
+    figure.suptitle("\n".join(wrap(measured.title, int(13 * size[0]))), fontsize=10)
     grid: Any = figure.subplots(len(sides), len(substeps), sharex=True, sharey=True, squeeze=False)
     for row, side in zip(grid, sides, strict=True):
         for axes, substep in zip(row, substeps, strict=True):
@@ -111,9 +93,7 @@ def picture(title: str, results: Sequence[Result], steps: Sequence[float]) -> by
         fontsize=8,
         frameon=False,
     )
-    file = BytesIO()
-    figure.savefig(file, format="png", dpi=110)
-    return file.getvalue()
+    return figures.png(figure, dpi=110)
 
 
 def draw(axes: Axes, results: Sequence[Result], names: list[str], steps: Sequence[float]) -> None:
