@@ -21,7 +21,6 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -56,7 +55,8 @@ def members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         bar = tqdm.wrapattr(file, "read", total=size, desc=archive.name, disable=None, leave=False)
         with bar as watched, tarfile.open(fileobj=watched, mode="r|*") as tar:
             for member in tar:
-                if content := tar.extractfile(member):
+                # Nothing is unpacked by the archive's own names; links and devices are passed over.
+                if member.isfile() and (content := tar.extractfile(member)):
                     yield member.name.removeprefix("./"), content
 
 
@@ -114,8 +114,7 @@ def testset(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["SACREBLEU"] = cache  # which sacreBLEU reads when it is imported
         data = local(known(args.name), args.pair, args.folder, args.any)
-        with sound(args.folder):
-            paths = data.get_source_file(args.pair), data.get_reference_files(args.pair)[0]
+        paths = data.get_source_file(args.pair), data.get_reference_files(args.pair)[0]
         number = aligned.write(aligned.read(*map(Path, paths)), args.source, args.target)
     say(args.source, number)
 
@@ -138,7 +137,11 @@ def archive_of(data: Any) -> str:
 
 
 def local(data: Any, pair: str, folder: Path, is_any: bool) -> Any:
-    """The test set from an archive in the folder, to be read by the same code of sacreBLEU."""
+    """The test set from an archive in the folder, to be read by the same code of sacreBLEU.
+
+    sacreBLEU would unpack the whole archive wherever its members' names point. It gets the files of
+    this pair alone, under the names that it expects itself.
+    """
     archive = folder / Path(archive_of(data)).name
     if pair not in data.langpairs:
         sys.exit(f"{data.name} has no pair {pair}; it has {', '.join(data.langpairs)}")
@@ -147,15 +150,20 @@ def local(data: Any, pair: str, folder: Path, is_any: bool) -> Any:
         source, target = pair.split("-")
         wanted = [f"dev/newstest2013-src.{source}.sgm", f"dev/newstest2013-ref.{target}.sgm"]
         archive, checksum = folder / "dev.tgz", None
-    for _, lines in chosen(archive, wanted):
-        deque(lines, maxlen=0)  # says so where one is missing or not UTF-8
-    found = hashlib.md5(archive.read_bytes()).hexdigest()
+    with sound(archive):
+        found = hashlib.md5(archive.read_bytes()).hexdigest()
     if checksum not in (None, found) and not is_any:
         sys.exit(
             f"{archive} has the MD5 {found}, but sacreBLEU knows {checksum}: remove it to fetch it "
             "again, or, if this file is meant, give the recipe --sizes any"
         )
-    return type(data)(data.name, data=[archive.resolve().as_uri()], langpairs={pair: wanted})
+    unpacked = type(data)(data.name, data=[], langpairs={pair: wanted})
+    for name, lines in chosen(archive, wanted):
+        path = Path(unpacked._rawdir, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+    return unpacked
 
 
 # In the order in which everybody concatenates them.
