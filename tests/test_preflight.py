@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, NO_DROPOUT, train
+from conftest import FIXTURES, NO_DROPOUT, arguments, task, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 from fairseq.dataclass.configs import DistributedTrainingConfig
 from fairseq.distributed.utils import infer_init_method
+from fairseq.models import build_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.trainer import Trainer
 
@@ -77,6 +78,14 @@ def test_half_precision_without_a_gpu(precision):
     for command in ("fairseq-train", "fairseq-generate", "/x/fairseq_cli/train.py"):
         sentence = refusal(command, "nowhere", precision)
         assert f"{precision} needs a GPU" in sentence and "fp32 on the CPU" in sentence
+
+
+def test_fairseq_takes_no_layers_to_keep():
+    """It parses a list, and then looks for commas in it."""
+    args = arguments("transformer_tiny", "--encoder-layers-to-keep", "0")
+    assert args.encoder_layers_to_keep == [0]
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'split'"):
+        build_model(args, task())
 
 
 # --- files that are not there --------------------------------------------------------------------
