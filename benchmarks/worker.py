@@ -14,7 +14,7 @@ import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import macaron_fairseq as macaron_fairseq  # registers what it has
+from macaron_fairseq import plugin as plugin  # registers what it has
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat.saved_args import PassUserDir
+from macaron_fairseq.compat.arguments import PassUserDir
 from macaron_fairseq.version import __version__
 
 if TYPE_CHECKING:

@@ -13,14 +13,16 @@ import torch
 from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 from fairseq.dataclass.configs import DistributedTrainingConfig
 from fairseq.distributed.utils import infer_init_method
+from fairseq.models import build_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.trainer import Trainer
-from small import NO_DROPOUT
+from small import NO_DROPOUT, arguments, task
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import preflight, ranks
+from macaron_fairseq.compat import binarised, preflight, ranks
 
 STORED = FIXTURES / "stored"
 
@@ -47,16 +49,16 @@ def test_flags_and_defaults_are_fairseqs():
         options.get_eval_lm_parser(),
     ):
         for given in (["data"], words):
-            ours = vars(preflight.parse(given))
+            ours = vars(preflight.parse(given)[0])
             theirs = vars(parser.parse_known_args(given)[0])
             shared = ours.keys() & theirs.keys() - {"distributed_world_size", "path"}
             assert {"fp16", "cpu", "required_batch_size_multiple"} < shared
             assert {name: ours[name] for name in shared} == {n: theirs[n] for n in shared}
     names = {"checkpoint_activations", "offload_activations"}
     assert names <= {*TransformerConfig.__dataclass_fields__}
-    assert names | {"macaron_matmul"} <= vars(preflight.parse([])).keys()
-    assert preflight.parse(["--distributed-world-size", "2"]).distributed_world_size == 2
-    assert preflight.parse([]).distributed_world_size is None  # not given
+    assert names | {"macaron_matmul"} <= vars(preflight.parse([])[0]).keys()
+    assert preflight.parse(["--distributed-world-size", "2"])[0].distributed_world_size == 2
+    assert preflight.parse([])[0].distributed_world_size is None  # not given
 
 
 def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
@@ -77,6 +79,14 @@ def test_half_precision_without_a_gpu(precision):
     for command in ("fairseq-train", "fairseq-generate", "/x/fairseq_cli/train.py"):
         sentence = refusal(command, "nowhere", precision)
         assert f"{precision} needs a GPU" in sentence and "fp32 on the CPU" in sentence
+
+
+def test_fairseq_takes_no_layers_to_keep():
+    """It parses a list, and then looks for commas in it."""
+    args = arguments("transformer_tiny", "--encoder-layers-to-keep", "0")
+    assert args.encoder_layers_to_keep == [0]
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'split'"):
+        build_model(args, task())
 
 
 # --- files that are not there --------------------------------------------------------------------
@@ -134,7 +144,7 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
         return sum(map(len, batches))
 
     assert sentences(1) == 20
-    assert sentences(preflight.parse([]).required_batch_size_multiple) == 16
+    assert sentences(preflight.parse([])[0].required_batch_size_multiple) == 16
     multiple = "--required-batch-size-multiple"
     with caplog.at_level(logging.WARNING):
         preflight.check(["fairseq-train", "data", "--cpu"])  # where a batch less does not matter
@@ -142,6 +152,57 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
         assert not caplog.messages
         preflight.check(["fairseq-generate", "data", "--cpu"])
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
+
+
+# --- data that was cut short ---------------------------------------------------------------------
+
+SENTENCES = [[4, 5, 6, 2], [7, 2], [8, 9, 10, 11, 2]]
+
+
+@pytest.fixture(params=[100, 70000])  # types, of 2 and of 4 bytes
+def data(tmp_path, request):
+    """A data folder as fairseq-preprocess writes it."""
+    for subset in ("train", "train1", "valid", "test", "empty"):
+        prefix = str(tmp_path / f"{subset}.a-b.a")
+        builder = make_builder(f"{prefix}.bin", "mmap", request.param)
+        for sentence in SENTENCES if subset != "empty" else []:
+            builder.add_item(torch.tensor(sentence))
+        builder.finalize(f"{prefix}.idx")
+    (tmp_path / "train.old.idx").write_bytes(b"TNTIDX\x00\x00 and so on, of another format")
+    return tmp_path
+
+
+def cut(path, size=-1):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def test_fairseq_does_not_notice_a_truncated_file_before_it_needs_it(data):
+    cut(data / "train.a-b.a.bin")
+    dataset = MMapIndexedDataset(str(data / "train.a-b.a"))
+    assert len(dataset) == 3 and dataset[1].tolist() == SENTENCES[1]
+    with pytest.raises(ValueError):
+        dataset[2]
+
+
+def test_whole_data_is_taken(data):
+    for command in ("train", "generate", "validate"):
+        preflight.check([f"fairseq-{command}", "--arch", "a", str(data), "--cpu"])
+    binarised.refuse_truncated(data, ["empty"])
+
+
+@pytest.mark.parametrize("size", [-1, 27, 20, 0])
+@pytest.mark.parametrize("file", ["train.a-b.a.idx", "train1.a-b.a.idx", "train.a-b.a.bin"])
+def test_truncated_data_is_refused_where_it_is_used(file, size, data):
+    if file.endswith(".bin") and size > 0:
+        size //= 7
+    cut(data / file, size)
+    sentence = refusal("fairseq-train", "--cpu", f"elsewhere:{data}")
+    assert sentence.startswith(f"{data / file} is truncated: it has ")
+    assert sentence.endswith("run fairseq-preprocess again")
+    preflight.check(["fairseq-generate", "--cpu", str(data)])
+    cut(data / "test.a-b.a.bin")
+    assert "is truncated" in refusal("fairseq-generate", "--cpu", data)
+    assert "is truncated" in refusal("fairseq-validate", data, "--valid-subset", "valid,test")
 
 
 # --- ranks that would train separately -----------------------------------------------------------
@@ -173,7 +234,7 @@ def test_fairseq_does_not_see_what_torchrun_started(monkeypatch):
     [
         # As fairseq decides: world size 1 on a single visible GPU, whatever was started.
         (dict(environ=TORCHRUN, gpus=1), "pass --distributed-world-size 2"),
-        (dict(environ=TORCHRUN, gpus=0), "--distributed-init-method"),
+        (dict(environ=TORCHRUN, gpus=0), "--distributed-init-method.*--ddp-backend legacy_ddp"),
         (dict(environ=TORCHRUN, gpus=0, world_size=2), "--distributed-init-method"),
         (dict(environ=SRUN, gpus=1), "pass --distributed-world-size 4"),
         (dict(environ=SRUN, gpus=8), "pass --distributed-port"),

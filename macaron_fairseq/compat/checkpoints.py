@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat.saved_args import PassUserDir, SavedArguments
+from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
 
 # What fairseq until 0.8, and so the authors' code, also saved, from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)

@@ -18,7 +18,7 @@ from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import bf16, checkpoints, ranks
+from macaron_fairseq.compat import bf16, binarised, checkpoints, ranks
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def check(argv: Sequence[str]) -> None:
     """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
 
     That is half precision on a CPU, a CPU's precision on a GPU or on a CPU without it, missing and
-    bad checkpoints, and ranks that would train separately.
+    bad checkpoints, data that was cut short, and ranks that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -39,7 +39,7 @@ def check(argv: Sequence[str]) -> None:
     if command not in COMMANDS:
         return
     try:
-        args = parse(argv[1:])
+        args, others = parse(argv[1:])
     except ArgumentError:  # fairseq will say it
         return
     gpus = 0 if args.cpu else torch.cuda.device_count()
@@ -59,6 +59,7 @@ def check(argv: Sequence[str]) -> None:
         for path in to_restore(args):
             checkpoints.load(path)
             checkpoints.refuse_changed(path)
+        refuse_truncated_data(others, args.train_subset, args.valid_subset)
         return
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
@@ -68,6 +69,7 @@ def check(argv: Sequence[str]) -> None:
         )
     for path in to_decode_with(args):
         checkpoints.load_sound(path)
+    refuse_truncated_data(others, args.valid_subset if command == "validate" else args.gen_subset)
 
 
 def command_name(program: str) -> str | None:
@@ -78,8 +80,10 @@ def command_name(program: str) -> str | None:
     return path.name.removeprefix("fairseq-") if path.name.startswith("fairseq-") else None
 
 
-def parse(flags: Sequence[str]) -> Namespace:
-    """The flags that matter here, with fairseq's defaults; the world size is None if not given.
+def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
+    """The flags that matter here, with fairseq's defaults, and all other words.
+
+    The world size is None where it is not given.
 
     Raises:
         argparse.ArgumentError: if a value is not of its flag's type.
@@ -94,7 +98,7 @@ def parse(flags: Sequence[str]) -> Namespace:
     for name in ("checkpoint", "offload"):
         parser.add_argument(f"--{name}-activations", action="store_true")
     parser.add_argument("--macaron-matmul")
-    return parser.parse_known_args(flags)[0]
+    return parser.parse_known_args(flags)
 
 
 def to_restore(args: Namespace) -> Iterator[Path]:
@@ -131,6 +135,15 @@ def to_decode_with(args: Namespace) -> Iterator[Path]:
             yield Path(
                 get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)
             )
+
+
+def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:
+    """Look at the data folders, which stand somewhere among the words that `parse` leaves."""
+    names = {name for subset in subsets for name in subset.split(",")}
+    for word in words:
+        for folder in word.split(os.pathsep):
+            if not is_remote(word) and Path(folder).is_dir():
+                binarised.refuse_truncated(Path(folder), names)
 
 
 def is_remote(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Ranks that would each train a model of their own.
 
 fairseq takes the number of processes from the GPUs it sees, whatever torchrun or Slurm started:
-where that is one, every rank silently trains alone and all write to the same folder.
+where that is one, every rank silently trains alone and all write to the same folder. Can go when
+`test_fairseq_does_not_see_what_torchrun_started` fails.
 """
 
 from argparse import Namespace
@@ -43,12 +44,12 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
             f"{launcher} started {started} processes, but without GPUs fairseq trains a model in "
             "each: start one, or give each --distributed-init-method tcp://HOST:PORT "
             f"--distributed-no-spawn --distributed-world-size {started} --distributed-rank N "
-            "--distributed-backend gloo"
+            "--distributed-backend gloo --ddp-backend legacy_ddp"
         )
     if not args.distributed_world_size and gpus == 1:
         raise UserError(
-            f"{launcher} started {started} processes, each of which would train a model of its "
-            f"own: pass --distributed-world-size {started}, or 1 if that is meant"
+            f"{launcher} started {started} processes, each of which would train its own "
+            f"model: pass --distributed-world-size {started}, or 1 if that is meant"
         )
     if not by_torchrun and args.distributed_port <= 0:
         raise UserError(

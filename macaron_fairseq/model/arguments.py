@@ -68,20 +68,6 @@ def add(parser: ArgumentParser) -> None:
         )
 
 
-def complete_layers_to_keep(args: Namespace) -> None:
-    """Mend `--encoder-layers-to-keep` and `--decoder-layers-to-keep` in place.
-
-    fairseq parses a list but expects its text, and given one side's it loses the other's layers.
-    """
-    kept = [getattr(args, f"{side}_layers_to_keep", None) for side in ("encoder", "decoder")]
-    if not any(kept):
-        return
-    for side, layers in zip(("encoder", "decoder"), kept, strict=True):
-        layers = layers or range(getattr(args, f"{side}_layers"))
-        text = layers if isinstance(layers, str) else ",".join(map(str, layers))
-        setattr(args, f"{side}_layers_to_keep", text)
-
-
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
     """Refuse what fairseq would reject later or compute wrongly, in training and in loading."""
     refuse_senseless_numbers(args)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16, checkpoints
-from macaron_fairseq.compat.checkpoints import PassUserDir
+from macaron_fairseq.compat.arguments import PassUserDir, complete_layers_to_keep
 from macaron_fairseq.model import architectures, arguments, released
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
@@ -103,7 +103,7 @@ class MacaronTransformerModel(TransformerModel):
             args = Namespace(**values)
         released.upgrade_args(args)
         architectures.complete(args)
-        arguments.complete_layers_to_keep(args)
+        complete_layers_to_keep(args)
         arguments.refuse_unworkable(args, task)
         arguments.refuse_senseless_steps(args)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there

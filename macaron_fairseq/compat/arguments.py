@@ -1,4 +1,4 @@
-"""A model's arguments in a checkpoint: under which class they are saved, and how old ones read."""
+"""A model's arguments: what fairseq parses wrongly, and how they are saved and read again."""
 
 from argparse import Namespace
 from typing import Any
@@ -35,3 +35,18 @@ class SavedArguments(Namespace):
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
         """Be saved as an `argparse.Namespace` where there was nothing to take: it has no state."""
         return Namespace, ()
+
+
+def complete_layers_to_keep(args: Namespace) -> None:
+    """Mend `--encoder-layers-to-keep` and `--decoder-layers-to-keep` in place.
+
+    fairseq parses a list but expects its text, and given one side's it loses the other's layers.
+    Can go when `test_fairseq_takes_no_layers_to_keep` fails.
+    """
+    kept = [getattr(args, f"{side}_layers_to_keep", None) for side in ("encoder", "decoder")]
+    if not any(kept):
+        return
+    for side, layers in zip(("encoder", "decoder"), kept, strict=True):
+        layers = layers or range(getattr(args, f"{side}_layers"))
+        text = layers if isinstance(layers, str) else ",".join(map(str, layers))
+        setattr(args, f"{side}_layers_to_keep", text)

@@ -1,0 +1,54 @@
+"""Files of fairseq-preprocess that were cut short, as by a full disk or a copy that broke off.
+
+fairseq looks at no sizes. It ends in a traceback, from a `.bin` only at the first sentence that is
+not there (`test_fairseq_does_not_notice_...`; where it fails, this can go).
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
+
+from macaron_fairseq.common.errors import UserError
+
+# An index: magic, version, the tokens' type, how many sentences, their sizes, where each begins.
+HEAD = np.dtype([("magic", "V9"), ("version", "<u8"), ("type", "u1"), ("sentences", "<u8")])
+SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
+
+
+def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
+    """Look at the files of subsets, as "train"; of "train1" too, which fairseq may combine with it.
+
+    Raises:
+        UserError: naming a file that is too short.
+    """
+    for index in sorted(folder.glob("*.idx")):
+        subset = index.name.partition(".")[0]
+        if subset in subsets or subset.rstrip("0123456789") in subsets:
+            tokens = index.with_suffix(".bin")
+            for file, expected in zip((index, tokens), expected_sizes(index), strict=False):
+                if file.is_file() and file.stat().st_size < expected:
+                    raise UserError(
+                        f"{file} is truncated: it has {file.stat().st_size} bytes instead of "
+                        f"{expected}, so copy it anew or run fairseq-preprocess again"
+                    )
+
+
+def expected_sizes(index: Path) -> list[int]:
+    """How many bytes an index and its tokens must have; as far as is known."""
+    content = np.memmap(index, mode="r") if index.stat().st_size else np.zeros(0, np.uint8)
+    if len(content) < HEAD.itemsize:
+        return [HEAD.itemsize]
+    head = content[: HEAD.itemsize].view(HEAD)[0]
+    if head["magic"].tobytes() != MMapIndexedDataset.Index._HDR_MAGIC:  # another format
+        return []
+    n = int(head["sentences"])
+    end_of_sizes = HEAD.itemsize + n * SIZE.itemsize
+    end = end_of_sizes + n * PLACE.itemsize
+    if len(content) < end or not n:
+        return [end]
+    size = content[end_of_sizes - SIZE.itemsize : end_of_sizes].view(SIZE)[0]
+    place = content[end - PLACE.itemsize : end].view(PLACE)[0]
+    token = np.dtype(_code_to_dtype[int(head["type"])]).itemsize
+    return [end, int(place) + int(size) * token]
