@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import products
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.criterion import CHUNK_ELEMENTS_CPU
