@@ -10,9 +10,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 TIMEOUT = 600
-# A server that has imported fairseq, and nothing of this project, forks each of them.
+# A server forks each of them. It has imported fairseq, and what training imports later; of this
+# project nothing.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["fairseq"])
+CONTEXT.set_forkserver_preload(["fairseq", "torch._dynamo", "numba"])
 
 
 def run_forked(command, words, cwd=None):
