@@ -161,8 +161,8 @@ def main() -> None:
         f"{args.beam}, {args.length} tokens and the end",
         "time without the part / time with everything: median and quartiles",
     ]
-    figures = {"data": about, "repetitions": found}
-    measuring.report(args, device, table(*rows_of(found)), notes, **figures)
+    text = table(*rows_of(found))
+    measuring.report(args, device, text, notes, data=about, repetitions=found)
 
 
 # --- measuring -----------------------------------------------------------------------------------
