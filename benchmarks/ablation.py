@@ -34,7 +34,7 @@ from worker import Translator
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import beam_search, linear, task
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.beam_search import CandidateModel

@@ -32,7 +32,7 @@ from measuring import Device, Figures, Run
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import number, table
+from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.fast import task
 
 

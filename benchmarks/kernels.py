@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import attention, linear
 from macaron_fairseq.fast.criterion import CHUNK_ELEMENTS_CPU
 from macaron_fairseq.model.architectures import SIZES

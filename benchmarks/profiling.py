@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 
 ON_GPU = torch.cuda.is_available() and "--cpu" not in sys.argv
 ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if ON_GPU else [])]

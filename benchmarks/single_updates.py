@@ -25,7 +25,7 @@ from measuring import Figures
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 
 
 def main() -> None:

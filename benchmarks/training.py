@@ -31,8 +31,8 @@ from measuring import Ceiling, Device, Figures
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.compat import bf16
-from macaron_fairseq.evaluation.tables import number, table
 from macaron_fairseq.evaluation.training_log import FIGURES, PARAMETERS
 
 # What differs; "{size}" stands for --size with "_" before it.

@@ -27,7 +27,7 @@ from measuring import Device, Figures
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.tables import table
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast.task import NAME
 
 WORKER = Path(__file__).with_name("worker.py")

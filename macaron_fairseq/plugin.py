@@ -1,14 +1,12 @@
-"""Importing this makes fairseq know the package: architectures, criterion, task, checkpoints.
+"""What fairseq gets to know: importing this registers it, and does nothing else.
 
-It is the one list of what fairseq gets to know, and the one door to `fast/`: the model that is
-registered computes with the modules of `fast/`, or with `--macaron-kernels fairseq` without them.
+`--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
+the one door to `fast/`, too: the model that is registered computes with the modules of `fast/`, or
+with `--macaron-kernels fairseq` without them.
 """
-
-import sys
 
 from fairseq.models import MODEL_REGISTRY, register_model
 
-from macaron_fairseq.compat import preflight
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.fast import criterion, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel as MacaronTransformerModel
@@ -20,4 +18,3 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
 architectures.register_all()
 criterion.register()
 task.register()
-preflight.check(sys.argv)

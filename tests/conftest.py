@@ -11,20 +11,37 @@ from types import SimpleNamespace
 
 import commands
 import pytest
-import torch
-from small import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
+from small import SMALL
 
-import macaron_fairseq.plugin
+# Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
+# pytest-xdist that hands out the tests runs none.
 
-__all__ = ["NO_DROPOUT", "SMALL", "arguments", "batch", "build", "dictionary", "task"]
-
-# Tests run beside each other: with more threads they, and what they start, wait for one another.
-torch.set_num_threads(1)
+# Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 ROOT = Path(__file__).parent.parent
 USER_DIR = ROOT / "macaron_fairseq"
 FIXTURES = Path(__file__).parent / "fixtures"
+
+# Whatever uses one of these trains, or waits for fairseq's commands.
+SLOW_FIXTURES = {"data_bin", "training", "trained"}
+
+
+def pytest_configure(config):
+    """Where tests run, fairseq knows the package."""
+    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not hands_out_tests:
+        import fairseq
+
+        import macaron_fairseq.plugin
+
+        assert fairseq and macaron_fairseq.plugin
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SLOW_FIXTURES.intersection(item.fixturenames):
+            item.add_marker("slow")
 
 
 def run(command, *args, check=True, cwd=None, stdin=None, **env):
@@ -136,9 +153,6 @@ def training(data_bin, tmp_path_factory):
 def trained(training):
     """Its save folder."""
     return training.folder
-
-
-assert macaron_fairseq.plugin  # imported for its registrations
 
 
 @pytest.fixture

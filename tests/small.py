@@ -2,9 +2,7 @@
 
 from types import SimpleNamespace
 
-import torch
-from fairseq import models, options
-from fairseq.data import Dictionary
+# PyTorch and fairseq are imported where they are needed, see conftest.py.
 
 # 2+2 layers, 16 wide.
 SMALL = [
@@ -16,6 +14,8 @@ NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropou
 
 def dictionary(types=60):
     """A dictionary of that many words and fairseq's four special symbols."""
+    from fairseq.data import Dictionary
+
     d = Dictionary()
     for i in range(types):
         d.add_symbol(f"w{i}")
@@ -30,12 +30,17 @@ def task(source=None, target=None):
 
 def arguments(arch, *flags):
     """What fairseq-train's command line makes of these flags."""
+    from fairseq import options
+
     parser = options.get_training_parser()
     return options.parse_args_and_arch(parser, input_args=["data", "--arch", arch, *flags])
 
 
 def build(arch, *flags, for_task=None, seed=1):
     """A model with random parameters, LayerNorms and gates included, in evaluation mode."""
+    import torch
+    from fairseq import models
+
     torch.manual_seed(seed)
     model = models.build_model(arguments(arch, *flags), for_task or task())
     with torch.no_grad():
@@ -47,6 +52,8 @@ def build(arch, *flags, for_task=None, seed=1):
 
 def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
     """Source left-padded, target right-padded, of these (source, target) lengths."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     source = torch.full((len(sizes), max(s for s, _ in sizes)), 1)
     previous = torch.full((len(sizes), max(t for _, t in sizes)), 1)

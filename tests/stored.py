@@ -90,6 +90,7 @@ def generate(folder, *flags, capsys):
     always += ["--post-process", "subword_nmt", "--tokenizer", "moses"]
     parser = options.get_generation_parser()
     args = options.parse_args_and_arch(parser, [str(folder), *always, *flags])
+    torch.set_num_threads(1)  # which CTranslate2 changes; more only wait for one another
     fairseq_cli.generate.main(args)
     lines = capsys.readouterr().out.splitlines()
     found = [line.split("\t") for line in lines if line.startswith("D-")]

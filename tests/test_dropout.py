@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, batch, build
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from kernel_pairs import DROPOUT
+from small import SMALL, batch, build
 
 from macaron_fairseq import fast
 from macaron_fairseq.fast import dropout

@@ -9,9 +9,10 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, SMALL, batch, build, dictionary, task
+from conftest import FIXTURES
 from fairseq import models
 from fairseq.data import Dictionary
+from small import SMALL, batch, build, dictionary, task
 from stored import (
     CHECKPOINT,
     altered,
@@ -24,10 +25,12 @@ from stored import (
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation import ctranslate2_export as exporting
+from macaron_fairseq.translation import ctranslate2_specification as specification
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS, CTranslate2Engine
-from macaron_fairseq.translation.export import ctranslate2 as exporting
-from macaron_fairseq.translation.export import specification
-from macaron_fairseq.translation.export.quantization import quantize
+from macaron_fairseq.translation.ctranslate2_export import quantize
+from macaron_fairseq.translation.translator import Search
 
 RELEASED = FIXTURES / "released"
 
@@ -193,6 +196,15 @@ def test_half_precision_checkpoints_are_exported(data, tmp_path):
 # --- the same search -----------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def errs(data, tmp_path_factory):
+    """A model that errs and is unsure, so that beams and penalties matter; and text for it."""
+    folder = tmp_path_factory.mktemp("errs")
+    write_hard_text(data, folder)
+    exporting.export(str(noisy(CHECKPOINT, folder)), data, folder / "out", "float32")
+    return folder
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -205,16 +217,13 @@ def test_half_precision_checkpoints_are_exported(data, tmp_path):
     ],
     ids=str,
 )
-def test_hypotheses_are_those_of_fairseq_generate(flags, data, tmp_path, capsys, monkeypatch):
-    """Of a model that errs and is unsure, so that beams and penalties matter; two at a time."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    write_hard_text(data, tmp_path)
-    path = noisy(CHECKPOINT, tmp_path)
-    exporting.export(str(path), data, tmp_path / "out", "float32")
+def test_hypotheses_are_those_of_fairseq_generate(flags, data, errs, capsys, monkeypatch):
+    """Two batches at a time."""
     words = [word for flag, x in flags.items() for word in (f"--{flag.replace('_', '-')}", str(x))]
-    expected = generate(tmp_path / "bin", "--path", str(path), *words, capsys=capsys)
+    expected = generate(errs / "bin", "--path", str(errs / "noisy.pt"), *words, capsys=capsys)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     # Of fairseq's size of batch, since the maximum length depends on what is in a batch.
-    translate(tmp_path / "out", data, tmp_path / "raw", *words, "--batch-size", 16)
+    translate(errs / "out", data, errs / "raw", *words, "--batch-size", 16)
     found = capsys.readouterr().out.splitlines()
     assert found == expected
 
@@ -237,19 +246,18 @@ def test_it_needs_neither_fairseq_nor_pytorch(data, exported):
     assert (done.returncode, done.stdout.decode()) == (0, "öl new the\n\na is\n"), done.stderr
 
 
-def test_the_maximum_length_is_kept(data, tmp_path, capsys):
+def test_the_maximum_length_is_kept(data, exported, tmp_path, capsys):
     """That of the flags, of which the batch's longest source is 10 + 1 tokens, and the model's."""
     words = random_words(1, longest=9)[0] + ["er"]
     (tmp_path / "in").write_text(" ".join(words[::-1]) + "\n", encoding="utf-8")
     path = altered(CHECKPOINT, tmp_path, max_target_positions=6)
     exporting.export(str(path), data, tmp_path / "short", "float32")
-    exporting.export(str(CHECKPOINT), data, tmp_path / "out", "float32")
     for folder, flags, length in (
-        ("out", ["--max-len-a", "0", "--max-len-b", "4"], 4),
-        ("out", ["--max-len-a", "0.25", "--max-len-b", "1"], int(0.25 * (len(words) + 1) + 1)),
-        ("short", [], 5),
+        (exported, ["--max-len-a", "0", "--max-len-b", "4"], 4),
+        (exported, ["--max-len-a", "0.25", "--max-len-b", "1"], int(0.25 * (len(words) + 1) + 1)),
+        (tmp_path / "short", [], 5),
     ):
-        translate(tmp_path / folder, data, tmp_path / "in", *flags)
+        translate(folder, data, tmp_path / "in", *flags)
         assert capsys.readouterr().out.split() == words[:length]
 
 
@@ -263,9 +271,9 @@ def test_quantised_models_translate_too(kind, reduce_range, data, exported, tmp_
     if kind.startswith("int8") and not reduce_range and environment.cpu_lacks_vnni():
         pytest.skip("8 bits overflow on this CPU")
     exporting.export(str(CHECKPOINT), data, tmp_path, kind, reduce_range=reduce_range)
-    path = data / "data-bin" / "dict.en.txt"
     lines = random_words(20)
-    (translated,) = CTranslate2Engine(tmp_path, source=path, target=path).translate([lines])
+    engine = CTranslate2Engine(tmp_path, data_folder.read(data), Search())
+    (translated,) = engine.translate([lines])
     right = [words == line[::-1] for words, line in zip(translated, lines, strict=True)]
     assert all(right)
     sizes = [(folder / "model.bin").stat().st_size for folder in (tmp_path, exported)]
@@ -290,6 +298,15 @@ def test_reduced_range_is_of_int8_alone(data, tmp_path):
         exporting.export(str(CHECKPOINT), data, tmp_path / "x", "float32", reduce_range=True)
 
 
+@pytest.fixture(scope="module")
+def in_int8(data, tmp_path_factory):
+    """The stored model in int8, of 8 bits and of 7."""
+    folders = [tmp_path_factory.mktemp("int8"), tmp_path_factory.mktemp("int7")]
+    for folder, reduce_range in zip(folders, (False, True), strict=True):
+        exporting.export(str(CHECKPOINT), data, folder, "int8", reduce_range=reduce_range)
+    return folders
+
+
 @pytest.mark.parametrize(
     "flags, compute_type, warned",
     [
@@ -300,15 +317,12 @@ def test_reduced_range_is_of_int8_alone(data, tmp_path):
     ],
 )
 def test_int8_on_a_cpu_where_it_overflows(
-    flags, compute_type, warned, data, tmp_path, capsys, monkeypatch
+    flags, compute_type, warned, data, in_int8, capsys, monkeypatch
 ):
     monkeypatch.setattr(environment, "of_first_cpu", {"flags": flags}.get)
-    path = data / "data-bin" / "dict.en.txt"
-    for reduce_range in (False, True):
-        folder = tmp_path / str(reduce_range)
-        exporting.export(str(CHECKPOINT), data, folder, "int8", reduce_range=reduce_range)
-        CTranslate2Engine(folder, source=path, target=path, compute_type=compute_type)
-        assert ("no VNNI" in capsys.readouterr().err) == (warned and not reduce_range)
+    for folder, is_affected in zip(in_int8, (True, False), strict=True):
+        CTranslate2Engine(folder, data_folder.read(data), Search(), compute_type=compute_type)
+        assert ("no VNNI" in capsys.readouterr().err) == (warned and is_affected)
 
 
 def test_a_line_that_is_too_long_is_cut_with_a_warning(data, tmp_path, capsys):

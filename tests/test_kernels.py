@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, batch, build, dictionary
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -19,6 +18,7 @@ from fairseq.search import (
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
 from kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
+from small import NO_DROPOUT, SMALL, batch, build, dictionary
 from torch import nn
 from torch.nn import functional
 

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, arguments
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
 from formulas import (
@@ -14,6 +13,7 @@ from formulas import (
     macaron_decoder_layer,
     macaron_encoder_layer,
 )
+from small import NO_DROPOUT, SMALL, arguments
 
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer

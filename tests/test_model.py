@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
+from small import NO_DROPOUT, SMALL, arguments, batch, build, dictionary, task
 
 from macaron_fairseq import UserError
 from macaron_fairseq.model.layers import SplittingLayer

@@ -7,12 +7,13 @@ import time
 
 import pytest
 import torch
-from conftest import SMALL, USER_DIR, build, dictionary, hypotheses, run, task
+from conftest import USER_DIR, hypotheses, run
 from fairseq import options
 from fairseq.data import LanguagePairDataset
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import generate
+from small import SMALL, build, dictionary, task
 
 from macaron_fairseq.common import environment, workers
 from macaron_fairseq.common.errors import UserError

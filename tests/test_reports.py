@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,10 +32,10 @@ from run_folders import (
 )
 
 from macaron_fairseq import cli
-from macaron_fairseq.common import environment, files
+from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import manifest, training_flags, training_log
-from macaron_fairseq.evaluation import report as writing
+from macaron_fairseq.evaluation import report as reporting
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def pair(out):
 
 
 def report(folders, out, **options):
-    text = writing.write(folders, out, **options)
+    text = reporting.write(folders, out, **options)
 
     def refuse(constant):
         raise AssertionError(f"{constant} is no JSON")
@@ -206,19 +205,13 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
     ]
 
 
-def test_a_report_that_is_killed_is_whole_or_made_again(pair, tmp_path):
-    """Its parts are each written whole; see `files`."""
-    folder = tmp_path / "report"
-    command = [Path(sys.executable).with_name("macaron-fairseq"), "report", *pair, "-o", folder]
-    process = subprocess.Popen(command)
-    while not (folder.exists() and [*folder.iterdir()]):
-        assert process.poll() is None
-    process.kill()
-    process.wait()
-    for path in folder.glob("*.md"):
-        assert f"`{MACARON}`" in path.read_text()
-    subprocess.run(command, check=True)
-    assert {"report.md", "report.json", "curves.png"} <= {path.name for path in folder.iterdir()}
+def test_a_report_is_written_whole_or_not_at_all(pair, out):
+    for name in ("report.md", "report.json", "curves.png"):
+        folder = out / name[:-3]
+        (folder / name).mkdir(parents=True)
+        with pytest.raises(UserError, match=f"^cannot write .*{name}: Is a directory$"):
+            report(pair, folder)
+        assert [path.name for path in folder.iterdir()] == [name]
 
 
 def test_equal_translations_do_not_differ(out):
@@ -375,6 +368,10 @@ def overwrite(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
+def set_manifest(name, value):
+    return lambda folder: edit(folder / "manifest.json", lambda x: x.update({name: value}))
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
@@ -387,6 +384,8 @@ def overwrite(name, text):
         (overwrite("manifest.json", "{"), "manifest.json is no JSON file: is"),
         (overwrite("manifest.json", "[]"), "manifest.json is not as expected: is"),
         (overwrite("manifest.json", "{}"), "manifest.json has no str 'arch': is"),
+        (set_manifest("flags", [1, None]), "manifest.json is not as expected: is"),
+        (set_manifest("data", {}), "manifest.json is not as expected: is"),
         (overwrite("test_a/scores.json", "{"), "scores.json is no JSON file: score .* again"),
         (
             lambda folder: edit(folder / "test_a/scores.json", lambda x: x.update(scores=[])),
@@ -510,10 +509,12 @@ def test_a_log_without_figures_leaves_dashes(pair, out):
 
 
 @pytest.fixture
-def prepared(data_bin, tmp_path):
-    """A folder of the stage prepare, with a real data-bin."""
+def prepared(tmp_path):
+    """A folder of the stage prepare, whose files hold anything."""
     folder = tmp_path / "some data"
-    shutil.copytree(data_bin, folder / "data-bin")
+    (folder / "data-bin").mkdir(parents=True)
+    for name in ("dict.src.txt", "dict.tgt.txt", "valid.src-tgt.tgt.bin", "valid.src-tgt.tgt.idx"):
+        (folder / "data-bin" / name).write_text(name)
     write_preprocessing(folder)
     return folder
 
@@ -531,7 +532,11 @@ def write_manifest(folder, data, *command):
     return json.loads((folder / "manifest.json").read_text("utf-8"))
 
 
-def test_a_manifest_holds_flags_and_hashes_and_gains_a_start_each_time(prepared, tmp_path, capsys):
+def test_a_manifest_holds_flags_and_hashes_and_gains_a_start_each_time(
+    prepared, data_bin, tmp_path, capsys
+):
+    shutil.rmtree(prepared / "data-bin")
+    shutil.copytree(data_bin, prepared / "data-bin")  # what fairseq-preprocess wrote
     folder = tmp_path / "a run" / "seed3"
     first = write_manifest(folder, prepared)
     assert capsys.readouterr().out == f"wrote {folder}/manifest.json\n"
@@ -627,6 +632,17 @@ def test_other_data_than_the_runs_are_refused(prepared, tmp_path):
     assert (folder / "manifest.json").read_bytes() == before
 
 
+def test_other_merges_than_the_runs_are_refused_where_its_manifest_knows_them(prepared, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint_last.pt").touch()
+    write_manifest(tmp_path / "run", prepared)  # as of an earlier version
+    (prepared / "code").write_text("merges")
+    assert "code" in write_manifest(tmp_path / "run", prepared)["data"]["sha256"]
+    (prepared / "code").write_text("merge")
+    with pytest.raises(UserError, match="was trained with other data, code differs: choose"):
+        write_manifest(tmp_path / "run", prepared)
+
+
 def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
     with pytest.raises(UserError, match="name no architecture: add --arch ARCH"):
         write_manifest(tmp_path / "run", prepared, "data-bin", "--seed", "1")
@@ -645,23 +661,6 @@ def test_without_a_seed_it_is_fairseqs(prepared, tmp_path):
     # fairseq/dataclass/configs.py: CommonConfig.seed
     assert write_manifest(tmp_path / "run", prepared, "-a", "x")["seed"] == 1
     assert manifest.arch_and_seed(["--arch=x", "--seed=-7"]) == {"arch": "x", "seed": -7}
-
-
-def test_a_kill_while_writing_leaves_what_was_there(tmp_path):
-    path = tmp_path / "manifest.json"
-    files.write(path, "before")
-    with pytest.raises(KeyboardInterrupt), files.written(path) as file:
-        file.write(b"aft")
-        file.flush()
-        raise KeyboardInterrupt
-    assert path.read_text() == "before"
-
-
-def test_what_cannot_be_written_is_said(tmp_path):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
-        files.write(tmp_path / "folder", "text")
-    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
 
 
 def test_flags_are_read_as_argparse_reads_them():

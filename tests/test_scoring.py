@@ -15,7 +15,8 @@ from conftest import run
 
 from macaron_fairseq.commands import score
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import hypotheses, metrics
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 REFERENCE = ["Ein kleiner Hund läuft.", 'Sie sagt: "E-Mail!"', "Drei rote Bälle liegen im Gras."]
 # Out of order, with BPE joined, an n-best list, and all that fairseq prints besides.
@@ -192,7 +193,7 @@ def test_compounds_split_as_in_perl():
 
 
 def test_czech_words_that_sacremoses_stumbles_over_end_no_long_job():
-    lines = hypotheses.detokenize(["To je e' - mail .", "To je pes ."], "cs")
+    lines = detokenize(["To je e' - mail .", "To je pes ."], "cs")
     assert lines[1] == "To je pes."
     assert lines[0].startswith("To je e") and lines[0].endswith("mail.")
 
@@ -405,6 +406,13 @@ def test_a_failed_write_leaves_the_old_scores(scored, monkeypatch):
     assert {p.name for p in path.parent.iterdir()} == {"scores.json", "hypotheses.txt"}
 
 
+def test_hypotheses_without_scores_are_not_left_behind(scored):
+    (scored.folder / "folder").mkdir()
+    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
+        scored(GENERATED, REFERENCE, "--json", scored.folder / "folder")
+    assert not (scored.folder / "out" / "hypotheses.txt").exists()
+
+
 def test_the_command_agrees_with_sacrebleus_own(tmp_path):
     rng = random.Random(2)
     words = ["Hund", "Bälle", "läuft", "E-Mail", "3,5", "„gut“", "(rot)", "U.S.A.", "&amp;", "5%"]
@@ -459,4 +467,4 @@ def test_remove_bpe_like_fairseq():
     data_utils = pytest.importorskip("fairseq.data.data_utils")
     for text in ("ein klei@@ ner Hu@@ nd", "drei Hun@@", "a @-@ b @@", "", "kein Zeichen"):
         theirs = data_utils.post_process(text, "subword_nmt")
-        assert hypotheses.remove_bpe([text]) == [theirs]
+        assert remove_bpe([text]) == [theirs]

@@ -14,7 +14,8 @@ from sacremoses import MosesTokenizer
 from macaron_fairseq import cli
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text import pipeline
+from macaron_fairseq.text import corpus, tokenization
+from macaron_fairseq.text.tokenization import Pipeline
 
 # --- steps ---------------------------------------------------------------------------------------
 
@@ -88,11 +89,11 @@ NORMALIZED = {
 
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
 def test_steps_do_what_moses_does(language):
-    plain, split = (pipeline.Pipeline([s], language) for s in ("tokenize", "tokenize-hyphens"))
+    plain, split = (Pipeline([s], language) for s in ("tokenize", "tokenize-hyphens"))
     for raw, tokens in TOKENIZED[language].items():
         assert plain(raw) == tokens
         assert split(raw) == SPLIT_AT_HYPHENS.get(tokens, tokens)
-    normalize = pipeline.Pipeline(["normalize"], language)
+    normalize = Pipeline(["normalize"], language)
     for raw, normalized in NORMALIZED[language].items():
         assert normalize(raw) == normalized
 
@@ -130,7 +131,7 @@ def test_steps_agree_with_the_scripts_of_moses_at_hand(language):
         "tokenize": moses("tokenizer", "-q", "-l", language),
         "tokenize-hyphens": moses("tokenizer", "-q", "-a", "-l", language),
     }.items():
-        assert [*map(pipeline.Pipeline([step], language), raw)] == script(raw), step
+        assert [*map(Pipeline([step], language), raw)] == script(raw), step
 
 
 def test_tokens_are_those_of_sacremoses_where_letters_are_looked_up():
@@ -143,29 +144,29 @@ def test_tokens_are_those_of_sacremoses_where_letters_are_looked_up():
         "",
     ]
     for language in ("en", "de", "fr"):
-        ours, theirs = pipeline.Pipeline(["tokenize"], language), MosesTokenizer(language)
+        ours, theirs = Pipeline(["tokenize"], language), MosesTokenizer(language)
         assert [*map(ours, raw)] == [theirs.tokenize(line, return_str=True) for line in raw]
 
 
 def test_printable_puts_a_space_for_each_character_of_class_c():
     # Tab, bell, soft hyphen, zero-width space, private use and unassigned are; NBSP is none.
-    printable = pipeline.Pipeline(["printable"], "en")
+    printable = Pipeline(["printable"], "en")
     assert printable("a\tb\x07c\u00add\u200be\ue000f\U000e0080g\u00a0h") == "a b c d e f g\u00a0h"
 
 
 def test_steps_are_done_in_their_order():
     raw = "Das heißt „SO“"
-    assert pipeline.Pipeline(["normalize", "lowercase", "tokenize"], "de")(raw) == (
+    assert Pipeline(["normalize", "lowercase", "tokenize"], "de")(raw) == (
         "das heißt &quot; so &quot;"
     )
-    assert pipeline.Pipeline(["tokenize", "lowercase"], "de")(raw) == "das heißt „ so “"
-    assert pipeline.Pipeline([], "de")(raw) == raw
+    assert Pipeline(["tokenize", "lowercase"], "de")(raw) == "das heißt „ so “"
+    assert Pipeline([], "de")(raw) == raw
 
 
-@pytest.mark.parametrize("steps", [[step] for step in pipeline.STEPS] + [[*pipeline.STEPS]])
+@pytest.mark.parametrize("steps", [[step] for step in tokenization.STEPS] + [[*tokenization.STEPS]])
 def test_a_line_stays_one_line(steps):
     odd = ["", " ", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\rh", '."', "…", "…\u2028", "\u2028"]
-    apply = pipeline.Pipeline(steps, "de")
+    apply = Pipeline(steps, "de")
     for line in odd + [side for pair in archives.ODD for side in pair]:
         assert "\n" not in apply(line)
     assert apply("") == ""
@@ -182,7 +183,7 @@ def codes(tmp_path):
 
 
 def test_bpe_applies_the_merges(codes):
-    segment = pipeline.Pipeline(["lowercase", "bpe"], "en", codes)
+    segment = Pipeline(["lowercase", "bpe"], "en", codes)
     assert segment("Low lower slow") == "low lo@@ w@@ e@@ r s@@ low"
 
 
@@ -203,14 +204,14 @@ def test_bpe_applies_the_merges(codes):
 )
 def test_bpe_is_subword_nmts_with_any_white_space(line, codes):
     with codes.open() as file:
-        expected = pipeline.BPE(file).process_line(line)
-    assert pipeline.Pipeline(["bpe"], "en", codes)(line) == expected
+        expected = tokenization.BPE(file).process_line(line)
+    assert Pipeline(["bpe"], "en", codes)(line) == expected
 
 
 def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
     made, segmented = [], []
 
-    class Spy(pipeline.BPE):
+    class Spy(tokenization.BPE):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
@@ -219,9 +220,9 @@ def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
             segmented.extend(tokens)
             return super().segment_tokens(tokens, dropout)
 
-    monkeypatch.setattr(pipeline, "BPE", Spy)
-    monkeypatch.setattr(pipeline, "CACHE", 10)
-    segment = pipeline.Pipeline(["bpe"], "en", codes)
+    monkeypatch.setattr(tokenization, "BPE", Spy)
+    monkeypatch.setattr(tokenization, "CACHE", 10)
+    segment = Pipeline(["bpe"], "en", codes)
     for number in range(1000, 2000):
         assert segment(f"{number} ") == "@@ ".join(str(number)) + " "
         assert len(made[0].cache) <= 1
@@ -230,24 +231,26 @@ def test_bpe_forgets_words_before_they_fill_the_memory(codes, monkeypatch):
 
 
 def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
-    with pytest.raises(UserError, match="no step 'tokenise': choose from tokenize, tokenize-hy"):
-        pipeline.Pipeline(["normalize", "tokenise"], "de")
+    with pytest.raises(
+        UserError, match="unknown step 'tokenise': the preprocessing takes tokenize"
+    ):
+        Pipeline(["normalize", "tokenise"], "de")
     with pytest.raises(UserError, match="needs a file of merges: name it with --codes"):
-        pipeline.Pipeline(["bpe"], "de")
+        Pipeline(["bpe"], "de")
     with pytest.raises(UserError, match=r"cannot read the BPE codes .*nowhere: No such file"):
-        pipeline.Pipeline(["bpe"], "de", tmp_path / "nowhere")
+        Pipeline(["bpe"], "de", tmp_path / "nowhere")
     for content in (b"", b"no merges at all\n", b"caf\xe9 s\n"):
         (tmp_path / "codes").write_bytes(content)
         with pytest.raises(UserError, match="codes is not a file of BPE codes"):
-            pipeline.Pipeline(["bpe"], "de", tmp_path / "codes")
+            Pipeline(["bpe"], "de", tmp_path / "codes")
 
 
 def test_an_unknown_language_is_told_once(capsys):
-    pipeline.tokenizer.cache_clear()
-    pipeline.Pipeline(["tokenize"], "de")
+    tokenization.tokenizer.cache_clear()
+    Pipeline(["tokenize"], "de")
     assert not capsys.readouterr().err
-    pipeline.Pipeline(["normalize", "tokenize"], "xx")
-    pipeline.Pipeline(["tokenize-hyphens"], "xx")
+    Pipeline(["normalize", "tokenize"], "xx")
+    Pipeline(["tokenize-hyphens"], "xx")
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "no abbreviations for the language 'xx'" in told
 
@@ -263,13 +266,13 @@ def in_blocks(lines, size):
 
 def test_workers_change_nothing():
     lines = [side for pair in archives.sentences(100, 3) for side in pair]
-    apply = pipeline.Pipeline(["normalize", "lowercase", "tokenize"], "en")
+    apply = Pipeline(["normalize", "lowercase", "tokenize"], "en")
     expected = [apply(line) for line in lines]
     assert len(set(expected)) > 100
     for workers in (1, 2, 3):
-        done = b"".join(pipeline.process(in_blocks(lines, 7), pipeline, workers)).decode()
+        done = b"".join(corpus.process(in_blocks(lines, 7), apply, workers)).decode()
         assert done.split("\n") == [*expected, ""]
-    assert not [*pipeline.process([], pipeline, workers=2)]
+    assert not [*corpus.process([], apply, workers=2)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -281,7 +284,7 @@ def test_memory_does_not_grow_with_the_corpus(workers):
         for taken in range(1, 1000):
             yield files.Block("numbers", taken, b"%d\n" % taken)
 
-    results = pipeline.process(numbers(), pipeline.Pipeline(["lowercase"], "en"), workers)
+    results = corpus.process(numbers(), Pipeline(["lowercase"], "en"), workers)
     for got in range(1, 200):
         assert next(results) == b"%d\n" % got
         ahead = taken - got
@@ -293,9 +296,11 @@ def test_memory_does_not_grow_with_the_corpus(workers):
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="there is no /proc")
 def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     script = (
-        "import os, signal; from macaron_fairseq import files, text\n"
-        "block = files.Block('x', 1, b'x\\n')\n"
-        "done = pipeline.process([block] * 9, pipeline.Pipeline(['lowercase'], 'en'), workers=2)\n"
+        "import os, signal, sys; sys.argv[0] = 'macaron-fairseq'\n"
+        "from macaron_fairseq.common.files import Block\n"
+        "from macaron_fairseq.text.corpus import Pipeline, process\n"
+        "block = Block('x', 1, b'x\\n')\n"
+        "done = process([block] * 9, Pipeline(['lowercase'], 'en'), workers=2)\n"
         "next(done)\n"
         "print(open(f'/proc/self/task/{os.getpid()}/children').read(), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -311,61 +316,20 @@ def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
     path.write_bytes(b"fine\n" * 9 + b"na\xefve\n" + b"fine\n" * 5)
     blocks = files.read_blocks(path, 4)
     with pytest.raises(UserError, match=r"corpus, line 10 is not UTF-8 \(byte 0xef at position 3"):
-        [*pipeline.process(blocks, pipeline.Pipeline(["lowercase"], "en"), workers)]
+        [*corpus.process(blocks, Pipeline(["lowercase"], "en"), workers)]
 
 
 def test_a_pipeline_goes_to_processes_that_do_not_fork(codes):
-    apply = pipeline.Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
+    apply = Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
     copy = pickle.loads(pickle.dumps(apply))
     assert copy("Slow, low!") == apply("Slow, low!") == "s@@ low , low !"
 
 
 def test_a_killed_worker_gets_a_sentence(monkeypatch):
     kill = lambda language: lambda line: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-    monkeypatch.setitem(pipeline.STEPS, "kill", kill)
+    monkeypatch.setitem(tokenization.STEPS, "kill", kill)
     with pytest.raises(UserError, match=r"a worker process was killed.*smaller --workers"):
-        [*pipeline.process(in_blocks(["a"], 1), pipeline.Pipeline(["kill"], "en"), workers=2)]
-
-
-# --- files ---------------------------------------------------------------------------------------
-
-
-def test_only_a_newline_ends_a_line(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
-    assert [*files.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
-    path.write_bytes(b"")
-    assert [*files.read_lines(path)] == []
-
-
-def test_what_cannot_be_read_gets_a_sentence(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes(b"fine\nna\xefve\n")
-    lines = files.read_lines(path)
-    assert next(lines) == "fine"
-    with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
-        next(lines)
-    with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
-        next(files.read_lines(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
-        next(files.read_lines(tmp_path))
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "new folder" / "out"
-    files.write_lines(path, ["ä\u2028", ""])
-    assert path.read_bytes() == "ä\u2028\n\n".encode()
-
-    def broken():
-        yield "half"
-        raise UserError("bad input")
-
-    with pytest.raises(UserError, match="bad input"):
-        files.write_lines(path, broken())
-    assert path.read_bytes() == "ä\u2028\n\n".encode()
-    assert [p.name for p in path.parent.iterdir()] == ["out"]
-    with pytest.raises(UserError, match=r"cannot write .*below: "):
-        files.write_lines(path / "below", [])
+        [*corpus.process(in_blocks(["a"], 1), Pipeline(["kill"], "en"), workers=2)]
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -403,12 +367,25 @@ def test_the_command_refuses_before_it_works(tmp_path, capsys):
     twice = ["--file", "en", "-", tmp_path / "x", "--file", "de", "-", tmp_path / "y"]
     with pytest.raises(UserError, match="can be one file's input only"):
         command("--steps", "lowercase", *twice)
-    with pytest.raises(UserError, match="no step 'lower': choose from lowercase"):
+    with pytest.raises(UserError, match="unknown step 'lower': the preprocessing takes lowercase"):
         command("--steps", "lower", *fine)
     with pytest.raises(SystemExit):
         command("--steps", "lowercase")
     assert "--language --file is required" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["a", "link", "other"])
+def test_a_file_to_read_is_not_replaced(name, tmp_path):
+    """Under its own name, by a link, or as the input of another of the command's files."""
+    (tmp_path / "a").write_text("TEXT\n")
+    (tmp_path / "other").write_text("OTHER\n")
+    (tmp_path / "link").symlink_to("a")
+    texts = ["--file", "en", tmp_path / "a", tmp_path / name]
+    texts += ["--file", "en", tmp_path / "other", tmp_path / "out"]
+    with pytest.raises(UserError, match=f"^{tmp_path / name} is one of the files to read: choose"):
+        command("--steps", "lowercase", *texts)
+    assert (tmp_path / "a").read_text() == "TEXT\n" and not (tmp_path / "out").exists()
 
 
 def test_the_command_is_a_filter_in_any_locale():

@@ -1,11 +1,13 @@
 """Raw text through the stored model, which reverses strings."""
 
+import hashlib
 import itertools
 import json
 import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,10 +32,13 @@ from stored import (
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment, workers
-from macaron_fairseq.translation import ctranslate2_engine, data_folder, fairseq_engine
-from macaron_fairseq.translation import lines as flow
+from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.translation import ctranslate2_engine, fairseq_engine, translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
-from macaron_fairseq.translation.export.ctranslate2 import export
+from macaron_fairseq.translation.ctranslate2_export import export
+from macaron_fairseq.translation.translator import Search
 
 CPU = torch.device("cpu")
 
@@ -52,35 +57,33 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def dictionaries(data):
-    return [data_folder.dictionary_path(data, language) for language in ("en", "de")]
-
-
 def engine(checkpoint=CHECKPOINT, dtype=torch.float32, *, data, **generation):
-    source, target = map(fairseq_engine.load_dictionary, dictionaries(data))
+    source, target = fairseq_engine.load_dictionaries(data_folder.read(data), [])
     return fairseq_engine.FairseqEngine(
         str(checkpoint), source, target, GenerationConfig(**generation), CPU, dtype
     )
 
 
-def exported_engine(data, folder):
+@pytest.fixture(scope="module")
+def exported(data, tmp_path_factory):
+    """The stored model, for CTranslate2."""
+    folder = tmp_path_factory.mktemp("an export") / "float32"
     export(str(CHECKPOINT), data, folder, "float32")
-    source, target = dictionaries(data)
-    return CTranslate2Engine(folder, source=source, target=target)
+    return folder
 
 
 @pytest.fixture(scope="module", params=["fairseq", "ctranslate2"])
-def reversal(data, request, tmp_path_factory):
+def reversal(data, exported, request):
     """A function from lines to blocks of translations, with one engine and the other."""
+    folder = data_folder.read(data)
     if request.param == "fairseq":
         reverser = engine(data=data)
     else:
-        reverser = exported_engine(data, tmp_path_factory.mktemp("export"))
-    preprocessing = data_folder.read_preprocessing(data)
-    encode, decode = flow.preprocessor(data, preprocessing), flow.postprocessor(preprocessing)
+        reverser = CTranslate2Engine(exported, folder, Search())
+    encode = folder.encoder("en")
 
     def translate(lines, **options):
-        return flow.translate(lines, reverser, encode, decode, **options)
+        return translator.translate(lines, reverser, encode, folder.decode, **options)
 
     return translate
 
@@ -115,10 +118,10 @@ def test_text_is_preprocessed_translated_and_joined(reversal, raw, expected):
 
 
 def test_untokenised_languages_are_not_detokenised(data):
-    steps = {"source_steps": ["lowercase"], "target_steps": ["lowercase"]}
-    preprocessing = data_folder.Preprocessing(source="en", target="de", **steps)
-    assert flow.preprocessor(data, preprocessing)("THE er,") == ["the", "e@@", "r@@", ","]
-    assert flow.postprocessor(preprocessing)([["the", ",", "low@@", "er"]]) == ["the , lower"]
+    folder = DataFolder(data, "en", "de", source_steps=["lowercase"], target_steps=[])
+    assert folder.encoder("en")("THE er,") == ["the", "e@@", "r@@", ","]
+    assert folder.encoder("de")("THE er") == ["T@@", "H@@", "E", "er"]
+    assert folder.decode([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
@@ -192,7 +195,7 @@ def test_batches_keep_their_limits():
     rng = random.Random(1)
     lines = ["x" + " x" * rng.randrange(12) for _ in range(100)] + ["x" + " x" * 49, ""]
     done = []
-    blocks = flow.translate(
+    blocks = translator.translate(
         lines,
         counting,
         str.split,
@@ -311,11 +314,11 @@ def test_a_pipe_or_link_stays_one(data, tmp_path):
 # --- as a process --------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["1", "2"])
+@pytest.fixture
 def process(data, request):
     """The command, serving a pipe line by line where the locale knows ASCII alone.
 
-    With one thread, and with two, of which each takes a line.
+    With one thread or, as a test says, with two, of which each takes a line.
     """
     # With which Python would write each line at once, whatever the command does.
     environment = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
@@ -342,6 +345,7 @@ def say(process, text):
     process.stdin.flush()
 
 
+@pytest.mark.parametrize("process", ["1", "2"], indirect=True)
 def test_a_pipe_is_served_until_ctrl_c(process):
     say(process, "the new er\nöl is a\n")
     assert process.stdout.readline() == b"er new the\n"
@@ -355,6 +359,7 @@ def test_a_pipe_is_served_until_ctrl_c(process):
     assert b"Traceback" not in err
 
 
+@pytest.mark.parametrize("process", ["2"], indirect=True)
 def test_a_reader_that_goes_away_ends_it_quietly(process):
     say(process, "the new er\nis a\n")
     process.stdout.readline()
@@ -386,6 +391,22 @@ def with_preprocessing(**changes):
     return with_content("preprocessing.json", json.dumps({**PREPROCESSING, **changes}).encode())
 
 
+def with_sha256(name):
+    """preprocessing.json knows the hashes of files, one of which is changed later."""
+
+    def spoil(data):
+        data_folder.write(data, "en", "de", PREPROCESSING["source_steps"])
+        exchange_lines(data / name)
+
+    return spoil
+
+
+def exchange_lines(path):
+    """As an editor may: as many lines as before, of which two are in other places."""
+    first, second, *rest = path.read_text("utf-8").splitlines(keepends=True)
+    path.write_text("".join([second, first, *rest]), "utf-8")
+
+
 EXAMPLE = r'\{"source": "en", "target": "de", "source_steps": \["normalize", "tokenize"\]\}'
 MISTAKES = {
     "no preprocessing": (
@@ -395,27 +416,43 @@ MISTAKES = {
     ),
     "no JSON": (
         with_content("preprocessing.json", b"{"),
-        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
     ),
     "not UTF-8": (
         with_content("preprocessing.json", b'{"source": "\xff"}'),
-        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
     ),
     "no object": (
         with_content("preprocessing.json", b"[1]"),
-        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not as expected: it should hold a JSON object like {EXAMPLE}",
     ),
     "no steps": (
         with_content("preprocessing.json", b'{"source": "en", "target": "de"}'),
-        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not as expected: it should hold a JSON object like {EXAMPLE}",
     ),
     "steps in one text": (
         with_preprocessing(source_steps="tokenize"),
-        f"DATA/preprocessing.json should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not as expected: it should hold a JSON object like {EXAMPLE}",
+    ),
+    "steps that are no texts": (
+        with_preprocessing(source_steps=[1, None]),
+        f"DATA/preprocessing.json is not as expected: it should hold a JSON object like {EXAMPLE}",
+    ),
+    "brackets in brackets": (
+        with_content("preprocessing.json", b"[" * 100_000),
+        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
+    ),
+    "other codes": (
+        with_sha256("code"),
+        "DATA/code is not the file that it was, as DATA/preprocessing.json says: use the data .*",
+    ),
+    "lines of a dictionary exchanged": (
+        with_sha256("data-bin/dict.de.txt"),
+        "DATA/data-bin/dict.de.txt is not the file that it was, as DATA/preprocessing.json says.*",
     ),
     "unknown step": (
         with_preprocessing(source_steps=["tokenise"]),
-        "there is no step 'tokenise': choose from tokenize, .*",
+        "unknown step 'tokenise': the preprocessing takes tokenize",
     ),
     "no codes": (without("code"), "cannot read the BPE codes DATA/code: No such file .*"),
     "bad codes": (
@@ -448,6 +485,46 @@ def test_a_bad_data_folder_is_refused_in_a_sentence(tmp_path, spoil, message):
         command(data, tmp_path / "in", "-o", tmp_path / "out")
     assert re.fullmatch(message.replace("DATA", str(data)), str(error.value))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["DATA", "in"]
+
+
+@pytest.mark.parametrize("name", ["code", "data-bin/dict.de.txt"])
+@pytest.mark.parametrize("folder", ["run", "run/averaged"])
+def test_a_manifest_tells_of_other_data(folder, name, tmp_path):
+    """Of the training, beside the checkpoint or, of an averaged one, above it."""
+    data = write_data(tmp_path / "data")
+    (tmp_path / folder).mkdir(parents=True)
+    path = shutil.copy(CHECKPOINT, tmp_path / folder)
+    manifest.write(tmp_path / "run", data, ["--arch", "macaron_transformer"])
+    exchange_lines(data / name)
+    message = f"{data / name} is not the file that it was, as the manifest.json of {path} says"
+    with pytest.raises(UserError, match=message):
+        command(data, path=path)
+    with pytest.raises(UserError, match=message):
+        export(str(path), data, tmp_path / "out", "float32")
+
+
+def test_an_export_knows_the_codes(exported, tmp_path):
+    data = write_data(tmp_path / "data")
+    exchange_lines(data / "code")
+    message = f"{data}/code is not the file that it was, as {exported}/export.json says"
+    with pytest.raises(UserError, match=message):
+        CTranslate2Engine(exported, data_folder.read(data), Search())
+
+
+def test_a_data_folder_describes_itself(tmp_path):
+    data = write_data(tmp_path / "data")
+    data_folder.write(data, "en", "de", ["lowercase"], tests=["a"])
+    found = data_folder.read(data)
+    assert (found.source, found.target) == ("en", "de")
+    assert found.source_steps == found.target_steps == ["lowercase"]
+    paths = data / "code", data / "data-bin" / "dict.en.txt", data / "data-bin" / "dict.de.txt"
+    assert found.sha256 == {x.name: hashlib.sha256(x.read_bytes()).hexdigest() for x in paths}
+    content = json.loads((data / "preprocessing.json").read_text())
+    assert content["tests"] == ["a"]
+    (data / "data-bin" / "preprocess.log").write_text("when, and where")
+    assert data_folder.fingerprint(data / "data-bin") == content["fingerprint"]
+    (data / "data-bin" / "train.bin").write_text("more")
+    assert data_folder.fingerprint(data / "data-bin") != content["fingerprint"]
 
 
 def test_the_folder_that_fairseq_takes_is_told_from_ours(data):
@@ -511,6 +588,21 @@ def test_sizes_are_above_0(data, capsys, flag):
     with pytest.raises(SystemExit, match=r"^2$"):
         command(data, flag, "0")
     assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--lenpen", "1e308"], ["--max-len-a", "1e308"]], ids=str)
+def test_absurd_numbers_are_refused(data, flags):
+    with pytest.raises(UserError, match=rf"^{flags[0]} 1e\+308 is out of range: give \d+ at most$"):
+        command(data, *flags)
+
+
+@pytest.mark.parametrize("name", ["in", "link"])
+def test_the_input_is_not_replaced(name, data, tmp_path):
+    (tmp_path / "in").write_text("the new er\n")
+    (tmp_path / "link").symlink_to("in")
+    with pytest.raises(UserError, match=f"^{tmp_path / name} is one of the files to read: choose"):
+        command(data, tmp_path / "in", "-o", tmp_path / name)
+    assert (tmp_path / "in").read_text() == "the new er\n"
 
 
 def test_threads_are_as_many_as_openmp_is_told(monkeypatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import show
 from macaron_fairseq.model import averaging
 
 EXAMPLES = """\
@@ -58,4 +59,4 @@ def run(args: argparse.Namespace) -> None:
     if args.output.resolve() in [path.resolve() for path in paths]:
         raise UserError(f"{args.output} is one of the checkpoints to average: choose another name")
     averaging.save(averaging.average(paths), args.output)
-    print(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")
+    show(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")

@@ -1,12 +1,12 @@
 """`macaron-fairseq export`: a trained model for another program."""
 
 import argparse
-import logging
 from pathlib import Path
 
 from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+from macaron_fairseq.common.files import show
+from macaron_fairseq.translation import ctranslate2_export
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS
-from macaron_fairseq.translation.export import ctranslate2
 
 DESCRIPTION = """\
 Write a trained model for CTranslate2, which runs it without fairseq and PyTorch: a folder with the
@@ -69,8 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export, and say how exact it is."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
-    difference = ctranslate2.export(
+    difference = ctranslate2_export.export(
         args.path,
         args.data,
         args.output,
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
         reduce_range=args.reduce_range,
         replace=args.force,
     )
-    print(
+    show(
         f"wrote {args.output}; token log-probabilities differ from the checkpoint's by at most "
         f"{difference:.2g} on sentences of random words"
     )

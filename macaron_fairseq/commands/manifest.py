@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation import manifest
 
 EXAMPLES = """\
@@ -39,4 +40,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write it, and say where."""
     path = manifest.write(args.folder, args.data, args.flags)
-    print(f"wrote {path}")
+    show(f"wrote {path}")

@@ -5,7 +5,8 @@ import logging
 import sys
 from pathlib import Path
 
-from macaron_fairseq.evaluation import published, report
+from macaron_fairseq.common.files import show
+from macaron_fairseq.evaluation import report
 
 EXAMPLES = """\
 examples:
@@ -59,9 +60,6 @@ def run(args: argparse.Namespace) -> None:
     # One of fairseq's modules has the root logger print even what is for debugging.
     for library in ("matplotlib", "sacrebleu"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    beside = published.read(args.published) if args.published else []
-    text = report.write(args.runs, args.output, args.baseline, beside, args.title)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode())  # UTF-8 whatever the locale
-    sys.stdout.buffer.flush()
+    text = report.write(args.runs, args.output, args.baseline, args.published, args.title)
+    show(text.removesuffix("\n"))
     print(f"wrote {args.output / 'report.md'}", file=sys.stderr)

@@ -1,16 +1,10 @@
 """`macaron-fairseq tokenize`: raw text to tokens, on all cores."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.common import environment
-from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import read_blocks, write_blocks
-from macaron_fairseq.text.pipeline import LINES, Pipeline, process
+from macaron_fairseq.text import corpus
 
 EXAMPLES = """\
 steps:
@@ -62,48 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Process what the command line names."""
-    files = [
-        (language, Path(source), Path(output))
-        for language, source, output in args.files or [(args.language, "-", "-")]
-    ]
-    refuse_mistakes(files)
-    steps = args.steps.split(",")
-    pipelines = {language: Pipeline(steps, language, args.codes) for language, _, _ in files}
-    workers = args.workers or environment.available_cores()
-    for language, source, output in files:
-        with tqdm(
-            desc=f"tokenising {source}",
-            total=count_lines(source),
-            unit=" lines",
-            disable=None,
-        ) as progress:
-            processed = process(read_blocks(source, LINES), pipelines[language], workers)
-            write_blocks(output, counted(processed, progress))
-
-
-def counted(blocks: Iterator[bytes], progress: tqdm) -> Iterator[bytes]:
-    """The blocks, whose lines the bar counts."""
-    for block in blocks:
-        progress.update(block.count(b"\n"))
-        yield block
-
-
-def refuse_mistakes(files: list[tuple[str, Path, Path]]) -> None:
-    """Raise a `UserError` now, not after hours, for a missing input or a repeated output."""
-    outputs = [output.resolve() for _, _, output in files]
-    if [str(source) for _, source, _ in files].count("-") > 1:
-        raise UserError("standard input, -, can be one file's input only")
-    for _, source, output in files:
-        if str(source) != "-" and not source.exists():
-            raise UserError(f"{source}: no such file")
-        if outputs.count(output.resolve()) > 1:
-            raise UserError(f"{output} is named as the output of several files")
-
-
-def count_lines(path: Path) -> int | None:
-    """How many lines a file has; a stream does not tell."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    """Tokenise what the command line names."""
+    texts = args.files or [(args.language, "-", "-")]
+    corpus.tokenize(
+        [(language, Path(source), Path(output)) for language, source, output in texts],
+        args.steps.split(","),
+        args.codes,
+        args.workers,
+    )

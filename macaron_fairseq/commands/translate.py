@@ -1,20 +1,16 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
-import logging
-import os
-import sys
 from math import ceil
 from pathlib import Path
 
-from tqdm import tqdm
-
 from macaron_fairseq.commands.arguments import finite, not_negative, positive
-from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.translation import data_folder, lines
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
-from macaron_fairseq.translation.data_folder import Preprocessing
+from macaron_fairseq.translation.translator import Engine, Search
 
 DESCRIPTION = """\
 Translate UTF-8 text line by line: preprocess it as for training, search as fairseq-generate does,
@@ -133,87 +129,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
-    if str(args.input) != "-" and not args.input.exists():
-        raise UserError(f"{args.input}: no such file")
-    engine_of = ENGINES[args.engine]
-    preprocessing = data_folder.read_preprocessing(args.data)
-    encode = lines.preprocessor(args.data, preprocessing)
-    engine = engine_of(args, preprocessing)
-    # Where the text goes to a terminal, a bar would stand between its lines.
-    on_terminal = str(args.output) == "-" and sys.stdout.isatty()
-    with tqdm(unit=" lines", disable=on_terminal or None) as bar:
-        blocks = lines.translate(
-            files.read_lines(args.input),
-            engine,
-            encode,
-            lines.postprocessor(preprocessing),
-            block_lines=args.batch_lines,
-            max_tokens=args.max_tokens,
-            batch_size=args.batch_size,
-            progress=bar.update,
-        )
-        with files.written(args.output, keep_partial=True) as file:
-            for block in blocks:
-                file.writelines(line.encode() + b"\n" for line in block)
-                file.flush()
+    translator.refuse_unreadable(args.input, args.output)
+    data = data_folder.read(args.data)
+    search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
+    engine = ENGINES[args.engine](args, data, search)
+    translator.translate_file(
+        args.input,
+        args.output,
+        engine,
+        data,
+        block_lines=args.batch_lines,
+        max_tokens=args.max_tokens,
+        batch_size=args.batch_size,
+    )
 
 
-def fairseq_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> lines.Engine:
+def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
     """fairseq's search with the checkpoints that the command line names."""
-    # Here, since these imports take seconds, which the other engine need not wait for.
-    import torch
-    from fairseq.dataclass.configs import GenerationConfig
-
-    from macaron_fairseq.compat import preflight
-    from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_dictionary
-
     if args.compute_type:
         raise UserError(
             "--compute-type is for --engine ctranslate2: fairseq takes --fp16 or --bf16"
         )
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
-    flags = ["--cpu"] * args.cpu + [f"--{args.precision}"] * bool(args.precision)
-    preflight.check(["fairseq-interactive", *flags])  # what that would be refused
-    if Path(args.path).is_dir():
-        raise UserError(f"{args.path} is a folder: if it is an export, add --engine ctranslate2")
-    source, target = (
-        load_dictionary(data_folder.dictionary_path(args.data, language))
-        for language in (preprocessing.source, preprocessing.target)
-    )
-    return FairseqEngine(
-        args.path,
-        source,
-        target,
-        GenerationConfig(
-            beam=args.beam,
-            lenpen=args.lenpen,
-            max_len_a=args.max_len_a,
-            max_len_b=args.max_len_b,
-        ),
-        torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu"),
-        {"fp16": torch.float16, "bf16": torch.bfloat16}.get(args.precision, torch.float32),
+    # Here, since these imports take seconds, which the other engine need not wait for.
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+    from macaron_fairseq.translation import fairseq_engine
+
+    return fairseq_engine.load(
+        args.path, data, search, use_gpu=not args.cpu, precision=args.precision or "fp32"
     )
 
 
-def ctranslate2_engine(args: argparse.Namespace, preprocessing: Preprocessing) -> lines.Engine:
+def ctranslate2_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
     """CTranslate2's search with the export that the command line names."""
     if args.precision:
         raise UserError(
             f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
         )
-    path = Path(args.path)
-    if os.pathsep in args.path and not path.exists():
-        raise UserError("CTranslate2 searches with one model: an ensemble needs --engine fairseq")
-    if path.is_file():
-        raise UserError(f"{path} is no export: make one of it with macaron-fairseq export")
     return CTranslate2Engine(
-        path,
-        source=data_folder.dictionary_path(args.data, preprocessing.source),
-        target=data_folder.dictionary_path(args.data, preprocessing.target),
-        beam=args.beam,
-        lenpen=args.lenpen,
-        max_len_a=args.max_len_a,
-        max_len_b=args.max_len_b,
+        Path(args.path),
+        data,
+        search,
         device="cpu" if args.cpu else "auto",
         compute_type=args.compute_type or "default",
         batches=ceil(args.batch_lines / args.batch_size),

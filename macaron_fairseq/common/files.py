@@ -5,8 +5,9 @@ import io
 import itertools
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,29 +74,51 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from block.lines()
 
 
-def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, Any]:
-    """The object in a JSON file.
+def load_json(path: Path, hint: str) -> Any:
+    """What a JSON file holds.
 
     Args:
         path: the file.
-        fields: names that the object must hold, with the types of their values.
-        hint: what to do where the file is missing or is something else, as the end of a sentence.
+        hint: what to do where it is missing or is something else, as the end of a sentence.
 
     Raises:
-        UserError: if it is not there or does not hold such an object.
+        UserError: if it is not there or is no JSON.
     """
     try:
-        found = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8-sig"), parse_constant=refuse_constant)
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): {hint}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of thousands of brackets
         raise UserError(f"{path} is no JSON file: {hint}") from error
+
+
+def refuse_constant(name: str) -> None:
+    """Raise a ValueError for NaN and its like, which Python reads and JSON does not have."""
+    raise ValueError(name)
+
+
+def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, Any]:
+    """The object in a JSON file, which holds these fields with values of these types.
+
+    Raises:
+        UserError: with the hint (see `load_json`), if it does not hold such an object.
+    """
+    found = load_json(path, hint)
     if not isinstance(found, dict):
         raise UserError(f"{path} is not as expected: {hint}")
     for name, kind in fields.items():
         if not isinstance(found.get(name), kind):
             raise UserError(f"{path} has no {kind.__name__} '{name}': {hint}")
     return found
+
+
+def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
+    """Raise a `UserError` if the output is one of the files to read, under whatever name."""
+    for path in inputs:
+        if str(path) == "-" or not (path.is_file() and output.is_file()):
+            continue
+        if path.samefile(output):
+            raise UserError(f"{output} is one of the files to read: choose another name")
 
 
 def refuse_file(folder: Path) -> None:
@@ -152,6 +175,7 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
 def to_stdout() -> Iterator[BinaryIO]:
     """Standard output; after an error what is still in its buffer has nowhere to go."""
     try:
+        sys.stdout.flush()  # what was printed comes first
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except OSError:
@@ -176,6 +200,52 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
                 partial.unlink()
 
 
+@contextmanager
+def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """A new folder FOLDER.part, which gets its name once all of it is on the disk.
+
+    A folder that has the name is replaced, and what a killed process left is cleared away.
+
+    Args:
+        folder: the folder; a link stays one, and what it points to is replaced.
+        names: all that there can be in such a folder; one that holds anything else stays.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    folder = folder.resolve()
+    partial, replaced = (folder.with_name(folder.name + end) for end in (".part", ".replaced"))
+
+    def remove(path: Path) -> None:
+        if path.exists():
+            if not holds_only(path, names):
+                raise UserError(f"{path} is in the way: move it, or choose another name")
+            shutil.rmtree(path)
+
+    try:
+        remove(replaced)
+        remove(partial)
+        try:
+            partial.mkdir(parents=True)
+            yield partial
+            for path in partial.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            if folder.exists():
+                folder.rename(replaced)
+            partial.rename(folder)
+            remove(replaced)
+        finally:
+            remove(partial)
+    except OSError as error:
+        raise UserError(f"cannot write {folder}: {error.strerror or error}") from error
+
+
+def holds_only(folder: Path, names: Collection[str]) -> bool:
+    """Whether it is a folder and nothing in it has another name."""
+    return folder.is_dir() and all(path.name in names for path in folder.iterdir())
+
+
 def as_json(content: Any) -> str:
     """Plain data as JSON text for a file; a ValueError for NaN, which JSON has not."""
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -183,8 +253,24 @@ def as_json(content: Any) -> str:
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a whole file, text as UTF-8; raises what `written` raises."""
-    with written(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+    write_all({path: content})
+
+
+def write_all(contents: Mapping[Path, str | bytes]) -> None:
+    """Write several files or, where one cannot be written, none; the first gets its name last.
+
+    Raises what `written` raises.
+    """
+    with ExitStack() as stack:
+        for path, content in contents.items():
+            file = stack.enter_context(written(path))
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+
+
+def show(text: str) -> None:
+    """Print text and a newline, as UTF-8 whatever the locale; raises what `written` raises."""
+    write(Path("-"), text + "\n")
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

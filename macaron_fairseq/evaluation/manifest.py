@@ -2,12 +2,14 @@
 
 import datetime
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.text import data_folder
 
 NAME = "manifest.json"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
@@ -30,19 +32,18 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
         UserError: if the folder's training had other flags or other data, or a file is missing.
     """
     path = run / NAME
-    manifest: dict[str, Any] = {
+    content: dict[str, Any] = {
         **arch_and_seed(command_line),
         "flags": list(command_line),
         "data": describe(data),
         "starts": [],
     }
     if path.exists() and any(run.glob("checkpoint*.pt")):  # else nothing came of earlier starts
-        hint = "choose another folder for the training or remove this one"
-        earlier = files.read_json(path, FIELDS, hint)
-        refuse_other(run, earlier, manifest)
-        manifest["starts"] = earlier["starts"]
+        earlier = read(run, "choose another folder for the training or remove this one")
+        refuse_other(run, earlier, content)
+        content["starts"] = earlier["starts"]
     now = datetime.datetime.now(datetime.timezone.utc)
-    manifest["starts"].append(
+    content["starts"].append(
         {
             "date": now.isoformat(timespec="seconds"),
             "flags": list(command_line),
@@ -51,8 +52,38 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
             "hardware": environment.hardware(),
         }
     )
-    files.write(path, files.as_json(manifest))
+    files.write(path, files.as_json(content))
     return path
+
+
+def read(run: Path, hint: str) -> dict[str, Any]:
+    """The manifest in the folder of a training; `hint` as in `files.load_json`.
+
+    Raises:
+        UserError: if it is missing or is not as `write` leaves it.
+    """
+    path = run / NAME
+    found = files.read_json(path, FIELDS, hint)
+    data = found["data"]
+    if not (
+        data_folder.are_texts(found["flags"])
+        and data_folder.are_texts(data.get("tests"))
+        and data_folder.is_mapping(data.get("sha256", {}))
+    ):
+        raise UserError(f"{path} is not as expected: {hint}")
+    return found
+
+
+def data_hashes(checkpoint: Path) -> dict[str, str]:
+    """The SHA-256 of the data files that a checkpoint's run was trained with, by name.
+
+    None if no manifest is in the checkpoint's folder or, as of averaged ones, the one above.
+    """
+    for folder in (checkpoint.parent, checkpoint.parent.parent):
+        if (folder / NAME).is_file():
+            with suppress(UserError):
+                return read(folder, "")["data"].get("sha256", {})
+    return {}
 
 
 def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
@@ -72,11 +103,14 @@ def describe(data: Path) -> dict[str, Any]:
     """What identifies prepared data: its languages, test sets, fingerprint and files."""
     hint = "run the stage prepare first"
     fields = {"fingerprint": str, "source": str, "target": str, "tests": list}
-    made = files.read_json(data / "preprocessing.json", fields, hint)
+    made = files.read_json(data / data_folder.NAME, fields, hint)
     folder = data / "data-bin"
     paths = sorted(path for pattern in HASHED for path in folder.glob(pattern))
     if not paths:
         raise UserError(f"{folder} holds no data of fairseq-preprocess: {hint}")
+    codes = data / data_folder.CODES
+    if codes.is_file():
+        paths.append(codes)
     return {
         **{name: made[name] for name in fields},
         "sha256": {path.name: files.sha256(path) for path in paths},
@@ -110,9 +144,13 @@ def first_difference(one: dict[str, Any], other: dict[str, Any]) -> str | None:
     """
     hashes, other_hashes = one.get("sha256", {}), other.get("sha256", {})
     for name in [*hashes, *other_hashes]:
-        if hashes.get(name) != other_hashes.get(name):
+        was, now = hashes.get(name), other_hashes.get(name)
+        if name == data_folder.CODES:
+            if was and now and was != now:  # manifests of earlier versions do not have it
+                return name
+        elif was != now:
             return f"data-bin/{name}"
     for key in [*one, *other]:
-        if one.get(key) != other.get(key):
+        if key != "sha256" and one.get(key) != other.get(key):
             return f"its {key}"
     return None

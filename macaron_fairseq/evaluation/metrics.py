@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.pipeline import Pipeline
+from macaron_fairseq.text.tokenization import Pipeline
 
 
 @dataclass(frozen=True)

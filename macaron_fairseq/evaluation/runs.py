@@ -51,7 +51,7 @@ def read(folder: Path) -> Run:
             what was scored.
     """
     hint = f"is {folder} a folder that the stage train made?"
-    found = files.read_json(folder / manifest.NAME, manifest.FIELDS, hint)
+    found = manifest.read(folder, hint)
     log = folder / "train.log"
     if not log.is_file():
         raise UserError(f"{folder} has no train.log: run the stage train first")

@@ -38,26 +38,46 @@ class Training:
     valid_curve: Curve
 
 
+@dataclass(frozen=True)
+class Line:
+    """The figures that fairseq logged after an update."""
+
+    kind: str  # train_inner, train (a whole epoch) or valid
+    update: int
+    figures: dict[str, Any]
+
+
+def parse(line: str) -> Line | None:
+    """What a line of the log says; None of other or garbled lines."""
+    if not (match := FIGURES.match(line)):
+        return None
+    try:
+        figures = json.loads(match[2])
+        return Line(match[1], int(figures[PREFIX[match[1]] + "num_updates"]), figures)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def parameters_of(line: str) -> int | None:
+    """How many parameters the model has, from the line in which fairseq says it."""
+    match = PARAMETERS.search(line)
+    return int(match[1].replace(",", "")) if match else None
+
+
 def read(path: Path) -> Training:
     """Read a log of one or several starts; what a later start did again replaces the earlier."""
     parameters = None
     found: dict[str, dict[int, dict[str, Any]]] = {"train_inner": {}, "train": {}, "valid": {}}
     latest = 0
     for line in path.read_text("utf-8", errors="replace").split("\n"):
-        if match := PARAMETERS.search(line):
-            parameters = int(match[1].replace(",", ""))
-        if not (match := FIGURES.match(line)):
+        parameters = parameters_of(line) or parameters
+        if not (said := parse(line)):
             continue
-        try:
-            figures = json.loads(match[2])
-            update = int(figures[PREFIX[match[1]] + "num_updates"])
-        except (ValueError, KeyError):
-            continue
-        if update < latest:  # resumed from an earlier checkpoint
+        if said.update < latest:  # resumed from an earlier checkpoint
             for kind, lines in found.items():
-                found[kind] = {n: line for n, line in lines.items() if n <= update}
-        latest = update
-        found[match[1]][update] = figures
+                found[kind] = {n: line for n, line in lines.items() if n <= said.update}
+        latest = said.update
+        found[said.kind][said.update] = said.figures
     inner, epochs, valid = found["train_inner"], found["train"], found["valid"]
     updates = max([*inner, *epochs], default=None)
     speeds = [speed for _, speed in curve(inner, "wps") if speed]

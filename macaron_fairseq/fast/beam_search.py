@@ -119,7 +119,8 @@ class CandidateModel(EnsembleModel):
     @contextmanager
     def constant_weights(self, rows: int) -> Iterator[None]:
         """A time in which no weight changes; `rows` hypotheses are continued at a time."""
-        with constant_weights(self.models, rows):
+        decoders = [model.decoder for model in self.models if hasattr(model, "decoder")]
+        with constant_weights(decoders, rows):  # an encoder multiplies by each weight once
             outermost = self.projection is None and self.is_plain()
             if outermost:
                 model: Any = self.single_model

@@ -54,7 +54,7 @@ def constant_weights(models: Iterable[nn.Module], rows: int) -> Iterator[None]:
     """A time in which no weight changes, so that modules may keep what they make of theirs.
 
     Args:
-        models: what computes; other modules than this package's are left as they are.
+        models: what computes; modules other than this package's are left as they are.
         rows: how many states are multiplied at a time.
     """
     modules: list[Any] = [

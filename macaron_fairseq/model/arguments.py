@@ -84,6 +84,7 @@ def complete_layers_to_keep(args: Namespace) -> None:
 
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
     """Refuse what fairseq would reject later or compute wrongly, in training and in loading."""
+    refuse_senseless_numbers(args)
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(
@@ -105,6 +106,20 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
             )
+
+
+def refuse_senseless_numbers(args: Namespace) -> None:
+    """Refuse dropouts that are no probabilities, NaN among them, and sizes below 1."""
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        if not 0 <= getattr(args, name) <= 1:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
+    for side in ("encoder", "decoder"):
+        for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
+            size = getattr(args, f"{side}_{name}", None)
+            if size is not None and size < 1:
+                flag = f"--{side}-{name.replace('_', '-')}"
+                raise UserError(f"{flag} {size} is not above 0: give a number that is")
 
 
 def refuse_senseless_steps(args: Namespace) -> None:

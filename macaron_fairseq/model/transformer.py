@@ -84,7 +84,7 @@ class MacaronTransformerModel(TransformerModel):
         # fairseq takes archives and addresses, too.
         if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
             for name in checkpoint_file.split(os.pathsep):
-                checkpoints.load(Path(model_name_or_path, name))
+                checkpoints.load_sound(Path(model_name_or_path, name))
         return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )

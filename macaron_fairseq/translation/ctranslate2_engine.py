@@ -8,7 +8,8 @@ from typing import Any
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError, explain_missing
-from macaron_fairseq.translation.lines import Tokens, warn
+from macaron_fairseq.text.data_folder import CODES, DataFolder, Tokens
+from macaron_fairseq.translation.translator import Search, warn
 
 # In the folder, beside CTranslate2's own files: what it was made of.
 EXPORT_JSON = "export.json"
@@ -38,13 +39,9 @@ class CTranslate2Engine:
     def __init__(
         self,
         folder: Path,
+        data: DataFolder,
+        search: Search,
         *,
-        source: Path,
-        target: Path,
-        beam: int = 5,
-        lenpen: float = 1.0,
-        max_len_a: float = 0.0,
-        max_len_b: float = 200,
         device: str = "cpu",
         compute_type: str = "default",
         batches: int = 1,
@@ -53,38 +50,29 @@ class CTranslate2Engine:
 
         Args:
             folder: what `macaron-fairseq export` wrote.
-            source: the dictionary of the text, to make sure that it is the model's.
-            target: that of the translations.
-            beam: hypotheses kept.
-            lenpen: a hypothesis of n tokens, its end included, has the score log P / n ** lenpen.
-            max_len_a: a translation has at most max_len_a * x + max_len_b tokens, where x are those
-                of the batch's longest source, its end included.
-            max_len_b: see `max_len_a`.
+            data: what the model was trained with.
+            search: how to search.
             device: "cpu", "cuda", or "auto": the GPU where there is one.
             compute_type: one of `COMPUTE_TYPES`.
             batches: how many there can be at once, to be translated side by side.
 
         Raises:
             UserError: if CTranslate2 is not installed, the folder is not what it should be or is of
-                other dictionaries, or the device lacks the computation type.
+                other data, or the device lacks the computation type.
         """
         library = import_ctranslate2()
+        refuse_no_export(folder)
         content = files.read_json(
             folder / EXPORT_JSON, FIELDS, "give a folder that macaron-fairseq export wrote"
         )
-        for side, path in (("source", source), ("target", target)):
-            if content["dictionaries"].get(side) != files.sha256(path):
-                raise UserError(
-                    f"{folder} was exported with another {side} dictionary than {path}: use the "
-                    "data folder that the model was trained with"
-                )
+        refuse_other_data(folder, content, data)
         self.max_length = content["max_source_positions"] - 1  # one for the end of the sentence
         self.positions = content["max_target_positions"] - 1
-        self.max_len = max_len_a, max_len_b
+        self.limits = search
         self.options = {
-            "beam_size": beam,
+            "beam_size": search.beam,
             # At 0 itself CTranslate2 would stop by another rule than fairseq.
-            "length_penalty": lenpen or 1e-30,
+            "length_penalty": search.lenpen or 1e-30,
             "min_decoding_length": 1,
             "max_input_length": 0,  # no limit of its own
             "return_end_token": True,  # with which it surely counts in the length, as in fairseq
@@ -118,8 +106,7 @@ class CTranslate2Engine:
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
-        a, b = self.max_len
-        return min(int(a * (max(map(len, batch)) + 1) + b), self.positions)
+        return min(self.limits.longest(batch), self.positions)
 
     def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
         """The best hypothesis of each sentence, batch by batch, each called for by a thread.
@@ -140,6 +127,27 @@ class CTranslate2Engine:
             raise UserError(f"CTranslate2 cannot translate: {error}") from error
         best = (result.hypotheses[0] for result in results)
         return [[token for token in tokens if token not in SPECIAL] for tokens in best]
+
+
+def refuse_no_export(folder: Path) -> None:
+    """Raise a `UserError` if what is to be an export's folder is something else for sure."""
+    if folder.is_file():
+        raise UserError(f"{folder} is no export: make one of it with macaron-fairseq export")
+    if os.pathsep in str(folder) and not folder.exists():
+        raise UserError("CTranslate2 searches with one model: an ensemble needs --engine fairseq")
+
+
+def refuse_other_data(folder: Path, content: dict[str, Any], data: DataFolder) -> None:
+    """Raise a `UserError` if an export's model was trained with other data."""
+    for side, language in (("source", data.source), ("target", data.target)):
+        path = data.dictionary(language)
+        if content["dictionaries"].get(side) != files.sha256(path):
+            raise UserError(
+                f"{folder} was exported with another {side} dictionary than {path}: use the "
+                "data folder that the model was trained with"
+            )
+    if "code" in content:  # not in exports of earlier versions
+        data.refuse_changed({CODES: content["code"]}, f"{folder / EXPORT_JSON} says")
 
 
 def wanted_threads() -> int:

@@ -1,6 +1,11 @@
-"""fairseq as an engine: its dictionaries, its models, its beam search."""
+"""fairseq as an engine: its dictionaries, its models, its beam search.
 
+Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
+"""
+
+import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +16,13 @@ from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from macaron_fairseq import plugin as plugin  # registers the models with fairseq
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.compat import checkpoints, preflight
+from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
-from macaron_fairseq.translation.lines import Tokens
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation.translator import Search
 
 
 class FairseqEngine:
@@ -97,6 +103,51 @@ class FairseqEngine:
         return [best[i] for i in range(len(batch))]
 
 
+def load(
+    path: str, data: DataFolder, search: Search, *, use_gpu: bool = True, precision: str = "fp32"
+) -> FairseqEngine:
+    """The engine for text that is preprocessed as a data folder says.
+
+    Args:
+        path: checkpoints, with ":" between them.
+        data: what they were trained with.
+        search: how to search.
+        use_gpu: whether to, where there is one.
+        precision: "fp32", or on a GPU "fp16" or "bf16".
+
+    Raises:
+        UserError: if a file is bad, a model was trained with other data, or the precision needs a
+            GPU.
+    """
+    flags = [*["--cpu"] * (not use_gpu), *[f"--{precision}"] * (precision != "fp32")]
+    preflight.check(["fairseq-interactive", *flags])  # what that would be refused
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder: if it is an export, add --engine ctranslate2")
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
+    source, target = load_dictionaries(data, utils.split_paths(path))
+    return FairseqEngine(
+        path,
+        source,
+        target,
+        GenerationConfig(**asdict(search)),
+        torch.device("cuda" if torch.cuda.is_available() and use_gpu else "cpu"),
+        {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32),
+    )
+
+
+def load_dictionaries(data: DataFolder, checkpoints: Sequence[str]) -> tuple[Dictionary, ...]:
+    """The dictionaries of source and target that these checkpoints were trained with.
+
+    Raises:
+        UserError: if one cannot be read, or a checkpoint's manifest tells of others.
+    """
+    paths = [data.dictionary(language) for language in (data.source, data.target)]
+    for name in checkpoints:
+        hashes = manifest.data_hashes(Path(name))
+        data.refuse_changed(hashes, f"the manifest.json of {name} says")
+    return tuple(map(load_dictionary, paths))
+
+
 def load_dictionary(path: Path) -> Dictionary:
     """A dictionary that fairseq-preprocess wrote.
 
@@ -126,7 +177,7 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
 
 def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
     """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
-    state = checkpoints.load(Path(path))
+    state = checkpoints.load_sound(Path(path))
     if not state.get("args") and not state.get("cfg"):
         raise UserError(
             f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "

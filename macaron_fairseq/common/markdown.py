@@ -1,0 +1,18 @@
+"""Tables in Markdown."""
+
+from collections.abc import Sequence
+
+NOTHING = "-"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in that form, or a dash."""
+    return NOTHING if value is None else format(value, form)

@@ -1,0 +1,259 @@
+"""Scores of what fairseq decoded (`macaron-fairseq score`)."""
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.metrics import Score
+from macaron_fairseq.text.tokenization import detokenize, remove_bpe
+
+STDIO = Path("-")
+METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu")
+DEFAULT = ("bleu", "chrf")
+
+# H-NUMBER, the model's score, the tokens; S-, T-, D-, P- and log lines stand around it.
+LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A translation of a test set with its scores."""
+
+    hypotheses: list[str]  # detokenised, in the reference's order
+    scores: list[Score]
+    reference: Path
+    reference_sha256: str
+    generated_sha256: str
+
+    def record(self, test: str | None, folder: Path | None) -> dict[str, Any]:
+        """What scores.json says; in a folder it names the reference as seen from there."""
+        reference = self.reference.resolve()
+        return {
+            "test": test or self.reference.stem,
+            "sentences": len(self.hypotheses),
+            "reference": os.path.relpath(reference, folder) if folder else str(reference),
+            "reference_sha256": self.reference_sha256,
+            "generated_sha256": self.generated_sha256,
+            "scores": [asdict(score) for score in self.scores],
+        }
+
+    def table(self) -> str:
+        """A line for each score, then a line for each signature."""
+        width = max(len(score.metric) for score in self.scores)
+        rows = [f"{x.metric:{width}}  {x.score:6.2f}  {x.detail}" for x in self.scores]
+        rows += ["", *(f"{x.metric:{width}}  {x.signature}" for x in self.scores)]
+        return "\n".join(row.rstrip() for row in rows)
+
+
+def score(
+    generated: Path,
+    reference: Path,
+    language: str,
+    wanted: Sequence[str] = DEFAULT,
+    *,
+    tokenized_reference: Path | None = None,
+    lowercase: bool = False,
+    plain: bool = False,
+    test: str | None = None,
+    hypotheses_file: Path | None = None,
+    json_file: Path | None = None,
+) -> Scored:
+    """Put hypotheses in order, join BPE, detokenise, and compare with the reference.
+
+    Files are written both or, where one cannot be, neither.
+
+    Args:
+        generated: what fairseq-generate or fairseq-interactive printed; "-" is standard input.
+        reference: the raw text of the test set's target.
+        language: of the target, for Moses' rules.
+        wanted: names out of `METRICS`.
+        tokenized_reference: the target as the model was trained on it, before BPE; only
+            tokenised-bleu reads it.
+        lowercase: whether to ignore case.
+        plain: whether `generated` is plain text: a detokenised hypothesis a line, in order.
+        test: the name of the test set; by default that of the reference.
+        hypotheses_file: where to write the hypotheses, if anywhere; "-" is standard output.
+        json_file: where to write the scores and what was scored, if anywhere.
+
+    Raises:
+        UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
+            an output is an input or cannot be written.
+    """
+    wanted = list(dict.fromkeys(wanted))
+    if "tokenised-bleu" in wanted and plain:
+        raise UserError(
+            "tokenised-bleu needs the model's tokens, which plain text has no more: give what "
+            "fairseq-generate printed, without --plain"
+        )
+    if "tokenised-bleu" in wanted and not tokenized_reference:
+        raise UserError(
+            "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
+        )
+    if STDIO in (reference, tokenized_reference):
+        raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
+    inputs = [path for path in (generated, reference, tokenized_reference) if path]
+    refuse_outputs(inputs, hypotheses_file, json_file)
+
+    references = complete(list(read_lines(reference)), reference)
+    printed = list(read_lines(generated))
+    name = "standard input" if generated == STDIO else str(generated)
+    if plain:
+        same_length(printed, name, references, reference)
+        tokens, hypotheses = [], printed
+    else:
+        tokens = in_order(best(printed, name), len(references), name, str(reference))
+        tokens = without_bpe(tokens, name)
+        hypotheses = detokenize(tokens, language)
+
+    def of(metric: str) -> Score:
+        if metric == "bleu":
+            return metrics.bleu(hypotheses, references, language, lowercase)
+        if metric == "chrf":
+            return metrics.chrf(hypotheses, references, lowercase)
+        if metric == "compound-split-bleu":
+            return metrics.compound_split_bleu(hypotheses, references, language, lowercase)
+        assert tokenized_reference
+        tokenized = read_tokenized(tokenized_reference, references, reference)
+        return metrics.tokenised_bleu(tokens, tokenized, lowercase)
+
+    scored = Scored(
+        hypotheses,
+        [of(metric) for metric in wanted],
+        reference,
+        sha256(reference, references),
+        sha256(generated, printed),
+    )
+    contents: dict[Path, str | bytes] = {}
+    if json_file:
+        folder = None if json_file == STDIO else json_file.resolve().parent
+        contents[json_file] = files.as_json(scored.record(test, folder))
+    if hypotheses_file:
+        contents[hypotheses_file] = "".join(line + "\n" for line in hypotheses)
+    files.write_all(contents)
+    return scored
+
+
+def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
+    """Raise a `UserError` if an output is an input, or the two outputs are one file."""
+    given = [path for path in outputs if path]
+    if len({path.resolve() for path in given}) < len(given):
+        raise UserError(f"{given[0]} would hold both hypotheses and scores: name two files")
+    for path in given:
+        files.refuse_overwriting(inputs, path)
+
+
+# --- the hypotheses ------------------------------------------------------------------------------
+
+
+def best(lines: Sequence[str], name: str) -> dict[int, str]:
+    """The best hypothesis of each sentence, by the sentence's number in the test set, from 0.
+
+    The H- lines of one sentence that follow each other are an n-best list, which fairseq prints
+    best first.
+
+    Raises:
+        UserError: if there are no hypotheses, a line is damaged, or there are two decodings.
+    """
+    found: dict[int, str] = {}
+    latest = None
+    for number, line in enumerate(lines, 1):
+        if not re.match(r"H-\d", line):
+            continue
+        match = LINE.fullmatch(line)
+        # fairseq draws its progress bar with carriage returns, on stderr.
+        if not match or "\r" in line:
+            raise UserError(
+                f"{name}, line {number} is a damaged H- line: decode again, with only stdout "
+                "going to this file"
+            )
+        sentence = int(match[1])
+        if sentence not in found:
+            found[sentence] = match[2]
+        elif sentence != latest:
+            raise UserError(
+                f"{name}, line {number} has H-{sentence} a second time, away from the first: it "
+                "holds several decodings, give one alone"
+            )
+        latest = sentence
+    if not found:
+        raise UserError(
+            f"{name} has no H- lines: give what fairseq-generate printed without --quiet, or "
+            "say --plain if it is plain text"
+        )
+    return found
+
+
+def in_order(found: dict[int, str], expected: int, name: str, reference: str) -> list[str]:
+    """The hypotheses of sentences 0 to `expected` - 1.
+
+    Raises:
+        UserError: if one is missing, or belongs to no line of the reference.
+    """
+    if surplus := [sentence for sentence in found if sentence >= expected]:
+        raise UserError(
+            f"{name} has H-{min(surplus)}, but {reference} ends at line {expected}, which is "
+            f"H-{expected - 1}: give the reference of the test set that was decoded"
+        )
+    if missing := [sentence for sentence in range(expected) if sentence not in found]:
+        raise UserError(
+            f"{name} lacks {len(missing)} of the {expected} sentences of {reference}, H-"
+            f"{missing[0]} first: decode all of the same test set, with "
+            "--required-batch-size-multiple 1, since fairseq leaves out the last batch otherwise, "
+            "and without --skip-invalid-size-inputs-valid-test"
+        )
+    return [found[sentence] for sentence in range(expected)]
+
+
+def complete(references: list[str], name: Path) -> list[str]:
+    """The reference itself; raises a `UserError` if it or one of its lines is empty."""
+    if not references:
+        raise UserError(f"{name} is empty: give the text of the test set's target")
+    for number, line in enumerate(references, 1):
+        if not line.strip():
+            raise UserError(
+                f"{name}, line {number} is empty: give a reference with a translation of each "
+                "sentence"
+            )
+    return references
+
+
+def same_length(
+    lines: Sequence[str], name: Path | str, references: Sequence[str], reference: Path
+) -> None:
+    """Raise a `UserError` unless there are as many lines as references."""
+    if len(lines) != len(references):
+        raise UserError(
+            f"{name} has {len(lines)} lines and {reference} has {len(references)}: "
+            "give files of the same test set, a sentence a line"
+        )
+
+
+def without_bpe(lines: list[str], name: Path | str) -> list[str]:
+    """The lines without BPE marks, with a word on stderr if there were any."""
+    if not any("@@ " in line + " " for line in lines):
+        return lines
+    print(f"{name}: removed BPE marks (@@)", file=sys.stderr)
+    return remove_bpe(lines)
+
+
+def read_tokenized(path: Path, references: Sequence[str], reference: Path) -> list[str]:
+    """The tokenised reference, with as many lines as the raw one and no BPE marks."""
+    tokenized = complete(list(read_lines(path)), path)
+    same_length(tokenized, path, references, reference)
+    return without_bpe(tokenized, path)
+
+
+def sha256(path: Path, lines: Sequence[str]) -> str:
+    """The SHA-256 of a file, in hexadecimal; of its lines if it is a pipe, which is empty now."""
+    if path != STDIO and path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()

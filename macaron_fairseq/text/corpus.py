@@ -1,0 +1,95 @@
+"""Whole files of raw text to files of tokens, on all cores (`macaron-fairseq tokenize`)."""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import Block
+from macaron_fairseq.common.workers import Workers
+from macaron_fairseq.text.tokenization import Pipeline
+
+LINES = 2000  # handed to a worker at once
+
+
+def tokenize(
+    texts: Sequence[tuple[str, Path, Path]],
+    steps: Sequence[str],
+    codes: Path | None = None,
+    workers: int | None = None,
+) -> None:
+    """Write each text after the steps, line for line.
+
+    Args:
+        texts: of each its language, the file to read and the one to write; "-" is standard input
+            or output.
+        steps: see `Pipeline`.
+        codes: the BPE merges, for the step "bpe".
+        workers: processes; None: one for each core.
+
+    Raises:
+        UserError: before anything is written, for a file that is missing or named twice; or for
+            one that cannot be read or written.
+    """
+    refuse_mistakes([(source, output) for _, source, output in texts])
+    pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
+    workers = workers or environment.available_cores()
+    for language, source, output in texts:
+        with tqdm(
+            desc=f"tokenising {source}", total=count_lines(source), unit=" lines", disable=None
+        ) as bar:
+            blocks = process(files.read_blocks(source, LINES), pipelines[language], workers)
+            files.write_blocks(output, counted(blocks, bar))
+
+
+def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
+    """Raise a `UserError` now, not after hours, for a missing input or a repeated output."""
+    sources = [source for source, _ in texts]
+    outputs = [output.resolve() for _, output in texts]
+    if [str(source) for source in sources].count("-") > 1:
+        raise UserError("standard input, -, can be one file's input only")
+    for source, output in texts:
+        if str(source) != "-" and not source.exists():
+            raise UserError(f"{source}: no such file")
+        if outputs.count(output.resolve()) > 1:
+            raise UserError(f"{output} is named as the output of several files")
+        files.refuse_overwriting(sources, output)
+
+
+def count_lines(path: Path) -> int | None:
+    """How many lines a file has; a stream does not tell."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def counted(blocks: Iterator[bytes], bar: tqdm) -> Iterator[bytes]:
+    """The blocks, whose lines the bar counts."""
+    for block in blocks:
+        bar.update(block.count(b"\n"))
+        yield block
+
+
+def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> Iterator[bytes]:
+    """Each block after the pipeline, in order, by that many processes; 1 is this process.
+
+    Never reads further ahead than 2 * workers blocks, whatever the corpus' size.
+
+    Raises:
+        UserError: if a block is not UTF-8, or a worker is killed.
+    """
+    work = functools.partial(process_block, pipeline=pipeline)
+    if workers == 1:
+        yield from map(work, blocks)
+        return
+    with Workers(workers, work, "a smaller --workers") as pool:
+        yield from pool.map(blocks)
+
+
+def process_block(block: Block, pipeline: Pipeline) -> bytes:
+    """The block's lines after the pipeline, each ended by a newline."""
+    return "".join([pipeline(line) + "\n" for line in block.lines()]).encode()

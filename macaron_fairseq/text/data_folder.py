@@ -1,0 +1,163 @@
+"""The data folder: how a model's training data was made from raw text.
+
+preprocessing.json  languages, steps, and SHA-256 of the files below, where it knows them
+code                the BPE merges
+data-bin/           dictionaries and data sets of fairseq-preprocess
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.text.tokenization import Pipeline, detokenize, remove_bpe
+
+NAME = "preprocessing.json"
+CODES = "code"
+EXAMPLE = '{"source": "en", "target": "de", "source_steps": ["normalize", "tokenize"]}'
+
+Tokens = list[str]
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """How a model's training data was made: languages, and the steps before BPE."""
+
+    path: Path
+    source: str
+    target: str
+    source_steps: list[str]
+    target_steps: list[str]
+    sha256: dict[str, str] = field(default_factory=dict)  # by name: `code`, dict.en.txt
+
+    def dictionary(self, language: str) -> Path:
+        """The dictionary of a language that fairseq-preprocess wrote.
+
+        Raises:
+            UserError: if it is missing.
+        """
+        path = self.path / "data-bin" / f"dict.{language}.txt"
+        if not path.is_file():
+            raise UserError(
+                f"{path} is missing: it is written by fairseq-preprocess and belongs to the model"
+            )
+        return path
+
+    def encoder(self, language: str) -> Callable[[str], Tokens]:
+        """What makes the models' tokens of a line of raw text in one of the two languages.
+
+        Raises:
+            UserError: if a step is not known or the BPE merges cannot be read.
+        """
+        steps = self.source_steps if language == self.source else self.target_steps
+        apply = Pipeline([*steps, "bpe"], language, self.path / CODES)
+        return lambda line: apply(line).split()
+
+    def decode(self, sentences: Sequence[Tokens]) -> list[str]:
+        """Raw text of the models' tokens, in the target language; lower case stays so."""
+        lines = remove_bpe([" ".join(tokens) for tokens in sentences])
+        is_tokenized = any(step.startswith("tokenize") for step in self.target_steps)
+        return detokenize(lines, self.target) if is_tokenized else lines
+
+    def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:
+        """Raise a `UserError` if merges or a dictionary are not what they were.
+
+        Args:
+            known: their SHA-256 by name; other files, and missing ones, are passed over.
+            origin: who says so, as the end of a sentence.
+        """
+        for path in (
+            self.path / CODES,
+            *(self.path / "data-bin" / f"dict.{x}.txt" for x in (self.source, self.target)),
+        ):
+            expected = known.get(path.name)
+            if expected and path.is_file() and files.sha256(path) != expected:
+                raise UserError(
+                    f"{path} is not the file that it was, as {origin}: use the data folder that "
+                    "the model was trained with"
+                )
+
+
+def read(path: Path) -> DataFolder:
+    """What preprocessing.json in a data folder says; target_steps are source_steps by default.
+
+    Raises:
+        UserError: if it is missing or lacks something, or a file is not the one that it names.
+    """
+    description = path / NAME
+    hint = f"it should hold a JSON object like {EXAMPLE}"
+    if not description.is_file():
+        if (path.parent / NAME).is_file():
+            raise UserError(f"{description} is missing: give {path.parent}, the folder above")
+        if not description.exists():
+            raise UserError(
+                f"{description} is missing: give the folder that the prepare stage of a recipe "
+                f"made, or write the file, like {EXAMPLE}, beside data-bin/ and the BPE merges in "
+                f"{CODES}"
+            )
+    get: Any = files.read_json(description, {}, hint).get
+    source, target, steps = get("source"), get("target"), get("source_steps")
+    target_steps, sha256 = get("target_steps", steps), get("sha256", {})
+    if not (
+        are_texts([source, target])
+        and are_texts(steps)
+        and are_texts(target_steps)
+        and is_mapping(sha256)
+    ):
+        raise UserError(f"{description} is not as expected: {hint}")
+    found = DataFolder(path, source, target, steps, target_steps, sha256)
+    found.refuse_changed(sha256, f"{description} says")
+    return found
+
+
+def are_texts(value: Any) -> bool:
+    """Whether it is a list of texts."""
+    return isinstance(value, list) and all(isinstance(x, str) for x in value)
+
+
+def is_mapping(value: Any) -> bool:
+    """Whether it is an object whose values are texts."""
+    return isinstance(value, dict) and are_texts([*value.values()])
+
+
+def write(
+    path: Path, source: str, target: str, steps: Sequence[str], tests: Sequence[str] = ()
+) -> None:
+    """Describe a data folder in its preprocessing.json, once all else in it is there.
+
+    Args:
+        path: the folder.
+        source: the language of the text that is translated.
+        target: the other one.
+        steps: keys of `tokenization.STEPS`, of both languages.
+        tests: names of the test sets.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    folder = path / "data-bin"
+    described = [path / CODES, *(folder / f"dict.{x}.txt" for x in (source, target))]
+    content = {
+        "source": source,
+        "target": target,
+        "source_steps": list(steps),
+        "target_steps": list(steps),
+        "tests": list(tests),
+        "fingerprint": fingerprint(folder),
+        "sha256": {x.name: files.sha256(x) for x in described if x.is_file()},
+    }
+    files.write(path / NAME, files.as_json(content))
+
+
+def fingerprint(folder: Path) -> str:
+    """A checksum of all that fairseq-preprocess wrote but its logs, whatever made it."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.iterdir() if p.suffix != ".log"):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,177 @@
+"""A line of raw text to tokens, by the steps of Moses, then BPE; and tokens back to text.
+
+A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["normalize",
+"tokenize"], "de")` is a function from a line to a line.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import regex
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+from sacremoses.corpus import NonbreakingPrefixes
+from subword_nmt.apply_bpe import BPE
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import look_up
+
+Step = Callable[[str], str]
+
+CACHE = 100_000  # words whose segmentation is kept, some 30 MB
+EDGES = " \r"  # white space that may stand at an end of a line
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def normalize(language: str) -> Step:
+    """Moses normalize-punctuation.perl: straight quotes, plain dashes, no pseudo-spaces."""
+    normalizer = MosesPunctNormalizer(language)
+    # Perl sees the line end, and a rule for `."` in German, French and Spanish needs it there.
+    return lambda line: normalizer.normalize(line + "\n")
+
+
+def printable(language: str) -> Step:
+    """Moses remove-non-printing-char.perl: what Unicode classes as "other" becomes a space."""
+    return functools.partial(regex.compile(r"\p{C}").sub, " ")
+
+
+def lowercase(language: str) -> Step:
+    """Lower case in any script."""
+    return str.lower
+
+
+def tokenize(language: str) -> Step:
+    """Moses tokenizer.perl: tokens between single spaces, `&|<>'"[]` escaped."""
+    return functools.partial(tokenizer(language).tokenize, return_str=True)
+
+
+def tokenize_hyphens(language: str) -> Step:
+    """The same with its option -a: a hyphen between letters becomes the token @-@."""
+    tokens = tokenizer(language).tokenize
+    return functools.partial(tokens, aggressive_dash_splits=True, return_str=True)
+
+
+STEPS: dict[str, Callable[[str], Step]] = {
+    "normalize": normalize,
+    "printable": printable,
+    "lowercase": lowercase,
+    "tokenize": tokenize,
+    "tokenize-hyphens": tokenize_hyphens,
+}  # and bpe, which takes a file of merges, not a language
+
+
+class Tokenizer(MosesTokenizer):
+    """The same tokens, many times sooner where full stops stand inside a line.
+
+    sacremoses makes the set of all letters anew for each question about a letter.
+    """
+
+    def __init__(self, language: str) -> None:
+        super().__init__(language)
+        self.alphabetic, self.lower = frozenset(self.IsAlpha), frozenset(self.IsLower)
+
+    def isanyalpha(self, text: str) -> bool:
+        """Whether there is a letter in it."""
+        return not self.alphabetic.isdisjoint(text)
+
+    def islower(self, text: str) -> bool:
+        """Whether all of it is lower case."""
+        return self.lower.issuperset(text)
+
+
+@functools.cache
+def tokenizer(language: str) -> Tokenizer:
+    """The tokenizer of a language; warns, once, of one that sacremoses does not know."""
+    known = sorted(set(NonbreakingPrefixes().available_langs.values()))
+    if language not in known:
+        print(
+            f"warning: sacremoses has no abbreviations for the language '{language}' and takes "
+            f"the English ones; it has {', '.join(known)}",
+            file=sys.stderr,
+        )
+    return Tokenizer(language)
+
+
+def bpe(codes: Path) -> Step:
+    """subword-nmt apply-bpe with the merges in a file.
+
+    Raises:
+        UserError: if it is not such a file.
+    """
+    try:
+        with codes.open(encoding="utf-8", newline="\n") as file:
+            merges = BPE(file)
+    except OSError as error:
+        raise UserError(f"cannot read the BPE codes {codes}: {error.strerror}") from error
+    except (SystemExit, ValueError) as error:
+        raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
+
+    @functools.lru_cache(CACHE)
+    def parts(word: str) -> str:
+        merges.cache.clear()  # subword-nmt's own, which would grow with the corpus
+        return " ".join(merges.segment_tokens([word]))
+
+    def segment(line: str) -> str:
+        inner = line.strip(EDGES)
+        done = " ".join([parts(word) for word in inner.split(" ") if word])
+        # As subword-nmt does, which keeps what stands around the words.
+        return done if inner == line else line.replace(inner, done, 1) if inner else line
+
+    return segment
+
+
+class Pipeline:
+    """Steps in their order, as one function from a line to a line.
+
+    Args:
+        steps: keys of `STEPS`, and "bpe".
+        language: a two-letter code.
+        codes: the BPE merges, for the step "bpe".
+
+    Raises:
+        UserError: for an unknown step, missing or bad codes.
+    """
+
+    def __init__(self, steps: Sequence[str], language: str, codes: Path | None = None) -> None:
+        def merges(language: str) -> Step:
+            if codes is None:
+                raise UserError("the step bpe needs a file of merges: name it with --codes")
+            return bpe(codes)
+
+        known = {**STEPS, "bpe": merges}
+        self.arguments = tuple(steps), language, codes
+        self.steps = [look_up(known, x, "step", "the preprocessing")(language) for x in steps]
+
+    def __call__(self, line: str) -> str:
+        """The line after all steps; it holds no line end."""
+        for step in self.steps:
+            line = step(line)
+        return line
+
+    def __reduce__(self) -> tuple:
+        # Where processes do not fork, a worker makes its own.
+        return Pipeline, self.arguments
+
+
+# --- and back ------------------------------------------------------------------------------------
+
+
+def remove_bpe(lines: Sequence[str]) -> list[str]:
+    """Join what subword-nmt split; a mark at the end of a line has no partner and goes too."""
+    return [(line + " ").replace("@@ ", "").rstrip(" ") for line in lines]
+
+
+def detokenize(lines: Sequence[str], language: str) -> list[str]:
+    """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped."""
+    detokenizer, english = MosesDetokenizer(language), MosesDetokenizer("en")
+
+    def text(line: str) -> str:
+        tokens = line.split()
+        try:
+            return detokenizer.detokenize(tokens)
+        except TypeError:  # sacremoses, of Czech words with an apostrophe and a dash: "e' - mail"
+            return english.detokenize(tokens)
+
+    return [text(line) for line in lines]

@@ -1,1 +1,0 @@
-"""Trained models in other programs' formats (`macaron-fairseq export`)."""

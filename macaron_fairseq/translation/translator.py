@@ -1,0 +1,199 @@
+"""Raw text through an engine: preprocess, batch, search, join and detokenise."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tqdm import tqdm
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
+
+# Far more than is of use, and far from where numbers overflow.
+LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
+
+
+@dataclass(frozen=True)
+class Search:
+    """How an engine searches; fairseq-generate's defaults.
+
+    A hypothesis of n tokens, its end included, has the score log P / n ** lenpen. A translation has
+    at most max_len_a * x + max_len_b tokens, where x are those of its batch's longest source, its
+    end included.
+
+    Raises:
+        UserError: if a number is absurd.
+    """
+
+    beam: int = 5
+    lenpen: float = 1.0
+    max_len_a: float = 0.0
+    max_len_b: int = 200
+
+    def __post_init__(self) -> None:
+        for name, limit in LIMITS.items():
+            if not abs(value := getattr(self, name)) <= limit:
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} {value:g} is out of range: give {limit} at most")
+
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have, as far as the search limits it."""
+        return int(self.max_len_a * (max(map(len, batch)) + 1) + self.max_len_b)
+
+
+class Engine(Protocol):
+    """What turns tokens into tokens; the text work around it does not know which one runs."""
+
+    max_length: int  # of a source sentence, in tokens
+
+    def longest(self, batch: Sequence[Tokens]) -> int:
+        """How many tokens a translation in that batch can have."""
+
+    def translate(self, batches: Sequence[Sequence[Tokens]]) -> Iterator[list[Tokens]]:
+        """Translate batches of sentences, none empty or longer than `max_length`, in their order.
+
+        It may work on several at a time.
+        """
+
+
+def translate_file(
+    source: Path, output: Path, engine: Engine, data: DataFolder, **options: int
+) -> None:
+    """Translate a file to another, each block written before the next is read.
+
+    The output is named OUTPUT.part until all of it is there. "-" is standard input or output.
+
+    Args:
+        source: UTF-8 text.
+        output: where to write.
+        engine: what translates tokens.
+        data: how its training data was made.
+        options: of `translate`.
+
+    Raises:
+        UserError: if a file cannot be read or written, or they are one.
+    """
+    refuse_unreadable(source, output)
+    encode = data.encoder(data.source)
+    # Where the text goes to a terminal, a bar would stand between its lines.
+    on_terminal = str(output) == "-" and sys.stdout.isatty()
+    with tqdm(unit=" lines", disable=on_terminal or None) as bar:
+        blocks = translate(
+            files.read_lines(source),
+            engine,
+            encode,
+            data.decode,
+            progress=bar.update,
+            **options,
+        )
+        with files.written(output, keep_partial=True) as file:
+            for block in blocks:
+                file.writelines(line.encode() + b"\n" for line in block)
+                file.flush()
+
+
+def refuse_unreadable(source: Path, output: Path) -> None:
+    """Raise a `UserError` now, before models are loaded, for no input or one to be replaced."""
+    if str(source) != "-" and not source.exists():
+        raise UserError(f"{source}: no such file")
+    files.refuse_overwriting([source], output)
+
+
+def translate(
+    lines: Iterable[str],
+    engine: Engine,
+    encode: Callable[[str], Tokens],
+    decode: Callable[[Sequence[Tokens]], list[str]],
+    *,
+    block_lines: int = 2000,
+    max_tokens: int = 4096,
+    batch_size: int = 128,
+    progress: Callable[[int], object] = lambda lines: None,
+) -> Iterator[list[str]]:
+    """The translations of lines, block by block: each is done before the next is read.
+
+    A line without tokens gives an empty one. Of a line that is too long for the engine the
+    beginning is translated, with a warning on stderr; another tells of a translation that ends
+    where the search had to.
+
+    Args:
+        lines: raw text.
+        engine: what translates tokens.
+        encode: a line to tokens.
+        decode: tokens to lines.
+        block_lines: lines that are read at once, and then sorted by length.
+        max_tokens: see `batches`.
+        batch_size: see `batches`.
+        progress: called with the number of lines whenever some are done.
+    """
+    before = 0
+    for block in blocks(lines, block_lines):
+        sentences = [encode(line) for line in block]
+        for number, sentence in enumerate(sentences, before + 1):
+            if len(sentence) > engine.max_length:
+                warn(
+                    f"line {number} has {len(sentence)} tokens, of which the model takes the first "
+                    f"{engine.max_length}: the rest is not translated"
+                )
+                del sentence[engine.max_length :]
+        translations: list[Tokens] = [[] for _ in block]
+        progress(sum(not sentence for sentence in sentences))
+        todo = list(batches([len(sentence) for sentence in sentences], max_tokens, batch_size))
+        done = engine.translate([[sentences[i] for i in batch] for batch in todo])
+        for batch, translated in zip(todo, done, strict=True):
+            longest = engine.longest([sentences[i] for i in batch])
+            for i, translation in zip(batch, translated, strict=True):
+                translations[i] = translation
+                if len(translation) >= longest:
+                    warn(
+                        f"the translation of line {before + i + 1} ends at {longest} tokens, "
+                        "the most that it may have: it may be cut short"
+                    )
+            progress(len(batch))
+        yield decode(translations)
+        before += len(block)
+
+
+def warn(sentence: str) -> None:
+    """A warning on stderr, above a progress bar."""
+    tqdm.write(f"warning: {sentence}", file=sys.stderr)
+
+
+def blocks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines, the last one shorter or empty; also of those before a bad line."""
+    block: list[str] = []
+    try:
+        for line in lines:
+            block.append(line)
+            if len(block) == size:
+                yield block
+                block = []
+    except UserError:
+        yield block
+        raise
+    yield block
+
+
+def batches(lengths: Sequence[int], max_tokens: int, batch_size: int) -> Iterator[list[int]]:
+    """Indices of sentences in batches of similar length, the longest first; none of empty ones.
+
+    Args:
+        lengths: of the sentences, in tokens.
+        max_tokens: of a batch, padding and ends of sentences included; a sentence that has more
+            is a batch of its own.
+        batch_size: the most sentences of a batch.
+    """
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if not lengths[i]:
+            break
+        longest = lengths[batch[0] if batch else i] + 1
+        if batch and (len(batch) == batch_size or longest * (len(batch) + 1) > max_tokens):
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

@@ -1,0 +1,151 @@
+"""Reading and writing files, and what the commands say where a disk is full."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from run_folders import BASE, make_run
+from stored import CHECKPOINT, write_data
+
+from macaron_fairseq import cli
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("\ufeffa\r\n\r\n\u2028b\x85c\x0c\rd\n\ufeff\nlast".encode())
+    assert [*files.read_lines(path)] == ["a", "", "\u2028b\x85c\x0c\rd", "\ufeff", "last"]
+    path.write_bytes(b"")
+    assert [*files.read_lines(path)] == []
+
+
+def test_what_cannot_be_read_gets_a_sentence(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"fine\nna\xefve\n")
+    lines = files.read_lines(path)
+    assert next(lines) == "fine"
+    with pytest.raises(UserError, match=r"text, line 2 is not UTF-8 \(byte 0xef at position 3\)"):
+        next(lines)
+    with pytest.raises(UserError, match=r"cannot read .*nowhere: No such file"):
+        next(files.read_lines(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
+        next(files.read_lines(tmp_path))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new folder" / "out"
+    files.write_lines(path, ["ä\u2028", ""])
+    assert path.read_bytes() == "ä\u2028\n\n".encode()
+
+    def broken():
+        yield "half"
+        raise UserError("bad input")
+
+    with pytest.raises(UserError, match="bad input"):
+        files.write_lines(path, broken())
+    assert path.read_bytes() == "ä\u2028\n\n".encode()
+    assert [p.name for p in path.parent.iterdir()] == ["out"]
+    with pytest.raises(UserError, match=r"cannot write .*below: "):
+        files.write_lines(path / "below", [])
+
+
+def test_a_kill_while_writing_leaves_what_was_there(tmp_path):
+    path = tmp_path / "manifest.json"
+    files.write(path, "before")
+    with pytest.raises(KeyboardInterrupt), files.written(path) as file:
+        file.write(b"aft")
+        file.flush()
+        raise KeyboardInterrupt
+    assert path.read_text() == "before"
+
+
+def test_several_files_are_written_or_none(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one").write_text("before")
+    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
+        files.write_all({tmp_path / "one": "text", tmp_path / "folder": "more"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "one"]
+    assert (tmp_path / "one").read_text() == "before"
+    files.write_all({tmp_path / "one": "ä", tmp_path / "two": b"\xff"})
+    assert (tmp_path / "one").read_text("utf-8") == "ä"
+    assert (tmp_path / "two").read_bytes() == b"\xff"
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"a": NaN}', "[" * 100_000, "\ud800".join("{}"), "1" * 5000]
+)
+def test_what_is_no_json_gets_a_sentence(content, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_bytes(content.encode(errors="surrogatepass"))
+    with pytest.raises(UserError, match=f"^{path} is no JSON file: write it anew$"):
+        files.read_json(path, {}, "write it anew")
+
+
+def test_an_object_has_the_fields_that_are_needed(tmp_path):
+    path = tmp_path / "x.json"
+    for content, fault in (
+        ("[]", "is not as expected"),
+        ("{}", "has no int 'a'"),
+        ('{"a": "1"}', "has no int 'a'"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=f"^{path} {fault}: write it anew$"):
+            files.read_json(path, {"a": int}, "write it anew")
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"a": 1, "b": None}).encode())
+    assert files.read_json(path, {"a": int}, "") == {"a": 1, "b": None}
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Something to do for each command."""
+    folder = tmp_path_factory.mktemp("work")
+    write_data(folder / "data")
+    make_run(folder / "runs", BASE, 1)
+    (folder / "in").write_text("the new er\n")
+    (folder / "ref").write_text("er new the\n")
+    (folder / "generated").write_text("H-0\t-1\ter new the\n")
+    return folder
+
+
+COMMANDS = {
+    "tokenize": "--steps lowercase --file en in {}",
+    "translate": f"--path {CHECKPOINT} --data data --cpu in -o {{}}",
+    "score": "generated --reference ref --target-lang de --hypotheses {}",
+    "average": f"{CHECKPOINT} -o {{}}",
+}
+PRINTING = {
+    "tokenize": "--steps lowercase --file en in -",
+    "translate": f"--path {CHECKPOINT} --data data --cpu in",
+    "score": "generated --reference ref --target-lang de",
+    "average": f"{CHECKPOINT} -o averaged.pt",
+    "report": f"runs/{BASE}/seed1 -o report",
+    "manifest": "run --data data -- --arch x",
+    "export": f"--path {CHECKPOINT} --data data -o exported",
+}
+
+
+@NEEDS_FULL
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_gets_a_sentence(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match=r"^cannot write /dev/full: "):
+        cli.main([name, *COMMANDS[name].format("/dev/full").split()])
+
+
+@NEEDS_FULL
+@pytest.mark.parametrize("name", PRINTING)
+def test_standard_output_on_a_full_disk_gets_a_sentence(name, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Path("/dev/full").open("w"))  # noqa: SIM115 - see `to_stdout`
+        with pytest.raises(UserError) as error:
+            cli.main([name, *PRINTING[name].split()])
+        sys.stdout.close()
+    assert str(error.value) == "cannot write to standard output: No space left on device"
