@@ -208,7 +208,7 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
     title = f"translation, {args.size}:"
     # A shape's first time is slower.
     found = measuring.interleave(
-        list(TRANSLATION), count + args.repetitions, translate, f"{title} batch", brief=True
+        list(TRANSLATION), count + args.repetitions, translate, f"{title} batch"
     )
     runs = max(2, args.repetitions // count)
     whole = measuring.interleave(list(WHOLE), runs, translate_all, f"{title} run of all batches")

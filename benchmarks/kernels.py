@@ -48,9 +48,7 @@ def main() -> None:
             run()  # the first one is slower
         title = f"{', '.join(case)}: repetition"
         measure = partial(timed, sides)
-        found[case] = measuring.interleave(
-            list(sides), args.repetitions, measure, title, brief=True
-        )
+        found[case] = measuring.interleave(list(sides), args.repetitions, measure, title)
     rows, columns = (list(dict.fromkeys(x)) for x in zip(*cases, strict=True))
     base, other = sides
     header = [args.kind, *(f"{column}: {base}, {other}, ms" for column in columns)]

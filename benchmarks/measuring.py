@@ -189,7 +189,6 @@ def interleave(
     measure: Callable[[str, int], Figures],
     title: str = "repetition",
     first: int = 0,
-    brief: bool = False,
 ) -> list[Figures]:
     """Measure A B C, B C A, ..., so that all sides meet the same moods of a machine.
 
@@ -202,12 +201,10 @@ def interleave(
         measure: takes a side and the number of the repetition, from 1.
         title: what stderr calls a repetition.
         first: how far the sides are turned in the first repetition.
-        brief: say the times of a repetition in one line, since one measurement takes no time.
     """
     found = []
     with tqdm(total=repetitions * len(sides), leave=False, disable=None) as bar:
         for repetition in range(1, repetitions + 1):
-            count, times = f"{title} {repetition}/{repetitions}", []
             turn = (first + repetition - 1) % len(sides)
             for side in [*sides[turn:], *sides[:turn]]:
                 bar.set_postfix_str(side)
@@ -215,13 +212,9 @@ def interleave(
                 stolen, begin = stolen_seconds(), time.perf_counter()
                 figures = measure(side, repetition)
                 seconds = duration(time.perf_counter() - begin)
+                say(f"{title} {repetition}/{repetitions}, side {side}: {seconds}")
                 found.append({**about, "stolen_seconds": stolen_seconds() - stolen, **figures})
-                times.append(f"{side} {seconds}")
-                if not brief:
-                    say(f"{count}, side {side}: {seconds}")
                 bar.update()
-            if brief:
-                say(f"{count}: {', '.join(times)}")
     return found
 
 

@@ -73,7 +73,7 @@ def take_in_turn(
             seconds = time.perf_counter() - begin
         return {"seconds": seconds, "loss": (log or {}).get("loss")}
 
-    found = measuring.interleave(list(trainers), skip + updates, measure, title, brief=True)
+    found = measuring.interleave(list(trainers), skip + updates, measure, title)
     return [x for x in found if x["repetition"] > skip]
 
 

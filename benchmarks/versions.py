@@ -109,7 +109,7 @@ def measure(sides: Sequence[Side], batches: int, repetitions: int) -> list[Figur
     found: list[Figures] = []
     for repetition in range(1 + repetitions):
         title = f"repetition {repetition}/{repetitions}, batch"
-        turn = measuring.interleave(list(by_name), batches, translate, title, repetition, True)
+        turn = measuring.interleave(list(by_name), batches, translate, title, repetition)
         if repetition:  # a shape's first time is slower
             found += [{**x, "repetition": repetition} for x in turn]
     return found
