@@ -192,10 +192,12 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
         models[name] = folder / f"{name}-{args.size}.pt"
         flags = generation.flags_of_model(name, folder / "data", args)
         host.save_endless_model(flags, models[name])
-    translators = {
-        name: load(row, models, folder / "data", args)
-        for name, row in {**TRANSLATION, **WHOLE}.items()
-    }
+    loaded: dict[tuple[str, ...], Translator] = {}  # what is left out in a call needs none more
+    translators = {}
+    for name, row in {**TRANSLATION, **WHOLE}.items():
+        key = row.checkpoint, row.task, *row.flags
+        loaded[key] = loaded.get(key) or load(row, models, folder / "data", args)
+        translators[name] = loaded[key]
     count = len(translators[EVERYTHING].samples)
 
     def translate(side: str, repetition: int) -> Figures:

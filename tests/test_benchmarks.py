@@ -407,7 +407,10 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
         return hypotheses
 
     monkeypatch.setattr(ablation.Translator, "translate", remember)
-    result, printed = run(ablation, "--quick", "--threads", "2")
+    parallel = ablation.WHOLE[ablation.PARALLEL]
+    two = dataclasses.replace(parallel, flags=("--decoding-processes", "2"))  # at one thread each
+    monkeypatch.setitem(ablation.WHOLE, ablation.PARALLEL, two)
+    result, printed = run(ablation, "--quick", "--threads", "1")
     assert asked == replaced
     # Each batch was translated in two ways: by our model, whatever was left out, and by stock.
     assert [len(ways) for ways in found.values()] == [2, 2]
