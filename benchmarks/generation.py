@@ -28,7 +28,6 @@ import corpora
 import host
 import measuring
 from measuring import Device, Figures, Run
-from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
@@ -90,20 +89,19 @@ def main() -> None:
         about = corpora.about(source)
         args.sentences = corpora.sample(source, args.subset, args.sentences, folder / "data")
         corpora.sample(source, args.subset, 1, folder / "one")  # what starting takes
-        with tqdm(total=len(cases) * args.repetitions * len(sides), disable=None) as bar:
-            models = prepare_models(folder, sides, args, device, bar)
-            parameters = {
-                name: host.count_parameters(path, corpora.data_bin(folder / "data"))
-                for (name, quantization), path in models.items()
-                if not quantization
-            }
-            repetitions: list[Figures] = []
-            rows: list[list[str]] = []
-            for case in cases:
-                found = compare(folder, models, sides, *case, args, device, bar)
-                header, of_sides = rows_of(found, list(sides))
-                rows += [[*map(str, case), *row] for row in of_sides]
-                repetitions += [dict(zip(CASE, case, strict=True)) | x for x in found]
+        models = prepare_models(folder, sides, args, device)
+        parameters = {
+            name: host.count_parameters(path, corpora.data_bin(folder / "data"))
+            for (name, quantization), path in models.items()
+            if not quantization
+        }
+        repetitions: list[Figures] = []
+        rows: list[list[str]] = []
+        for case in cases:
+            found = compare(folder, models, sides, *case, args, device)
+            header, of_sides = rows_of(found, list(sides))
+            rows += [[*map(str, case), *row] for row in of_sides]
+            repetitions += [dict(zip(CASE, case, strict=True)) | x for x in found]
     measuring.report(
         args,
         device,
@@ -169,7 +167,6 @@ def prepare_models(
     sides: Mapping[str, Side],
     args: argparse.Namespace,
     device: Device,
-    bar: tqdm,
 ) -> dict[tuple[str, str], Path]:
     """The file of each checkpoint that the sides use, and of what was exported from it.
 
@@ -182,7 +179,7 @@ def prepare_models(
         raise UserError("give a checkpoint to both --stock and --ours, or to neither")
     models = {}
     for name in used:
-        bar.set_postfix_str(f"model of {name}")
+        measuring.say(f"the model of {name}")
         models[name, ""] = getattr(args, name) or folder / f"{name}.pt"
         if not given:
             host.save_endless_model(flags_of_model(name, folder / "data", args), models[name, ""])
@@ -196,7 +193,7 @@ def prepare_models(
                 "CTranslate2 is measured on raw text: give --data the folder that a recipe's "
                 "prepare stage wrote, with preprocessing.json, code and reference/"
             )
-        bar.set_postfix_str(f"exporting {name} in {quantization}")
+        measuring.say(f"exporting {name} in {quantization}")
         models[name, quantization] = folder / f"{name}-{quantization}"
         measuring.run(
             device,
@@ -228,14 +225,13 @@ def compare(
     batch_size: int,
     args: argparse.Namespace,
     device: Device,
-    bar: tqdm,
 ) -> list[Figures]:
     """Measure all sides with one beam and batch size, in turn."""
     search: list[object] = ["--beam", beam, "--batch-size", batch_size]
     if not (args.stock or args.ours):
         search += ["--max-len-b", args.length]
 
-    def measure(name: str) -> Figures:
+    def measure(name: str, _: int) -> Figures:
         side = sides[name]
         model = models[side.checkpoint, side.quantization]
         flags = [*search, *side.flags]
@@ -244,7 +240,8 @@ def compare(
         flags += shlex.split(args.flags)
         return measure_generate(model, folder, flags, args, device)
 
-    return measuring.interleave(list(sides), args.repetitions, measure, bar)
+    title = f"beam {beam}, batches of {batch_size}: repetition"
+    return measuring.interleave(list(sides), args.repetitions, measure, title)
 
 
 def measure_generate(

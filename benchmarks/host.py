@@ -36,7 +36,6 @@ def lengths_of_updates(trainer: Trainer, skipped: int, updates: int) -> Lengths:
     """Lengths of the sentences, (source, target), in the updates that follow the skipped ones."""
     wanted = itertools.islice(batches_of_updates(trainer), skipped, skipped + updates)
     pad = trainer.task.target_dictionary.pad()
-    warnings.filterwarnings("ignore", ".*pin_memory")  # which fairseq asks for without a GPU
     return [
         pair
         for batches in wanted
@@ -51,6 +50,7 @@ def lengths_of_updates(trainer: Trainer, skipped: int, updates: int) -> Lengths:
 
 def batches_of_updates(trainer: Trainer) -> Iterator[list[dict]]:
     """The batches of each update, in the order in which fairseq-train draws them."""
+    warnings.filterwarnings("ignore", ".*pin_memory")  # which fairseq asks for without a GPU
     for epoch in itertools.count(1):
         batches = trainer.get_train_iterator(epoch).next_epoch_itr(shuffle=True)
         yield from iterators.GroupedIterator(batches, trainer.cfg.optimization.update_freq[0])

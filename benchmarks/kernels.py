@@ -1,10 +1,10 @@
 """What this package's choices between two kernels on a CPU rest on.
 
   python benchmarks/kernels.py attention --size tiny --json attention.json
-  python benchmarks/kernels.py products --size iwslt_de_en
+  python benchmarks/kernels.py linear --size iwslt_de_en
 
 attention: self-attention of one layer, its projections included, on a batch of sentences with up to
-a quarter of padding, by two matrix products and by PyTorch's fused kernel. products: the linear
+a quarter of padding, by two matrix products and by PyTorch's fused kernel. linear: the linear
 maps of a model by MKL and by oneDNN; in training with the gradients as they are computed here, in
 decoding with the weight in oneDNN's blocks.
 """
@@ -15,19 +15,18 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import measuring
 import torch
 from measuring import Figures
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
-from macaron_fairseq.fast import products
-from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast import attention, linear
 from macaron_fairseq.fast.criterion import CHUNK_ELEMENTS_CPU
 from macaron_fairseq.model.architectures import SIZES
 
@@ -43,13 +42,13 @@ def main() -> None:
     device = measuring.device(args)
     cases = KINDS[args.kind](args)
     found = {}
-    with tqdm(total=len(cases) * args.repetitions * 2, disable=None) as bar:
-        for case, prepare in cases.items():
-            sides = prepare()
-            for run in sides.values():
-                run()  # the first one is slower
-            measure = partial(timed, sides)
-            found[case] = measuring.interleave(list(sides), args.repetitions, measure, bar)
+    for case, prepare in cases.items():
+        sides = prepare()
+        for run in sides.values():
+            run()  # the first one is slower
+        title = f"{', '.join(case)}: repetition"
+        measure = partial(timed, sides)
+        found[case] = measuring.interleave(list(sides), args.repetitions, measure, title)
     rows, columns = (list(dict.fromkeys(x)) for x in zip(*cases, strict=True))
     base, other = sides
     header = [args.kind, *(f"{column}: {base}, {other}, ms" for column in columns)]
@@ -62,7 +61,7 @@ def main() -> None:
     measuring.report(args, device, table(header, cells), [note], repetitions=repetitions)
 
 
-def timed(sides: Mapping[str, Run], side: str) -> Figures:
+def timed(sides: Mapping[str, Run], side: str, _: int) -> Figures:
     """How long a side takes."""
     begin = time.perf_counter()
     sides[side]()
@@ -81,23 +80,7 @@ def cell(figures: list[Figures], base: str, other: str) -> str:
 # --- attention -----------------------------------------------------------------------------------
 
 
-class TwoProducts(Attention):
-    """Two matrix products at any length."""
-
-    def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
-        """Never."""
-        return False
-
-
-class Kernel(Attention):
-    """PyTorch's fused kernel at any length."""
-
-    def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
-        """Always."""
-        return True
-
-
-def attention(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, Run]]]:
+def attend_cases(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, Run]]]:
     """Cases by tokens of a sentence and kind of work."""
     work = "fp32 training", "fp32 evaluation", "bf16 training"
     return {
@@ -109,15 +92,15 @@ def attention(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, Run
 
 def attend_either_way(work: str, args: argparse.Namespace, length: int) -> dict[str, Run]:
     """The sides of a case."""
-    kinds = {"products": TwoProducts, "kernel": Kernel}
-    return {side: attend(kind, work, args, length) for side, kind in kinds.items()}
+    kinds = {"products": False, "kernel": True}
+    return {side: attend(is_kernel, work, args, length) for side, is_kernel in kinds.items()}
 
 
-def attend(kind: type[Attention], work: str, args: argparse.Namespace, length: int) -> Run:
-    """What attends once, and computes the gradients in training."""
+def attend(is_kernel: bool, work: str, args: argparse.Namespace, length: int) -> Run:
+    """What attends once, by the kernel or not, and computes the gradients in training."""
     torch.manual_seed(1)
     size = SIZES[f"_{args.size}"]
-    layer = kind(size.embed_dim, size.heads, self_attention=True)
+    layer = attention.Attention(size.embed_dim, size.heads, self_attention=True)
     trains = work.endswith("training")
     layer.train(trains)
     batch = max(1, args.tokens // length)
@@ -125,7 +108,8 @@ def attend(kind: type[Attention], work: str, args: argparse.Namespace, length: i
     padding = torch.arange(length) >= torch.randint(length - length // 4, length + 1, (batch, 1))
 
     def run() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in work):
+        autocast = torch.autocast("cpu", torch.bfloat16, enabled="bf16" in work)
+        with patch.object(attention, "is_for_kernel", lambda *_: is_kernel), autocast:
             y, _ = layer(x, x, x, key_padding_mask=padding, need_weights=False)
         if trains:
             y.sum().backward()
@@ -133,7 +117,7 @@ def attend(kind: type[Attention], work: str, args: argparse.Namespace, length: i
     return run if trains else torch.no_grad()(run)
 
 
-# --- products ------------------------------------------------------------------------------------
+# --- linear maps ----------------------------------------------------------------------------------
 
 
 def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, Run]]]:
@@ -142,7 +126,7 @@ def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, R
     Raises:
         UserError: if this PyTorch lacks oneDNN's operator.
     """
-    if not products.is_known_here():
+    if not linear.is_known_here():
         raise UserError("this PyTorch has not the operator of oneDNN that is measured here")
     size = SIZES[f"_{args.size}"]
     width, inner = size.embed_dim, size.ffn_embed_dim
@@ -171,10 +155,10 @@ def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, R
 def evaluate(rows: int, inputs: int, outputs: int, in_blocks: bool = False) -> dict[str, Run]:
     """The sides without gradients; the weight may be in oneDNN's blocks before."""
     x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    given = products.in_blocks(weight) if in_blocks else weight
+    given = linear.in_blocks(weight) if in_blocks else weight
     return {
         "MKL": partial(functional.linear, x, weight),
-        "oneDNN": partial(products.multiply, x, given, None),
+        "oneDNN": partial(linear.multiply, x, given, None),
     }
 
 
@@ -186,16 +170,16 @@ def train(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
     x, weight = (torch.randn(n, inputs, requires_grad=True) for n in (rows, outputs))
     grad = torch.randn(rows, outputs)
 
-    def run(linear: Callable[..., Tensor]) -> None:
-        torch.autograd.grad(linear(x, weight, None), (x, weight), grad)
+    def run(multiply: Callable[..., Tensor]) -> None:
+        torch.autograd.grad(multiply(x, weight, None), (x, weight), grad)
 
     return {
         "MKL": partial(run, functional.linear),
-        "oneDNN": partial(run, products.LinearMap.apply),
+        "oneDNN": partial(run, linear.LinearMap.apply),
     }
 
 
-KINDS = {"attention": attention, "products": linear_maps}
+KINDS = {"attention": attend_cases, "linear": linear_maps}
 
 
 def parse() -> argparse.Namespace:

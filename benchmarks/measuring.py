@@ -1,4 +1,4 @@
-"""What the benchmarks share: child processes, interleaving, the machine and its ceiling, output."""
+"""What the benchmarks share: child processes, taking turns, the machine and its ceiling, output."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ import macaron_fairseq
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import products
+from macaron_fairseq.fast import linear
 from macaron_fairseq.model.architectures import SIZES
 
 CHILD = Path(__file__).with_name("child.py")
@@ -180,25 +180,52 @@ def run(device: Device, name: str, *words: object) -> Run:
         return Run(output, seconds, **own, peak_memory_of_all_mib=together)
 
 
+# --- taking turns --------------------------------------------------------------------------------
+
+
 def interleave(
-    sides: Sequence[str], repetitions: int, measure: Callable[[str], Figures], bar: tqdm
+    sides: Sequence[str],
+    repetitions: int,
+    measure: Callable[[str, int], Figures],
+    title: str = "repetition",
+    first: int = 0,
 ) -> list[Figures]:
-    """Measure A B C, B C A, ..., so that a machine's moods meet all sides alike.
+    """Measure A B C, B C A, ..., so that all sides meet the same moods of a machine.
 
     Each measurement also gets its side, its number, the processes that were busy before it, and the
     seconds of this machine's cores that its host gave to others meanwhile.
+
+    Args:
+        sides: what is compared.
+        repetitions: how often each is measured.
+        measure: takes a side and the number of the repetition, from 1.
+        title: what stderr calls a repetition.
+        first: how far the sides are turned in the first repetition.
     """
     found = []
-    for repetition in range(1, repetitions + 1):
-        first = (repetition - 1) % len(sides)
-        for side in [*sides[first:], *sides[:first]]:
-            bar.set_postfix_str(side)
-            about = {"side": side, "repetition": repetition, "load": os.getloadavg()[0]}
-            stolen = stolen_seconds()
-            figures = measure(side)
-            found.append({**about, "stolen_seconds": stolen_seconds() - stolen, **figures})
-            bar.update()
+    with tqdm(total=repetitions * len(sides), leave=False, disable=None) as bar:
+        for repetition in range(1, repetitions + 1):
+            turn = (first + repetition - 1) % len(sides)
+            for side in [*sides[turn:], *sides[:turn]]:
+                bar.set_postfix_str(side)
+                about = {"side": side, "repetition": repetition, "load": os.getloadavg()[0]}
+                stolen, begin = stolen_seconds(), time.perf_counter()
+                figures = measure(side, repetition)
+                seconds = duration(time.perf_counter() - begin)
+                say(f"{title} {repetition}/{repetitions}, side {side}: {seconds}")
+                found.append({**about, "stolen_seconds": stolen_seconds() - stolen, **figures})
+                bar.update()
     return found
+
+
+def say(text: str) -> None:
+    """Tell what is being done, on stderr; on a terminal above the bar."""
+    tqdm.write(text, file=sys.stderr)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as one reads them."""
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def stolen_seconds() -> float:
@@ -270,8 +297,8 @@ def product_time(gpu: bool, precision: str, size: int, best_of: int) -> float:
     where = "cuda" if gpu else "cpu"
     a, b, product = torch.randn(3, size, size, device=where).to(DTYPES[precision])
     ways: list[Callable[[], Any]] = [lambda: torch.mm(a, b, out=product)]
-    if not gpu and precision == "fp32" and products.is_known_here():  # MKL is not the only one
-        ways.append(lambda: products.multiply(a, b, None))
+    if not gpu and precision == "fp32" and linear.is_known_here():  # MKL is not the only one
+        ways.append(lambda: linear.multiply(a, b, None))
     times = []
     for multiply in ways:
         for turn in range(best_of + 1):
@@ -352,6 +379,12 @@ def report(
             **figures,
         }
         files.write(args.json, json.dumps(result, indent=1) + "\n")
+
+
+def with_quartiles(found: Sequence[float]) -> str:
+    """The median of two ratios or more, and its quartiles."""
+    first, middle, last = statistics.quantiles(found, n=4, method="inclusive")
+    return f"{middle:.2f} ({first:.2f}-{last:.2f})"
 
 
 def with_range(found: Sequence[float]) -> str:

@@ -29,7 +29,6 @@ from pathlib import Path
 
 import measuring
 import memory
-from tqdm import tqdm
 
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
@@ -117,8 +116,8 @@ def parts(workers: int) -> int:
     return max(workers, min(8 * workers, 64)) if workers > 1 else 1
 
 
-def measure(words: Command) -> tuple[float, float]:
-    """Seconds and peak MiB of a command; ends the program if it fails."""
+def measure(words: Command, what: str) -> tuple[float, float]:
+    """Seconds and peak MiB of a command, called `what` on stderr; ends the program if it fails."""
     start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would fill up
         command = [str(word) for word in words]
@@ -128,18 +127,20 @@ def measure(words: Command) -> tuple[float, float]:
         if process.returncode:
             errors.seek(0)
             sys.exit(f"{words[0]} failed: {errors.read().decode()[-2000:]}")
+    measuring.say(f"{what}: {measuring.duration(seconds)}")
     return seconds, peak
 
 
 def steps(half: Path, whole: Path, lines: int, merges: int, cores: int) -> Iterator[dict]:
     """The figures of each step, and at last of all."""
     total, peaks = [0.0, 0.0], [0.0, 0.0, 0.0]
-    for step in tqdm(STEPS, disable=None):
-        _, half_peak = measure(command(half, step, cores, merges))
-        one, one_peak = measure(command(whole, step, 1, merges))
+    for i, step in enumerate(STEPS, 1):
+        what, of_all = f"step {i}/{len(STEPS)}, {step}", f"{cores} cores"
+        _, half_peak = measure(command(half, step, cores, merges), f"{what}, half, {of_all}")
+        one, one_peak = measure(command(whole, step, 1, merges), f"{what}, 1 core")
         every, peak = one, one_peak
         if step in PARALLEL:
-            every, peak = measure(command(whole, step, cores, merges))
+            every, peak = measure(command(whole, step, cores, merges), f"{what}, {of_all}")
         found = one_peak, peak, half_peak
         yield figures(step, lines, one, every if step in PARALLEL else None, *found)
         total = [total[0] + one, total[1] + every]

@@ -21,7 +21,6 @@ import generation
 import measuring
 import training
 from measuring import Ceiling, Device, Figures
-from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
@@ -35,13 +34,12 @@ def main() -> None:
     args = parse()
     device = measuring.device(args)
     kind = Training(args, device) if args.kind == "training" else Generation(args, device)
-    sides = list(kind.sides)
     found: dict[tuple[int, int], list[Figures]] = {}
     cases = list(itertools.product(args.lengths, args.types))
-    with tqdm(total=len(cases) * args.repetitions * len(sides), disable=None) as bar:
-        for case in cases:
-            with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-                found[case] = kind.measure(Path(folder), *case, bar)
+    for case in cases:
+        measuring.say("{} tokens, {} types".format(*case))
+        with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+            found[case] = kind.measure(Path(folder), *case)
     rows: list[list[str]] = []
     for case, figures in found.items():  # only now is the best product of all known
         header, of_sides = kind.rows(figures)
@@ -65,10 +63,10 @@ class Training:
         self.sides = training.flags_of_sides(args, device)
         self.ceiling = Ceiling(device, largest=256 if args.quick else None)
 
-    def measure(self, folder: Path, length: int, types: int, bar: tqdm) -> list[Figures]:
+    def measure(self, folder: Path, length: int, types: int) -> list[Figures]:
         """All sides with one length and vocabulary."""
         data = training.synthetic(folder / "data", types, self.args, (length, length))
-        return training.compare(data, self.sides, self.args, self.device, self.ceiling, bar)
+        return training.compare(data, self.sides, self.args, self.device, self.ceiling)
 
     def rows(self, figures: list[Figures]) -> tuple[list[str], list[list[str]]]:
         """The table's header and rows of one case."""
@@ -91,15 +89,15 @@ class Generation:
         self.device = device
         self.sides = measuring.chosen(args.sides, generation.SIDES)
 
-    def measure(self, folder: Path, length: int, types: int, bar: tqdm) -> list[Figures]:
+    def measure(self, folder: Path, length: int, types: int) -> list[Figures]:
         """All sides with one length and vocabulary."""
         args, device = self.args, self.device
         corpora.write_synthetic(folder / "data", types, (length, length), 1, args.sentences)
         corpora.sample(folder / "data", "test", 1, folder / "one")  # what starting takes
         args.length = length - 1
-        models = generation.prepare_models(folder, self.sides, args, device, bar)
+        models = generation.prepare_models(folder, self.sides, args, device)
         search = args.beam, args.batch_size
-        return generation.compare(folder, models, self.sides, *search, args, device, bar)
+        return generation.compare(folder, models, self.sides, *search, args, device)
 
     def rows(self, figures: list[Figures]) -> tuple[list[str], list[list[str]]]:
         """The table's header and rows of one case."""

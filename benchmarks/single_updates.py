@@ -12,15 +12,16 @@ import argparse
 import shlex
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import corpora
 import host
 import measuring
 import training
+from fairseq.trainer import Trainer
 from measuring import Figures
-from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
@@ -34,29 +35,46 @@ def main() -> None:
     sides = training.flags_of_sides(args, device)
     common = training.common_flags(args.data, args.flags)
     trainers = {name: host.build_trainer([*common, *flags]) for name, flags in sides.items()}
-    for trainer in trainers.values():
-        trainer.begin_epoch(1)
-    updates = host.batches_of_updates(next(iter(trainers.values())))
-    batches: list[list[dict]] = []
-
-    def measure(name: str) -> Figures:
-        done[name] += 1
-        if done[name] > len(batches):
-            batches.append(next(updates))
-        begin = time.perf_counter()
-        log = trainers[name].train_step(batches[done[name] - 1])
-        return {"seconds": time.perf_counter() - begin, "loss": (log or {}).get("loss")}
-
-    done = dict.fromkeys(trainers, 0)
-    count = args.skip + args.repetitions
-    with tqdm(total=count * len(trainers), disable=None) as bar:
-        found = measuring.interleave(list(trainers), count, measure, bar)
-    measured = [x for x in found if x["repetition"] > args.skip]
+    measured = take_in_turn(trainers, args.skip, args.repetitions)
     header, rows = rows_of(measured, list(trainers))
     notes = [f"{args.repetitions} updates after {args.skip}; ratios: median and quartiles"]
     about = corpora.about(args.data)
     figures = {"data": about, "sides": sides, "repetitions": measured}
     measuring.report(args, device, table(header, rows), notes, **figures)
+
+
+def take_in_turn(
+    trainers: Mapping[str, Trainer],
+    skip: int,
+    updates: int,
+    within: Callable[[str], AbstractContextManager] = lambda side: nullcontext(),
+    title: str = "update",
+) -> list[Figures]:
+    """Seconds and loss of every side's updates after `skip` others, in the first one's batches.
+
+    Args:
+        trainers: of the sides.
+        skip: updates that are not returned.
+        updates: those that are.
+        within: makes the context in which a side takes an update.
+        title: see `measuring.interleave`.
+    """
+    for trainer in trainers.values():
+        trainer.begin_epoch(1)
+    batches = host.batches_of_updates(next(iter(trainers.values())))
+    taken: list[list[dict]] = []
+
+    def measure(side: str, update: int) -> Figures:
+        if update > len(taken):
+            taken.append(next(batches))
+        with within(side):
+            begin = time.perf_counter()
+            log = trainers[side].train_step(taken[-1])
+            seconds = time.perf_counter() - begin
+        return {"seconds": seconds, "loss": (log or {}).get("loss")}
+
+    found = measuring.interleave(list(trainers), skip + updates, measure, title)
+    return [x for x in found if x["repetition"] > skip]
 
 
 def parse() -> argparse.Namespace:
@@ -93,7 +111,6 @@ def rows_of(found: Sequence[Figures], sides: Sequence[str]) -> tuple[list[str], 
     rows = []
     for side in sides:
         pairs = measuring.ratios(found, base, side, "seconds")
-        first, middle, last = statistics.quantiles(pairs, n=4)
         rows.append(
             [
                 side,
@@ -101,7 +118,7 @@ def rows_of(found: Sequence[Figures], sides: Sequence[str]) -> tuple[list[str], 
                 f"{1000 * statistics.median(seconds[side]):.0f}",
                 f"{sum(seconds[side]):.2f}",
                 f"{sum(seconds[base]) / sum(seconds[side]):.2f}",
-                f"{middle:.2f} ({first:.2f}-{last:.2f})",
+                measuring.with_quartiles(pairs),
             ]
         )
     return header, rows

@@ -10,8 +10,8 @@ A measurement is a fairseq-train of its own. Its first updates are left out; spe
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
 process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
 fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py),
-without padding, and the time is the whole update's.
-Ratios are those of each repetition, their median and range.
+without padding, and the time is the whole update's. Ratios are those of each repetition, their
+median and range.
 """
 
 import argparse
@@ -27,7 +27,6 @@ import host
 import measuring
 import torch
 from measuring import Ceiling, Device, Figures
-from tqdm import tqdm
 
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive
@@ -67,8 +66,7 @@ def main() -> None:
     ceiling = Ceiling(device, largest=256 if args.quick else None)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         data = args.data or synthetic(Path(folder, "data"), args.types, args, SYNTHETIC_LENGTHS)
-        with tqdm(total=args.repetitions * len(sides), disable=None) as bar:
-            repetitions = compare(data, sides, args, device, ceiling, bar)
+        repetitions = compare(data, sides, args, device, ceiling)
         about = corpora.about(data)
     header, rows = rows_of(repetitions, list(sides), ceiling)
     measuring.report(
@@ -176,7 +174,6 @@ def compare(
     args: argparse.Namespace,
     device: Device,
     ceiling: Ceiling,
-    bar: tqdm,
 ) -> list[Figures]:
     """Measure all sides on a data folder, in turn; the ceiling once in each repetition.
 
@@ -186,12 +183,12 @@ def compare(
     common = common_flags(data, args.flags)
     work: dict[str, flops.Work] = {}
     for name, flags in sides.items():
-        bar.set_postfix_str("counting operations")
+        measuring.say(f"counting the operations of {name}")
         trainer = host.build_trainer([*common, *flags])
         work[name] = flops.of_model(trainer.model)
     lengths = host.lengths_of_updates(trainer, args.skip, args.updates)
 
-    def measure(name: str) -> Figures:
+    def measure(name: str, _: int) -> Figures:
         if name == next(iter(sides)):
             ceiling.measure()
         figures = measure_training([*common, *sides[name]], args.skip, args.updates, device)
@@ -204,7 +201,7 @@ def compare(
         precision = "bf16" if "bf16" in sides[name] else device.precision
         return {**figures, "precision": precision, "gflops": gflops}
 
-    return measuring.interleave(list(sides), args.repetitions, measure, bar)
+    return measuring.interleave(list(sides), args.repetitions, measure)
 
 
 def common_flags(data: Path, more: str) -> list[str]:

@@ -23,7 +23,6 @@ from pathlib import Path
 import corpora
 import measuring
 from measuring import Device, Figures
-from tqdm import tqdm
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment
@@ -102,16 +101,18 @@ def started(args: argparse.Namespace, device: Device) -> Iterator[list[Side]]:
 
 def measure(sides: Sequence[Side], batches: int, repetitions: int) -> list[Figures]:
     """Seconds of each side, batch and repetition; who is first changes."""
-    found = []
-    with tqdm(total=(1 + repetitions) * batches * len(sides), disable=None) as bar:
-        for repetition in range(1 + repetitions):
-            for batch in range(batches):
-                first = (repetition + batch) % len(sides)
-                for side in [*sides[first:], *sides[:first]]:
-                    about = {"side": side.name, "repetition": repetition, "batch": batch}
-                    found.append({**about, "seconds": side.translate(batch)})
-                    bar.update()
-    return [x for x in found if x["repetition"]]  # a shape's first time is slower
+    by_name = {side.name: side for side in sides}
+
+    def translate(side: str, batch: int) -> Figures:
+        return {"seconds": by_name[side].translate(batch - 1), "batch": batch - 1}
+
+    found: list[Figures] = []
+    for repetition in range(1 + repetitions):
+        title = f"repetition {repetition}/{repetitions}, batch"
+        turn = measuring.interleave(list(by_name), batches, translate, title, repetition)
+        if repetition:  # a shape's first time is slower
+            found += [{**x, "repetition": repetition} for x in turn]
+    return found
 
 
 def rows_of(found: Sequence[Figures], names: Sequence[str]) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """benchmarks/: that they run and count what they say. No test asserts a time."""
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -21,23 +22,42 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import products
+from macaron_fairseq.fast import linear
 
 FOLDER = ROOT / "benchmarks"
 sys.path.insert(0, str(FOLDER))
-generation, measuring, memory, prepare, scaling = map(
-    importlib.import_module, ("generation", "measuring", "memory", "prepare", "scaling")
+ablation, corpora, generation, kernels, measuring = map(
+    importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
 )
-corpora, single_updates, training, versions = map(
-    importlib.import_module, ("corpora", "single_updates", "training", "versions")
+memory, prepare, scaling, single_updates, training, versions = map(
+    importlib.import_module,
+    ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
 )
 sys.path.remove(str(FOLDER))
 
 
-def run(name, *words):
-    """Run a benchmark; stdout, and stderr apart."""
-    command = [sys.executable, FOLDER / f"{name}.py", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Runs a benchmark in this process; gives its JSON and what it printed."""
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    threads = torch.get_num_threads()
+
+    def run(benchmark, *words):
+        out = tmp_path / "figures.json"
+        monkeypatch.setattr(sys, "argv", [benchmark.__file__, *map(str, words), "--json", str(out)])
+        benchmark.main()
+        text, printed = out.read_text("utf-8"), capsys.readouterr()
+        assert str(ROOT) not in text
+        assert str(tmp_path) not in text
+        result = json.loads(text)
+        assert {"date", "machine", "versions", "code", "settings"} <= result.keys()
+        for x in result["repetitions"]:  # each was told, as it is where nobody sees a bar
+            assert f", side {x['side']}: " in printed.err
+            assert x["stolen_seconds"] >= 0
+        return result, printed
+
+    yield run
+    torch.set_num_threads(threads)
 
 
 def refused(benchmark, monkeypatch, *words):
@@ -197,20 +217,33 @@ def test_rows_of_training():
     )
 
 
-def test_sides_are_taken_in_turn():
+def test_sides_are_taken_in_turn_and_each_measurement_is_told(capsys, monkeypatch):
+    monkeypatch.setattr(measuring.time, "perf_counter", iter(range(0, 400, 38)).__next__)
     order = []
 
-    def measure(side):
-        order.append(side)
+    def measure(side, repetition):
+        order.append((side, repetition))
         return {"value": len(order)}
 
-    with measuring.tqdm(disable=True) as bar:
-        found = measuring.interleave(["a", "b"], 2, measure, bar)
-    assert order == ["a", "b", "b", "a"]
-    assert [(x["side"], x["repetition"], x["value"]) for x in found] == [
-        *(("a", 1, 1), ("b", 1, 2), ("b", 2, 3), ("a", 2, 4))
+    found = measuring.interleave(["a", "b"], 2, measure)
+    assert order == [("a", 1), ("b", 1), ("b", 2), ("a", 2)]
+    assert [(x["side"], x["repetition"]) for x in found] == order
+    assert [x["value"] for x in found] == [1, 2, 3, 4]
+    lines = capsys.readouterr().err.split("\n")
+    assert lines == [
+        *(f"repetition {repetition}/2, side {side}: 38 s" for side, repetition in order),
+        "",
     ]
-    assert all(x["stolen_seconds"] >= 0 for x in found)
+    assert [measuring.duration(x) for x in (1234.5, 9.54, 0.012345)] == [
+        "1,234 s",
+        "9.5 s",
+        "0.012 s",
+    ]
+
+
+def test_quartiles_by_hand():
+    assert measuring.with_quartiles([1, 2, 3, 4, 9]) == "3.00 (2.00-4.00)"
+    assert measuring.with_quartiles([1, 2]) == "1.50 (1.25-1.75)"
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -259,26 +292,20 @@ def test_sample_of_a_test_set(synthetic, tmp_path):
 # --- whole runs ----------------------------------------------------------------------------------
 
 
-def result_of(name, tmp_path, *words):
+def result_of(run, benchmark, *words):
     """The JSON of a quick run, which must have printed a row for each of its sides."""
-    path = tmp_path / "figures.json"
-    done = run(name, "--quick", "--cpu", "--threads", 1, "--json", path, *words)
-    assert done.returncode == 0, done.stderr
-    text = path.read_text("utf-8")
-    assert str(ROOT) not in text
-    assert str(tmp_path) not in text
-    result = json.loads(text)
-    assert {"date", "machine", "versions", "code", "settings"} <= result.keys()
+    result, printed = run(benchmark, "--quick", "--cpu", "--threads", 1, *words)
     assert result["machine"]["threads"] == 1
     for side in result["sides"]:
-        assert f"| {side} |" in done.stdout
+        assert f"| {side} |" in printed.out
     assert [x["side"] for x in result["repetitions"]] == list(result["sides"])
     assert all(x["peak_memory_mib"] > 10 for x in result["repetitions"])
     return result
 
 
-def test_training_runs(tmp_path):
-    result = result_of("training", tmp_path)
+@pytest.mark.slow
+def test_training_runs(run):
+    result = result_of(run, training)
     stock, ours = result["repetitions"]
     assert stock["tokens"] == ours["tokens"] > 0
     # 3d more parameters a layer: 2+2 layers, 16 wide.
@@ -289,44 +316,42 @@ def test_training_runs(tmp_path):
     assert {x["precision"] for x in result["ceiling"]} == {"fp32", "bf16"}
 
 
-def test_generation_runs(tmp_path):
+@pytest.mark.slow
+def test_generation_runs(run):
     """With CTranslate2; the next one runs fairseq-generate."""
     pytest.importorskip("ctranslate2")
-    result = result_of("generation", tmp_path, "--sides", "ours-float32")
+    result = result_of(run, generation, "--sides", "ours-float32")
     (exported,) = result["repetitions"]
     assert exported["sentences"] == 200
     assert exported["sentences_per_second"] > 0 < exported["start_seconds"]
 
 
-def test_scaling_runs(tmp_path):
-    result = result_of("scaling", tmp_path, "--kind", "generation", "--sides", "ours")
+@pytest.mark.slow
+def test_scaling_runs(run):
+    result = result_of(run, scaling, "--kind", "generation", "--sides", "ours")
     found = [(x["length"], x["types"], x["tokens_per_sentence"]) for x in result["repetitions"]]
     assert found == [(8, 100, 8)]
 
 
 @pytest.mark.parametrize(
     ("kind", "sides", "cases"),
-    [("attention", {"products", "kernel"}, 3), ("products", {"MKL", "oneDNN"}, 15)],
+    [("attention", {"products", "kernel"}, 3), ("linear", {"MKL", "oneDNN"}, 15)],
 )
-def test_kernels_run(kind, sides, cases, tmp_path):
-    if kind == "products" and not products.is_known_here():
+def test_kernels_run(kind, sides, cases, run):
+    if kind == "linear" and not linear.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
-    out = tmp_path / "kernels.json"
-    done = run("kernels", kind, "--quick", "--json", out)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())["repetitions"]
+    result, printed = run(kernels, kind, "--quick")
+    found = result["repetitions"]
     assert len(found) == 2 * cases and all(x["seconds"] > 0 for x in found)
     assert {x["side"] for x in found} == sides
-    assert all(f"| {x['row']} |" in done.stdout for x in found)
+    assert all(f"| {x['row']} |" in printed.out for x in found)
 
 
-def test_versions_take_the_same_batches_in_turn(data_bin, trained, tmp_path):
-    model, out = trained / "checkpoint_last.pt", tmp_path / "versions.json"
+def test_versions_take_the_same_batches_in_turn(data_bin, trained, run):
+    model = trained / "checkpoint_last.pt"
     sides = f"one={ROOT}", f"two={ROOT},translation,{model}"
     words = ["--data", data_bin, "--model", model, "--batch-size", "8", "--batches", "2"]
-    done = run("versions", *sides, *words, "--repetitions", "2", "--json", out)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(out.read_text())
+    result, printed = run(versions, *sides, *words, "--repetitions", "2")
     assert [x["task"] for x in result["sides"].values()] == ["macaron_translation", "translation"]
     assert result["sides"]["two"]["model"] == model.name
     found = result["repetitions"]
@@ -336,14 +361,11 @@ def test_versions_take_the_same_batches_in_turn(data_bin, trained, tmp_path):
     order = [(1, 0, second), (1, 1, first), (2, 0, first), (2, 1, second)]
     assert turns == [(repetition, batch, x) for repetition, batch, both in order for x in both]
     assert all(x["seconds"] > 0 for x in found)
-    assert done.stdout.count("\n| one | ") == done.stdout.count("\n| two | ") == 1
+    assert printed.out.count("\n| one | ") == printed.out.count("\n| two | ") == 1
 
 
-def test_updates_are_taken_in_turn(data_bin, tmp_path):
-    out = tmp_path / "updates.json"
-    done = run("single_updates", "--quick", "--data", data_bin, "--threads", "1", "--json", out)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(out.read_text())
+def test_updates_are_taken_in_turn(data_bin, run):
+    result, printed = run(single_updates, "--quick", "--data", data_bin, "--threads", "1")
     found = result["repetitions"]
     turns = [(x["repetition"], x["side"]) for x in found]
     # The first update is left out.
@@ -355,7 +377,81 @@ def test_updates_are_taken_in_turn(data_bin, tmp_path):
     for update in (2, 3):  # the same network on the same batches, dropout included
         assert losses["lie-trotter", update] == pytest.approx(losses["stock", update], rel=1e-4)
     assert losses["stock", 2] != losses["stock", 3]
-    assert all(f"\n| {side} | " in done.stdout for side in result["sides"])
+    assert all(f"\n| {side} | " in printed.out for side in result["sides"])
+
+
+@pytest.mark.slow
+def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
+    # Even the smallest linear maps are oneDNN's where it is the faster one.
+    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH", "LEAST_ROWS"):
+        monkeypatch.setattr(linear, least, 1)
+    replaced, asked, found = set(), set(), {}
+    for kind, work in (("training", ablation.TRAINING), ("translation", ablation.TRANSLATION)):
+        for name, row in work.items():
+            if row.instead is None:
+                continue
+            *where, other = row.instead
+
+            def spy(*args, kind=kind, name=name, other=other, **kwargs):
+                asked.add((kind, name))
+                return other(*args, **kwargs)
+
+            replaced.add((kind, name))
+            monkeypatch.setitem(work, name, dataclasses.replace(row, instead=(*where, spy)))
+    translate = ablation.Translator.translate
+
+    def remember(translator, batch):
+        hypotheses = translate(translator, batch)
+        best = tuple(tuple(beam[0]["tokens"].tolist()) for beam in hypotheses)
+        found.setdefault(batch, set()).add(best)
+        return hypotheses
+
+    monkeypatch.setattr(ablation.Translator, "translate", remember)
+    parallel = ablation.WHOLE[ablation.PARALLEL]
+    two = dataclasses.replace(parallel, flags=("--decoding-processes", "2"))  # at one thread each
+    monkeypatch.setitem(ablation.WHOLE, ablation.PARALLEL, two)
+    result, printed = run(ablation, "--quick", "--threads", "1")
+    assert asked == replaced
+    # Each batch was translated in two ways: by our model, whatever was left out, and by stock.
+    assert [len(ways) for ways in found.values()] == [2, 2]
+    measured = {"training": set(), "translation": set()}
+    losses = {}
+    for x in result["repetitions"]:
+        assert x["seconds"] > 0 and x["size"] == "tiny"
+        measured[x["work"]].add(x["side"])
+        if x["work"] == "training":
+            losses.setdefault(x["repetition"], {})[x["side"]] = x["loss"]
+    assert measured == {work: set(rows) for work, rows in ablation.ROWS.items()}
+    assert sorted(losses) == [3, 4]  # the first two are left out
+    for of_update in losses.values():
+        for side in ("criterion", "dropout", "linear maps by oneDNN", "contiguous states"):
+            assert of_update[side] == pytest.approx(of_update["everything"], rel=1e-4), side
+        assert of_update["stock fairseq"] != pytest.approx(of_update["everything"], rel=1e-4)
+    assert all(
+        f"\n| {side} | " in printed.out for side in {*ablation.TRAINING, *ablation.TRANSLATION}
+    )
+
+
+def test_gains_by_hand():
+    def figures(work, **seconds):
+        return [
+            {"work": work, "size": "tiny", "side": side.replace("_", " "), "seconds": x}
+            for side, times in seconds.items()
+            for x in times
+        ]
+
+    trained = figures("training", everything=(1, 2, 4), dropout=(1, 4, 12))
+    translated = figures("translation", everything=(1, 1), attention=(2, 4))
+    whole = {ablation.PARALLEL: (10, 20), ablation.IN_TURN: (15, 40)}
+    header, rows = ablation.rows_of(trained + translated + figures("translation", **whole))
+    assert header == ["left out", "training, tiny", "translation, tiny"]
+    assert rows == [
+        ["everything", "2,000 ms", "1,000 ms"],
+        ["attention", "-", "3.00 (2.50-3.50)"],
+        ["dropout", "2.00 (1.50-2.50)", "-"],
+        [ablation.PARALLEL, "-", "15,000 ms"],
+        [ablation.IN_TURN, "-", "1.75 (1.62-1.88)"],
+    ]
 
 
 def test_text_work_of_a_file_that_is_not_there(tmp_path, monkeypatch):
@@ -368,17 +464,19 @@ def test_rows_of_updates_by_hand():
     found = [{"side": side, "seconds": x} for side, times in seconds.items() for x in times]
     assert single_updates.rows_of(found, ["a", "b"])[1] == [
         ["a", "2000", "4000", "12.00", "1.00", "1.00 (1.00-1.00)"],
-        ["b", "1000", "2000", "6.00", "2.00", "2.00 (1.00-4.00)"],
+        ["b", "1000", "2000", "6.00", "2.00", "2.00 (1.50-3.00)"],
     ]
 
 
-def test_each_version_is_its_own_checkout(data_bin, trained, tmp_path):
+def test_each_version_is_its_own_checkout(synthetic, tmp_path, monkeypatch):
     (tmp_path / "macaron_fairseq").mkdir()
     (tmp_path / "macaron_fairseq" / "__init__.py").write_text("raise SystemExit(3)")
-    words = ["--data", data_bin, "--model", trained / "checkpoint_last.pt", "--batches", "1"]
-    done = run("versions", f"one={ROOT}", f"two={tmp_path}", *words)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "two ended with status 3: --verbose shows why" in done.stderr
+    model = tmp_path / "any.pt"
+    model.touch()
+    sentence = refused(
+        versions, monkeypatch, f"other={tmp_path}", "--data", synthetic, "--model", model
+    )
+    assert sentence == "other ended with status 3: --verbose shows why"
 
 
 def test_ratios_of_versions_by_hand():
@@ -405,8 +503,8 @@ def test_ratios_of_versions_by_hand():
         (["a=x", "a=y"], "two sides have the same name"),
     ],
 )
-def test_versions_refuse_what_is_not_there(sides, sentence, data_bin, monkeypatch):
-    assert sentence in refused(versions, monkeypatch, *sides, "--data", data_bin)
+def test_versions_refuse_what_is_not_there(sides, sentence, synthetic, monkeypatch):
+    assert sentence in refused(versions, monkeypatch, *sides, "--data", synthetic)
 
 
 def test_peak_memory_counts_all_processes(monkeypatch):
@@ -503,6 +601,8 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             "both --stock and --ours, or to neither",
         ),
         (scaling, ["--lengths", "1"], "--lengths below 2"),
+        (ablation, [], "what should be trained on and translated? Give --data DATA"),
+        (ablation, ["--data", tmp_path, "--repetitions", "1"], "has no quartiles: give 2"),
     ):
         assert sentence in refused(benchmark, monkeypatch, *words)
 

@@ -1,0 +1,336 @@
+"""What each part of macaron_fairseq/fast gains: time without it over time with everything.
+
+  python benchmarks/ablation.py --data DATA --json ablation.json
+  python benchmarks/ablation.py --data DATA --sizes tiny --work translation --repetitions 60
+
+A row of the table leaves out one part. Its figure is a ratio: 1.20 says that without the part the
+same work takes 1.20 times as long, 1.00 that the part gains nothing. It is the median, with
+quartiles, over single updates (training) or batches (translation) that all rows take in turn, in
+one process, right after one another; the first ones are not counted. Models have random weights and
+translate each sentence into --length tokens and the end. Memory is not measured: training.py and
+generation.py do so. Parts overlap, so that their gains do not multiply to that of all together.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import corpora
+import generation
+import host
+import measuring
+import single_updates
+import training
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from measuring import Figures
+from worker import Translator
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import table
+from macaron_fairseq.fast import beam_search, linear, task
+from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast.beam_search import CandidateModel
+from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.layers import FusedLayer
+from macaron_fairseq.fast.transformer import FusedTransformerDecoder
+from macaron_fairseq.model.architectures import SIZES
+from macaron_fairseq.model.layers import SplittingLayer
+from macaron_fairseq.model.transformer import MacaronTransformerDecoder
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is left out, and how."""
+
+    about: str
+    flags: tuple[str, ...] = ()  # more of them for fairseq-train or fairseq-generate
+    instead: tuple[Any, str, Any] | None = None  # object, attribute, what it is for the moment
+    checkpoint: str = "ours"
+    task: str = task.NAME
+
+    def left_out(self) -> AbstractContextManager:
+        """A time without the part."""
+        return patch.object(*self.instead) if self.instead else nullcontext()
+
+
+def never(*_: Any) -> bool:
+    """Whether what would be asked here is so."""
+    return False
+
+
+def without_constant_weights(*_: Any) -> AbstractContextManager:
+    """Instead of a time in which weights are known to stay as they are."""
+    return nullcontext()
+
+
+EVERYTHING, PARALLEL, IN_TURN = "everything", "everything, in parallel", "parallel processes"
+ATTENTION = Row("fairseq's MultiheadAttention instead", instead=(Attention, "is_plain", never))
+ONEDNN = Row("PyTorch's linear maps instead, by MKL", instead=(linear, "is_faster", never))
+STOCK_CRITERION = ("--criterion", "label_smoothed_cross_entropy")
+
+TRAINING = {
+    EVERYTHING: Row("milliseconds of an update with all parts"),
+    "criterion": Row("fairseq's label_smoothed_cross_entropy instead", STOCK_CRITERION),
+    "attention": ATTENTION,
+    "dropout": Row("FairseqDropout instead", instead=(Dropout, "forward", FairseqDropout.forward)),
+    "linear maps by oneDNN": ONEDNN,
+    "contiguous states": Row(
+        "the state stays as fairseq transposed it",
+        instead=(FusedLayer, "advance", SplittingLayer.advance),
+    ),
+    "no attention weights": Row(
+        "the last layer's weights are computed, as in fairseq",
+        instead=(
+            FusedTransformerDecoder,
+            "extract_features",
+            MacaronTransformerDecoder.extract_features,
+        ),
+    ),
+    "all of them": Row(
+        "--macaron-kernels fairseq and fairseq's criterion",
+        (*STOCK_CRITERION, "--macaron-kernels", "fairseq"),
+    ),
+    "stock fairseq": Row("a Transformer of equal size", checkpoint="stock"),
+}
+TRANSLATION = {
+    EVERYTHING: Row("milliseconds of a batch with all parts, one batch after the other"),
+    "candidate search": Row(
+        "fairseq's SequenceGenerator instead; the parts of the search go with it",
+        task="translation",
+    ),
+    "attention": ATTENTION,
+    "linear maps by oneDNN": ONEDNN,
+    "constant weights": Row(
+        "weights are fused, and put into oneDNN's blocks, for each token",
+        instead=(CandidateModel, "constant_weights", without_constant_weights),
+    ),
+    "first token once": Row(
+        "each of a sentence's hypotheses computes it", instead=(CandidateModel, "is_first", never)
+    ),
+    "best types by group": Row(
+        "torch.topk instead", instead=(beam_search, "top", lambda x, count: x.topk(count))
+    ),
+    "all of them": Row(
+        "--macaron-kernels fairseq and fairseq's search",
+        ("--model-overrides", "{'macaron_kernels': 'fairseq'}"),
+        task="translation",
+    ),
+    "stock fairseq": Row("a Transformer of equal size", checkpoint="stock", task="translation"),
+}
+# Each measurement translates all batches, and starts the processes.
+WHOLE = {
+    PARALLEL: Row("milliseconds of all batches, some at a time"),
+    IN_TURN: Row("all batches, one after the other", ("--decoding-processes", "1")),
+}
+ROWS = {"training": TRAINING, "translation": {**TRANSLATION, **WHOLE}}
+BASES = dict.fromkeys(WHOLE, PARALLEL)  # of all other rows it is EVERYTHING
+
+REPETITIONS = {"tiny": 24, "iwslt_de_en": 8}
+SKIP = 2  # updates
+
+
+def main() -> None:
+    """Measure and report."""
+    args = parse()
+    device = measuring.device(args)
+    found: list[Figures] = []
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+        folder, data = Path(name), args.data
+        if data is None:
+            data = folder / "synthetic"
+            corpora.write_synthetic(data, 1000, training.SYNTHETIC_LENGTHS, train=500, test=100)
+        sentences = args.batches * args.batch_size
+        args.sentences = corpora.sample(data, "test", sentences, folder / "data")
+        about = corpora.about(data)
+        for size in args.sizes:
+            of_size = argparse.Namespace(**{**vars(args), "size": size})
+            of_size.repetitions = args.repetitions or REPETITIONS.get(size, 8)
+            for work in args.work:
+                figures = MEASURES[work](data, folder, of_size)
+                found += [{"work": work, "size": size, **x} for x in figures]
+    notes = [
+        f"updates, or batches of {args.batch_size} of {args.sentences} sentences, beam "
+        f"{args.beam}, {args.length} tokens and the end",
+        "time without the part / time with everything: median and quartiles",
+    ]
+    text = table(*rows_of(found))
+    measuring.report(args, device, text, notes, data=about, repetitions=found)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
+def measure_training(data: Path, _: Path, args: argparse.Namespace) -> list[Figures]:
+    """Updates of all rows."""
+    common = training.common_flags(data, args.flags)
+    trainers = {}
+    for name, row in TRAINING.items():
+        flags = [*training.SIDES[row.checkpoint], *row.flags]
+        flags = [flag.replace("{size}", f"_{args.size}") for flag in flags]
+        trainers[name] = host.build_trainer([*common, *flags])
+    return single_updates.take_in_turn(
+        trainers,
+        SKIP,
+        args.repetitions,
+        lambda side: TRAINING[side].left_out(),
+        f"training, {args.size}: update",
+    )
+
+
+def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> list[Figures]:
+    """Batches of all rows, then whole runs."""
+    models = {}
+    for name in generation.ARCHITECTURES:
+        models[name] = folder / f"{name}-{args.size}.pt"
+        flags = generation.flags_of_model(name, folder / "data", args)
+        host.save_endless_model(flags, models[name])
+    loaded: dict[tuple[str, ...], Translator] = {}  # what is left out in a call needs none more
+    translators = {}
+    for name, row in {**TRANSLATION, **WHOLE}.items():
+        key = row.checkpoint, row.task, *row.flags
+        loaded[key] = loaded.get(key) or load(row, models, folder / "data", args)
+        translators[name] = loaded[key]
+    count = len(translators[EVERYTHING].samples)
+
+    def translate(side: str, repetition: int) -> Figures:
+        with TRANSLATION[side].left_out():
+            return timed(lambda: translators[side].translate((repetition - 1) % count))
+
+    def translate_all(side: str, _: int) -> Figures:
+        return timed(lambda: run_whole(translators[side]))
+
+    title = f"translation, {args.size}:"
+    # A shape's first time is slower.
+    found = measuring.interleave(
+        list(TRANSLATION), count + args.repetitions, translate, f"{title} batch"
+    )
+    runs = max(2, args.repetitions // count)
+    whole = measuring.interleave(list(WHOLE), runs, translate_all, f"{title} run of all batches")
+    return [x for x in found if x["repetition"] > count] + whole
+
+
+def load(row: Row, models: Mapping[str, Path], data: Path, args: argparse.Namespace) -> Translator:
+    """What translates for a row."""
+    flags = ("--max-len-b", str(args.length), *row.flags)
+    path = str(models[row.checkpoint])
+    return Translator(
+        str(corpora.data_bin(data)), path, row.task, args.beam, args.batch_size, *flags
+    )
+
+
+def run_whole(translator: Translator) -> None:
+    """Translate all batches as fairseq-generate does, with processes where the flags let it."""
+    task, models = translator.task, translator.models
+    batches = translator.batches()
+    generator = task.build_generator(models, translator.cfg.generation)
+    try:
+        for sample in batches:
+            task.inference_step(generator, models, sample)
+    finally:
+        if task.ahead:
+            task.ahead.workers.close()
+
+
+def timed(run: Any) -> Figures:
+    """Seconds that it takes."""
+    begin = time.perf_counter()
+    run()
+    return {"seconds": time.perf_counter() - begin}
+
+
+MEASURES = {"training": measure_training, "translation": measure_translation}
+
+# --- output --------------------------------------------------------------------------------------
+
+
+def rows_of(found: Sequence[Figures]) -> tuple[list[str], list[list[str]]]:
+    """The header, and a row for each part with a column for each kind of work and size."""
+    cases: dict[tuple[str, str], list[Figures]] = {}
+    for x in found:
+        cases.setdefault((x["work"], x["size"]), []).append(x)
+    sides = dict.fromkeys(side for rows in ROWS.values() for side in rows)
+    measured = [side for side in sides if any(x["side"] == side for x in found)]
+    header = ["left out", *(", ".join(case) for case in cases)]
+    return header, [[side, *(cell(x, side) for x in cases.values())] for side in measured]
+
+
+def cell(found: Sequence[Figures], side: str) -> str:
+    """The gain of a part, or the time with everything."""
+    seconds, base = measuring.values(found, side, "seconds"), BASES.get(side, EVERYTHING)
+    if not seconds:
+        return "-"
+    if side == base:
+        return f"{1000 * statistics.median(seconds):,.0f} ms"
+    return measuring.with_quartiles(measuring.ratios(found, side, base, "seconds"))
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line.
+
+    Raises:
+        UserError: if there is nothing to measure with.
+    """
+    epilog = "\n".join(
+        f"rows of {work}:\n" + "\n".join(f"  {name:24}{row.about}" for name, row in rows.items())
+        for work, rows in ROWS.items()
+    )
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote")
+    sizes = [name.removeprefix("_") for name in SIZES if name]
+    defaults = " ".join(REPETITIONS)
+    add(
+        "--sizes",
+        nargs="+",
+        choices=sizes,
+        default=list(REPETITIONS),
+        metavar="SIZE",
+        help=f"of the architectures: {', '.join(sizes)} (default: {defaults})",
+    )
+    add("--work", nargs="+", choices=ROWS, default=list(ROWS), help="(default: both)")
+    add(
+        "--repetitions",
+        type=positive,
+        metavar="N",
+        help="updates and batches that count (default: 24 of tiny, else 8)",
+    )
+    add("--beam", type=positive, default=5, metavar="N", help="(default: %(default)s)")
+    add("--batch-size", type=positive, default=64, metavar="N", help="(default: %(default)s)")
+    add(
+        "--batches",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="which are translated again and again (default: %(default)s)",
+    )
+    add("--length", type=positive, default=14, metavar="N", help="(default: %(default)s)")
+    add("--threads", type=positive, metavar="N", help="(default: all cores)")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--quick", action="store_true", help="see in less than a minute whether it runs")
+    parser.set_defaults(cpu=True, precision="fp32", flags="")
+    args = parser.parse_args()
+    if args.quick:
+        args.sizes, args.repetitions = args.sizes[:1], 2
+        args.beam, args.batch_size, args.batches, args.length = 2, 8, 2, 4
+        args.flags = " ".join(training.QUICK)
+    elif args.data is None:
+        raise UserError("what should be trained on and translated? Give --data DATA")
+    if args.repetitions == 1:
+        raise UserError("--repetitions 1 has no quartiles: give 2 or more")
+    return args
+
+
+if __name__ == "__main__":
+    measuring.start(main)
