@@ -9,13 +9,12 @@
 A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
 process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
-fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py), without
-padding, and the time is the whole update's.
+fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py),
+without padding, and the time is the whole update's.
 Ratios are those of each repetition, their median and range.
 """
 
 import argparse
-import json
 import shlex
 import statistics
 import tempfile
@@ -34,7 +33,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.compat import bf16
-from macaron_fairseq.evaluation.training_log import FIGURES, PARAMETERS
+from macaron_fairseq.evaluation.training_log import figures_of, parameters_of
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]
@@ -241,18 +240,18 @@ def read_log(log: str, skip: int, updates: int) -> Figures:
         UserError: if it does not hold that many updates.
     """
     lines = []
+    parameters = None
     for line in log.split("\n"):
-        if (match := FIGURES.match(line)) and match[1] == "train_inner":
-            found = json.loads(match[2])
-            if int(found["num_updates"]) > skip:
+        parameters = parameters_of(line) or parameters
+        match figures_of(line):
+            case "train_inner", update, found if update > skip:
                 lines.append((float(found["wpb"]), float(found["wps"]), float(found["loss"])))
-    parameters = PARAMETERS.search(log)
     if len(lines) != updates or not parameters:
         raise UserError(f"fairseq-train logged {len(lines)} of {updates} updates to measure")
     tokens = round(sum(tokens for tokens, _, _ in lines))
     seconds = sum(tokens / speed for tokens, speed, _ in lines)
     return {
-        "parameters": int(parameters[1].replace(",", "")),
+        "parameters": parameters,
         "tokens": tokens,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,

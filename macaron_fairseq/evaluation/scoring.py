@@ -25,7 +25,7 @@ LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredText:
     """A translation of a test set with its scores."""
 
     hypotheses: list[str]  # detokenised, in the reference's order
@@ -66,7 +66,7 @@ def score(
     test: str | None = None,
     hypotheses_file: Path | None = None,
     json_file: Path | None = None,
-) -> Scored:
+) -> ScoredText:
     """Put hypotheses in order, join BPE, detokenise, and compare with the reference.
 
     Files are written both or, where one cannot be, neither.
@@ -125,7 +125,7 @@ def score(
         tokenized = read_tokenized(tokenized_reference, references, reference)
         return metrics.tokenised_bleu(tokens, tokenized, lowercase)
 
-    scored = Scored(
+    scored = ScoredText(
         hypotheses,
         [of(metric) for metric in wanted],
         reference,

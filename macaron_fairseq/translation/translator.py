@@ -12,7 +12,6 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 
-
 # Far more than is of use, and far from where numbers overflow.
 LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
 
