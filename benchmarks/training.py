@@ -33,7 +33,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.compat import bf16
-from macaron_fairseq.evaluation.training_log import figures_of, parameters_of
+from macaron_fairseq.evaluation import training_log
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]
@@ -239,19 +239,19 @@ def read_log(log: str, skip: int, updates: int) -> Figures:
     Raises:
         UserError: if it does not hold that many updates.
     """
-    lines = []
-    parameters = None
-    for line in log.split("\n"):
-        parameters = parameters_of(line) or parameters
-        match figures_of(line):
-            case "train_inner", update, found if update > skip:
-                lines.append((float(found["wpb"]), float(found["wps"]), float(found["loss"])))
+    logged = [training_log.parse(line) for line in log.split("\n")]
+    lines = [
+        tuple(float(line.figures[name]) for name in ("wpb", "wps", "loss"))
+        for line in logged
+        if line and line.kind == "train_inner" and line.update > skip
+    ]
+    parameters = training_log.PARAMETERS.search(log)
     if len(lines) != updates or not parameters:
         raise UserError(f"fairseq-train logged {len(lines)} of {updates} updates to measure")
     tokens = round(sum(tokens for tokens, _, _ in lines))
     seconds = sum(tokens / speed for tokens, speed, _ in lines)
     return {
-        "parameters": parameters,
+        "parameters": int(parameters[1].replace(",", "")),
         "tokens": tokens,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,

@@ -38,21 +38,41 @@ class Training:
     valid_curve: Curve
 
 
+@dataclass(frozen=True)
+class Line:
+    """The figures that fairseq logged after an update."""
+
+    kind: str  # train_inner, train (a whole epoch) or valid
+    update: int
+    figures: dict[str, Any]
+
+
+def parse(line: str) -> Line | None:
+    """What a line of the log says; None of other or garbled lines."""
+    if not (match := FIGURES.match(line)):
+        return None
+    try:
+        figures = json.loads(match[2])
+        return Line(match[1], int(figures[PREFIX[match[1]] + "num_updates"]), figures)
+    except (ValueError, KeyError):
+        return None
+
+
 def read(path: Path) -> Training:
     """Read a log of one or several starts; what a later start did again replaces the earlier."""
     parameters = None
     found: dict[str, dict[int, dict[str, Any]]] = {"train_inner": {}, "train": {}, "valid": {}}
     latest = 0
     for line in path.read_text("utf-8", errors="replace").split("\n"):
-        parameters = parameters_of(line) or parameters
-        if not (read := figures_of(line)):
+        if match := PARAMETERS.search(line):
+            parameters = int(match[1].replace(",", ""))
+        if not (said := parse(line)):
             continue
-        kind, update, figures = read
-        if update < latest:  # resumed from an earlier checkpoint
-            for name, lines in found.items():
-                found[name] = {n: line for n, line in lines.items() if n <= update}
-        latest = update
-        found[kind][update] = figures
+        if said.update < latest:  # resumed from an earlier checkpoint
+            for kind, lines in found.items():
+                found[kind] = {n: line for n, line in lines.items() if n <= said.update}
+        latest = said.update
+        found[said.kind][said.update] = said.figures
     inner, epochs, valid = found["train_inner"], found["train"], found["valid"]
     updates = max([*inner, *epochs], default=None)
     speeds = [speed for _, speed in curve(inner, "wps") if speed]
@@ -67,40 +87,6 @@ def read(path: Path) -> Training:
         train_curve=curve(inner, "loss"),
         valid_curve=valid_curve,
     )
-
-
-def figures_of(line: str) -> tuple[str, int, dict[str, Any]] | None:
-    """The kind of a line with figures, the number of updates, and the figures; or None.
-
-    The kinds are "train_inner", every so many updates, and of an epoch "train" and "valid", whose
-    names of figures begin with the kind.
-    """
-    match = FIGURES.match(line)
-    if not match:
-        return None
-    try:
-        figures = json.loads(match[2])
-        return match[1], int(figures[PREFIX[match[1]] + "num_updates"]), figures
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def parameters_of(line: str) -> int | None:
-    """How many parameters the model has, from the line in which fairseq says it."""
-    match = PARAMETERS.search(line)
-    return int(match[1].replace(",", "")) if match else None
-
-
-def updates_wanted(line: str) -> int | None:
-    """The value of --max-update, from the line in which fairseq prints its configuration."""
-    match = re.search(r"'max_update': (\d+)", line)
-    return int(match[1]) if match else None
-
-
-def resumed_from(line: str) -> int | None:
-    """The updates done before, from the line in which fairseq says that it loaded a checkpoint."""
-    match = re.search(r"Loaded checkpoint .* @ (\d+) updates\)", line)
-    return int(match[1]) if match else None
 
 
 def curve(lines: dict[int, dict[str, Any]], name: str) -> Curve:
