@@ -17,7 +17,7 @@ stage_prepare() {
   # Assigned one by one: a failure inside an argument would go unnoticed.
   checksums=$(inputs)
   extracts=$(code "$common"/{aligned,extract,hold_out}.py)
-  tokenizes=$(code "$plugin"/{common/{files,workers},text/{tokenization,corpus}}.py)
+  tokenizes=$(code "$plugin"/{common/files,text/pipeline,common/workers,commands/tokenize}.py)
   cleans=$(code "$common"/{aligned,clean,split}.py)
   describes=$(code "$common/describe.py")
   sacremoses=$(version sacremoses)
