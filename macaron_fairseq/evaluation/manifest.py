@@ -81,9 +81,8 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
     """
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
-            if data_folder.is_mapping(
-                found := files.load_json(folder / NAME, "")["data"]["sha256"]
-            ):
+            found = files.load_json(folder / NAME, "")["data"]["sha256"]
+            if data_folder.is_mapping(found):
                 return found
     return {}
 
