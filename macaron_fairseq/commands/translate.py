@@ -37,7 +37,7 @@ examples:
 NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ("--beam", positive, 5, "N", "hypotheses kept"),
     ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
-    ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (the longest source of its batch) + B"),
+    ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
     ("--max-len-b", positive, 200, "B", "see --max-len-a"),
     ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
     ("--batch-size", positive, 128, "N", "sentences of a batch"),
