@@ -4,8 +4,10 @@ export VENV
 
 # In a recipe: the environment's commands come first.
 ACTIVATE = PATH="$$(cd "$$VENV/bin" && pwd):$$PATH"; export PATH
+# A test process for each core. One that has no tests left takes some of another's.
+PYTEST = pytest -n auto --dist worksteal
 
-.PHONY: help setup quickstart test coverage
+.PHONY: help setup quickstart lint check test coverage
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -16,13 +18,15 @@ setup: ## make the environment .venv, or bring it up to date
 quickstart: setup ## set up, then run examples/quickstart/run.sh
 	@$(ACTIVATE); examples/quickstart/run.sh
 
-test: setup ## set up, then lint, check the types and run the tests
-	@$(ACTIVATE); set -ex; \
-	ruff check macaron_fairseq examples benchmarks tests setup.py; \
-	ruff format --check macaron_fairseq examples benchmarks tests setup.py; \
-	mypy; \
-	pytest -n auto --dist worksteal
+lint: setup ## ruff (lint and format), mypy and shellcheck
+	@$(ACTIVATE); set -ex; ruff check; ruff format --check; mypy; \
+	shellcheck --shell=bash *.sh .ci/run examples/*/*.sh examples/*/*.sbatch
 
-coverage: setup ## set up, then run the tests and list the lines that none of them runs: slower
-	@$(ACTIVATE); \
-	pytest -n auto --dist worksteal --cov=macaron_fairseq --cov-report=term-missing
+check: lint ## lint, and the tests that take a moment: before each commit
+	@$(ACTIVATE); set -x; $(PYTEST) -m "not slow and not recipe"
+
+test: lint ## lint, and all tests: before a merge
+	@$(ACTIVATE); set -x; $(PYTEST)
+
+coverage: setup ## all tests, and the lines of the package that none of them runs
+	@$(ACTIVATE); set -x; $(PYTEST) --cov --cov-report=term-missing

@@ -115,7 +115,7 @@ make_environment() {
 fingerprint() {
     "$python" - "${TORCH:-}" <<'EOF'
 import hashlib, pathlib, sys
-text = b"".join(pathlib.Path(name).read_bytes() for name in ("setup.py", "setup-env.sh"))
+text = b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "setup-env.sh"))
 text += repr((sys.version, sys.argv[1], pathlib.Path.cwd())).encode()
 print(hashlib.sha256(text).hexdigest())
 EOF
@@ -135,6 +135,8 @@ for info in place.glob("*.dist-info"):
 EOF
 }
 
+is_installed() { "$python" -m pip show --quiet "$1" 2>/dev/null; }
+
 has_compiler() {
     local header='import sysconfig; print(sysconfig.get_path("include") + "/Python.h")'
     local c=${CC:-cc} cxx=${CXX:-c++}
@@ -145,13 +147,13 @@ has_compiler() {
 check_compiler() {
     local version
     has_compiler && return
-    "$python" -m pip show --quiet fairseq-fixed 2>/dev/null && return
-    "$python" -m pip download --no-deps --only-binary :all: --dest "$state/ready" "$fairseq" \
-        >>"$log" 2>&1 && return
+    is_installed fairseq-fixed && return
+    "$python" -m pip download --no-deps --only-binary :all: --dest "$state/ready" \
+        -r "$state/fairseq.txt" >>"$log" 2>&1 && return
     version=$(minor_version_of "$python")
     die "fairseq must be compiled for Python $version, which needs a C++ compiler and Python's" \
         "headers (on Debian and Ubuntu: apt install g++ python$version-dev); on 64-bit x86 Linux" \
-        "PYTHON=python3.12 needs neither."
+        "PYTHON=python3.11 and PYTHON=python3.12 need neither."
 }
 
 # pip cannot ask for "the newest CPU-only build", so the newest is looked up and asked for by name.
@@ -189,9 +191,15 @@ install_torch() {
 
 install_fairseq() {
     say "3/4 fairseq: 2 to 5 minutes where it must be compiled"
-    run_pip install -c "$state/constraints.txt" numpy cython 'setuptools>=61' wheel
+    run_pip install -c "$state/constraints.txt" numpy cython 'setuptools>=77' wheel
     # Without isolation it compiles against the PyTorch above; with it, pip fetches a second one.
-    run_pip install --no-build-isolation --no-deps "$fairseq"
+    local install=(install --no-build-isolation --no-deps -r "$state/fairseq.txt")
+    run_pip "${install[@]}"
+    # The environment had the other package already. Both own the same files, so both go first.
+    if is_installed ve-fairseq && is_installed fairseq-fixed; then
+        run_pip uninstall -y ve-fairseq fairseq-fixed
+        run_pip "${install[@]}"
+    fi
 }
 
 install_project() {
@@ -213,7 +221,8 @@ make_environment
 [[ $(cat "$state/stamp" 2>/dev/null) != "$(fingerprint)" ]] || exit 0
 rm -f "$state/stamp"
 : >"$log"
-fairseq=$(sed -n 's/.*"\(fairseq-fixed[^";]*\).*/\1/p' setup.py)
+# fairseq, as pip spells it: pip picks the line that is for this Python.
+sed -n "s/^ *'\(.*fairseq.*==.*\)',$/\1/p" pyproject.toml >"$state/fairseq.txt"
 forget_half_installed
 check_compiler
 install_torch

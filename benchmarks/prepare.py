@@ -41,6 +41,14 @@ STEPS = (
     *("count words", "learn BPE", "apply BPE", "binarise"),
 )
 PARALLEL = ("tokenise", "count words", "apply BPE", "binarise")
+EXTRACT = """\
+import sys
+from pathlib import Path
+common, archive, *out = sys.argv[1:]
+sys.path.insert(0, common)
+import extract
+extract.from_archive(Path(archive), ("given.en", "given.de"), "lines", tuple(map(Path, out)))
+"""
 BASH = ("bash", "-euo", "pipefail", "-c")
 Command = list[str | Path]
 
@@ -77,16 +85,16 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
         return [folder / f"{stem}.{language}" for stem in stems for language in ("en", "de")]
 
     tokenize: Command = ["macaron-fairseq", "tokenize", "--workers", str(workers)]
+    text: Command = [sys.executable, COMMON / "parallel_text.py"]
     if step == "extract":
-        extract, archive = COMMON / "extract.py", folder / "given.tgz"
-        return [sys.executable, extract, "bitext", archive, "given.en", "given.de", *names("raw")]
+        return [sys.executable, "-c", EXTRACT, COMMON, folder / "given.tgz", *names("raw")]
     if step == "tokenise":
         return [*tokenize, "--steps", "normalize,printable,tokenize-hyphens", *files("raw", "tok")]
     if step == "clean":
         limits = "--min", "1", "--max", "80"
-        return [sys.executable, COMMON / "clean.py", *limits, *names("tok", "clean")]
+        return [*text, "clean", *limits, *names("tok", "clean")]
     if step == "hold out":  # of text that nothing needs any more: the rest stays in its files
-        return [sys.executable, COMMON / "split.py", "--every", "23", *names("raw", "valid")]
+        return [*text, "split", "--every", "23", *names("raw", "valid")]
     if step == "count words":
         count = 'subword-nmt get-vocab < "$1/clean.{0}" > "$1/words.{0}"'.format
         both = " | " if workers > 1 else "; "
@@ -105,7 +113,7 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
 
 
 def parts(workers: int) -> int:
-    """In how many parts prepare.sh has fairseq-preprocess divide the text."""
+    """In how many parts stage_prepare.py has fairseq-preprocess divide the text."""
     return max(workers, min(8 * workers, 64)) if workers > 1 else 1
 
 

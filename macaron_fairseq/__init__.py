@@ -1,18 +1,34 @@
-"""Macaron Net for fairseq: importing this package registers it (`--user-dir macaron_fairseq`)."""
+"""Macaron Net for fairseq (`--user-dir macaron_fairseq`).
 
-import logging
+In a process that has imported fairseq, as its commands and their workers have when they come to
+`--user-dir`, importing this package registers it with fairseq (`plugin`) and looks at the command
+line (`compat.preflight`). Elsewhere it imports neither fairseq nor PyTorch; a program that needs
+the registrations imports `macaron_fairseq.plugin`.
+"""
+
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.saved_args import PassUserDir
 from macaron_fairseq.version import __version__
 
+if TYPE_CHECKING:
+    from macaron_fairseq.plugin import MacaronTransformerModel
+
 __all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]
 
-if Path(sys.argv[0]).name != "macaron-fairseq":
-    from macaron_fairseq.plugin import MacaronTransformerModel
-else:
-    # Most of what our own command does needs no fairseq, whose import takes seconds. Where it does,
-    # fairseq would ask for a package of its text-to-speech task at every start.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+if sys.modules.get("fairseq"):
+    from macaron_fairseq import plugin as plugin
+    from macaron_fairseq.compat import preflight
+
+    preflight.check(sys.argv)
+
+
+def __getattr__(name: str) -> Any:
+    """Import the model's class, and with it fairseq, only where somebody asks for it."""
+    if name == "MacaronTransformerModel":
+        from macaron_fairseq import plugin
+
+        return plugin.MacaronTransformerModel
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,15 @@
 """The command `macaron-fairseq`: what fairseq's own commands do not offer."""
 
 import argparse
+import logging
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.version import __version__
 
 # In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
@@ -27,6 +32,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
+    # Where a command imports fairseq, this would ask for a package of its text-to-speech task.
+    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
     words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="macaron-fairseq", description="Tools for Macaron Net in fairseq."
@@ -44,10 +51,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(words)
     try:
         args.run(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit(130)  # as a shell says it
+        sys.exit(128 + signal.SIGINT)  # as a shell says it
     except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
-        pass
+        close_stdout()
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        if error.filename is not None:  # not what is printed
+            raise
+        close_stdout()
+        raise UserError(f"cannot write the output: {error.strerror}") from error
+
+
+def close_stdout() -> None:
+    """Let what is still in its buffer go nowhere, or Python would try to write it at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

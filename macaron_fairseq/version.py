@@ -1,3 +1,3 @@
-"""The version, where setup.py can read it without importing the package."""
+"""The version, where pyproject.toml can read it without importing the package."""
 
 __version__ = "0.2.0.dev0"

@@ -11,72 +11,37 @@ from types import SimpleNamespace
 
 import commands
 import pytest
-import torch
-from fairseq import models, options
-from fairseq.data import Dictionary
+from small import SMALL
 
-import macaron_fairseq
-from macaron_fairseq.fast import products
+# Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
+# pytest-xdist that hands out the tests runs none.
 
-# Tests run beside each other: with more threads they, and what they start, wait for one another.
-torch.set_num_threads(1)
+# Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 ROOT = Path(__file__).parent.parent
 USER_DIR = ROOT / "macaron_fairseq"
 FIXTURES = Path(__file__).parent / "fixtures"
 
-# 2+2 layers, 16 wide.
-SMALL = [
-    *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "4"),
-    *("--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "4"),
-]
-NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
+# Whatever uses one of these trains, or waits for fairseq's commands.
+SLOW_FIXTURES = {"data_bin", "training", "trained"}
 
 
-def dictionary(types=60):
-    """A dictionary of that many words and fairseq's four special symbols."""
-    d = Dictionary()
-    for i in range(types):
-        d.add_symbol(f"w{i}")
-    return d
+def pytest_configure(config):
+    """Where tests run, fairseq knows the package."""
+    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not hands_out_tests:
+        import fairseq
+
+        import macaron_fairseq.plugin
+
+        assert fairseq and macaron_fairseq.plugin
 
 
-def task(source=None, target=None):
-    """As much of a translation task as a model needs."""
-    source = source or dictionary()
-    return SimpleNamespace(source_dictionary=source, target_dictionary=target or source)
-
-
-def arguments(arch, *flags):
-    """What fairseq-train's command line makes of these flags."""
-    parser = options.get_training_parser()
-    return options.parse_args_and_arch(parser, input_args=["data", "--arch", arch, *flags])
-
-
-def build(arch, *flags, for_task=None, seed=1):
-    """A model with random parameters, LayerNorms and gates included, in evaluation mode."""
-    torch.manual_seed(seed)
-    model = models.build_model(arguments(arch, *flags), for_task or task())
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "layer_norm" in name or ".gates." in name:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.eval()
-
-
-def batch(seed=1, sizes=((9, 8), (5, 3), (7, 8), (3, 4)), types=64):
-    """Source left-padded, target right-padded, of these (source, target) lengths."""
-    generator = torch.Generator().manual_seed(seed)
-    source = torch.full((len(sizes), max(s for s, _ in sizes)), 1)
-    previous = torch.full((len(sizes), max(t for _, t in sizes)), 1)
-    for i, (s, t) in enumerate(sizes):
-        source[i, -s:] = torch.randint(4, types, (s,), generator=generator)
-        source[i, -1] = 2
-        previous[i, :t] = torch.randint(4, types, (t,), generator=generator)
-        previous[i, 0] = 2
-    lengths = torch.tensor([s for s, _ in sizes])
-    return source, lengths, previous
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SLOW_FIXTURES.intersection(item.fixturenames):
+            item.add_marker("slow")
 
 
 def run(command, *args, check=True, cwd=None, stdin=None, **env):
@@ -190,17 +155,16 @@ def trained(training):
     return training.folder
 
 
-assert macaron_fairseq  # imported for its registrations
-
-
 @pytest.fixture
 def onednn(monkeypatch):
     """oneDNN multiplies whatever this processor is, and however small the matrices."""
-    if not products.is_known_here():
+    from macaron_fairseq.fast import linear
+
+    if not linear.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
-    monkeypatch.setattr(products, "is_faster", lambda: True)
+    monkeypatch.setattr(linear, "is_faster", lambda: True)
     for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH", "LEAST_ROWS"):
-        monkeypatch.setattr(products, least, 1)
-    multiply, calls = products.multiply, []
-    monkeypatch.setattr(products, "multiply", lambda *args: calls.append(args) or multiply(*args))
+        monkeypatch.setattr(linear, least, 1)
+    multiply, calls = linear.multiply, []
+    monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
     return calls

@@ -1,6 +1,6 @@
 """Models with fairseq's kernels beside the same with this package's."""
 
-from conftest import SMALL, build
+from small import SMALL, build
 
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout

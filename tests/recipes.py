@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SMALL
+from conftest import ROOT
+from small import SMALL
 
 EXAMPLES = ROOT / "examples"
 ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from conftest import arguments, build, task
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
+from small import arguments, task
 
+from macaron_fairseq import UserError
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 
@@ -42,14 +43,14 @@ def test_settings(arch):
 def test_baseline_has_3d_parameters_less_per_layer(arch):
     """One LayerNorm (2d) and one bias (d) more in each Macaron layer, and nothing else."""
     width, _, layers, _, _ = MACARON[arch]
-    sizes = [sum(p.numel() for p in build(a).parameters()) for a in (arch, baseline(arch))]
+    sizes = [count(build_unfilled(a)) for a in (arch, baseline(arch))]
     assert sizes[0] - sizes[1] == 3 * width * 2 * layers
 
 
 @pytest.mark.parametrize("arch", MACARON)
 def test_lie_trotter_takes_the_baselines_width(arch):
-    stock = build(baseline(arch))
-    macaron = build(arch, "--macaron-scheme", "lie-trotter")
+    stock = build_unfilled(baseline(arch))
+    macaron = build_unfilled(arch, "--macaron-scheme", "lie-trotter")
     assert {n: p.shape for n, p in stock.named_parameters()} == {
         n: p.shape for n, p in macaron.named_parameters()
     }
@@ -72,17 +73,21 @@ DIFFERENCES = {
 def test_every_scheme_is_as_large_as_the_baseline(arch, scheme):
     width, _, layers, _, _ = MACARON[arch]
     encoder, decoder = DIFFERENCES[scheme](width)
+    stock = count(build_unfilled(baseline(arch)))
+    for substep in ("euler", "gated-rk2"):
+        model = build_unfilled(arch, "--macaron-scheme", scheme, "--macaron-substep", substep)
+        gates = sum(p.numel() for name, p in model.named_parameters() if ".gates." in name)
+        assert count(model) - stock == layers * (encoder + decoder) + gates
+        # A gate has 2d weights and a bias, for each sum of operators that steps go along.
+        of_encoder, of_decoder = {"parallel": (1, 1), "lie-trotter": (2, 3)}.get(scheme, (0, 0))
+        if substep == "gated-rk2" and of_encoder:
+            assert gates == layers * (of_encoder + of_decoder) * (2 * width + 1)
+
+
+def build_unfilled(arch, *flags):
+    """A model whose parameters have shapes and no numbers."""
     with torch.device("meta"):
-        stock = count(build_model(arguments(baseline(arch)), task()))
-        for substep in ("euler", "gated-rk2"):
-            flags = ["--macaron-scheme", scheme, "--macaron-substep", substep]
-            model = build_model(arguments(arch, *flags), task())
-            gates = sum(p.numel() for name, p in model.named_parameters() if ".gates." in name)
-            assert count(model) - stock == layers * (encoder + decoder) + gates
-            # A gate has 2d weights and a bias, for each sum of operators that steps go along.
-            of_encoder, of_decoder = {"parallel": (1, 1), "lie-trotter": (2, 3)}.get(scheme, (0, 0))
-            if substep == "gated-rk2" and of_encoder:
-                assert gates == layers * (of_encoder + of_decoder) * (2 * width + 1)
+        return build_model(arguments(arch, *flags), task())
 
 
 def count(model):
@@ -134,24 +139,59 @@ def test_post_norm_by_flag(arch):
     assert args.encoder_normalize_before is args.decoder_normalize_before is False
 
 
-@pytest.mark.parametrize(
-    ("arch", "like", "pre_norm"),
-    [
-        ("transformer_iwslt_de_en_macaron", "macaron_transformer_iwslt_de_en", False),
-        ("transformer_iwslt_de_en_macaron_v2", "macaron_transformer_iwslt_de_en", True),
-        ("transformer_wmt_en_de_macaron", "macaron_transformer_wmt_en_de", False),
-        ("transformer_wmt_en_de_macaron_v2", "macaron_transformer_wmt_en_de", True),
-        ("transformer_wmt_en_de_big_t2t_macaron", "macaron_transformer_wmt_en_de_big", True),
-    ],
-)
-def test_the_released_names(arch, like, pre_norm):
-    args, same = arguments(arch), arguments(like)
-    assert args.encoder_normalize_before is args.decoder_normalize_before is pre_norm
-    for name in ("encoder_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads"):
-        assert getattr(args, name) == getattr(same, name)
+# What the functions of these names in the authors' code fill in: widths and heads as in
+# `MACARON`, whether pre-norm, (dropout, attention, activation).
+RELEASED = {
+    "transformer_iwslt_de_en_macaron": ("_iwslt_de_en", False, (0.1, 0, 0)),
+    "transformer_iwslt_de_en_macaron_v2": ("_iwslt_de_en", True, (0.1, 0.1, 0.1)),
+    "transformer_wmt_en_de_macaron": ("_wmt_en_de", False, (0.1, 0, 0)),
+    "transformer_wmt_en_de_macaron_v2": ("_wmt_en_de", True, (0.1, 0.1, 0.1)),
+    "transformer_wmt_en_de_big_t2t_macaron": ("_wmt_en_de_big", True, (0.3, 0.1, 0.1)),
+}
+
+
+@pytest.mark.parametrize("arch", RELEASED)
+def test_the_released_names(arch):
+    like, pre_norm, dropouts = RELEASED[arch]
+    width, heads, layers, half, _ = MACARON[f"macaron_transformer{like}"]
+    args = arguments(arch)
+    for side in ("encoder", "decoder"):
+        of_side = {name: getattr(args, f"{side}_{name}") for name in SIDE}
+        assert of_side == dict(zip(SIDE, (width, heads, layers, half, pre_norm), strict=True))
+    assert (args.dropout, args.attention_dropout, args.activation_dropout) == dropouts
     assert ARCH_MODEL_REGISTRY[arch] is MacaronTransformerModel
+
+
+SIDE = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim", "normalize_before")
+
+
+def test_a_released_name_widens_the_encoder_alone():
+    """But for the decoder's first FFN, which the authors' code makes as wide as the encoder's."""
+    args = arguments("transformer_iwslt_de_en_macaron", "--encoder-ffn-embed-dim", "24")
+    args.encoder_layers = args.decoder_layers = 1
+    model = build_model(args, task())
+    layers = [model.encoder.layers[0], model.decoder.layers[0]]
+    assert [len(layer.fc1.weight) for layer in layers] == [24, 512]
+    assert [len(layer.earlier["0"].network.fc1.weight) for layer in layers] == [24, 24]
 
 
 def test_the_baselines_are_fairseqs_own_class():
     assert MODEL_REGISTRY["macaron_transformer"] is MacaronTransformerModel
     assert all(ARCH_MODEL_REGISTRY[baseline(arch)] is TransformerModel for arch in MACARON)
+
+
+@pytest.mark.parametrize("value", ["nan", "-0.1", "1.5", "inf"])
+@pytest.mark.parametrize("flag", ["--dropout", "--attention-dropout", "--activation-dropout"])
+def test_a_dropout_that_is_no_probability_is_refused(flag, value):
+    with pytest.raises(UserError, match=f"{flag} {value} is no probability: give one from 0 to 1"):
+        build_unfilled("macaron_transformer_tiny", flag, value)
+
+
+@pytest.mark.parametrize("value", [-5, 0])
+@pytest.mark.parametrize("name", ["embed-dim", "attention-heads", "ffn-embed-dim"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_size_that_is_not_above_0_is_refused(side, name, value):
+    with pytest.raises(UserError, match=f"--{side}-{name} {value} is not above 0"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-{name}", str(value))
+    with pytest.raises(UserError, match=f"--{side}-first-ffn-embed-dim {value} is not above 0"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-first-ffn-embed-dim", str(value))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import SMALL, USER_DIR, batch, build, dictionary, hypotheses, run, task
+from conftest import USER_DIR, hypotheses, run
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.search import BeamSearch
@@ -12,6 +12,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGeneratorWithAlign
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
+from small import SMALL, batch, build, dictionary, task
 
 from macaron_fairseq import MacaronTransformerModel
 from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top

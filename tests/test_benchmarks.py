@@ -11,9 +11,10 @@ import time
 
 import pytest
 import torch
-from conftest import ROOT, build, dictionary, task
+from conftest import ROOT
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from small import build, dictionary, task
 from subword_nmt.apply_bpe import BPE
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode

@@ -11,20 +11,18 @@ import pytest
 import torch
 from conftest import (
     FIXTURES,
-    NO_DROPOUT,
     TRAIN,
     USER_DIR,
-    build,
     free_port,
     hypotheses,
     logged,
     preprocess,
     run,
-    task,
     train,
 )
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from small import NO_DROPOUT, build, task
 from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq import MacaronTransformerModel, cli

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import archives
 import pytest
@@ -160,9 +161,9 @@ def test_testset_is_where_sacrebleu_has_it():
 
 
 def test_testset_refuses_what_is_wrong(made, tmp_path):
-    def testset(name, pair, folder=tmp_path):
+    def testset(name, pair, folder=tmp_path, *options):
         out = tmp_path / "a.en", tmp_path / "a.de"
-        return refused("extract", "testset", name, pair, folder, *out)
+        return refused("extract", "testset", *options, name, pair, folder, *out)
 
     said = testset("wmt14/full", "en-de")
     assert said == f"cannot read {tmp_path}/test-full.tgz: No such file or directory"
@@ -171,12 +172,39 @@ def test_testset_refuses_what_is_wrong(made, tmp_path):
     assert "has no test set wmt14/fall; it has wmt14/full, " in testset("wmt14/fall", "en-de")
     assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx")
     archives.tgz(tmp_path / "test-full.tgz", {"test-full/README": b"\n"})
-    said = testset("wmt14/full", "en-de")
+    said = testset("wmt14/full", "en-de", tmp_path, "--any")
     assert "does not hold test-full/newstest2014-deen-ref.de.sgm and test-full/newst" in said
     said = testset("wmt14/full", "en-de", made[0])
     digest = hashlib.md5((made[0] / "test-full.tgz").read_bytes()).hexdigest()
     assert f"test-full.tgz has the MD5 {digest}, but sacreBLEU knows a8cd784e006feb32" in said
     assert "give the recipe --sizes any" in said
+
+
+def test_nothing_is_written_where_an_archive_says(tmp_path):
+    """dev.tgz, which no checksum covers, with members that point out of any folder."""
+    folder, out, outside = tmp_path / "archives", tmp_path / "out", tmp_path / "outside"
+    files = archives.sgm_files("dev/newstest2013", "newstest2013", archives.sentences(5, 77))
+    names = (*("../" * n + "escaped" for n in range(1, 9)), str(outside), "dev/../../escaped")
+    archives.tgz(folder / "dev.tgz", {**dict.fromkeys(names, b"x"), **files})
+    with tarfile.open(folder / "dev.tgz") as tar:
+        members = [(m, tar.extractfile(m)) for m in tar]
+        with tarfile.open(folder / "links.tgz", "w:gz") as evil:
+            for kind, to in ((tarfile.SYMTYPE, str(outside)), (tarfile.CHRTYPE, "")):
+                link = tarfile.TarInfo("dev/newstest2013-ref.fr.sgm")
+                link.type, link.linkname = kind, to
+                evil.addfile(link)
+            for member, content in members:
+                evil.addfile(member, content)
+    (folder / "links.tgz").replace(folder / "dev.tgz")
+    before = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
+    cache = tmp_path / "a" / "b" / "c"
+    cache.mkdir(parents=True)
+    paths = out / "valid.en", out / "valid.de"
+    good("extract", "testset", "--any", "wmt13", "en-de", folder, *paths, TMPDIR=str(cache))
+    assert written(out, "valid") == archives.sentences(5, 77)
+    after = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
+    assert after - before == {out, tmp_path / "a"} and not [*cache.iterdir()]
+    assert [*cache.parent.iterdir()] == [cache] and not Path("/tmp/escaped").exists()
 
 
 @pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])

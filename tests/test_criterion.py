@@ -2,9 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import SMALL, batch, build, dictionary, logged, task, train
+from conftest import logged, train
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
+from small import SMALL, batch, build, dictionary, task
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -4,15 +4,14 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import FIXTURES, SMALL, build, dictionary, task
+from conftest import FIXTURES
 from fairseq import models
+from small import SMALL, build, dictionary, task
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import flops
-from macaron_fairseq.analysis.describing import models as described_models
-from macaron_fairseq.analysis.describing import text
+from macaron_fairseq.analysis import description, flops
 from macaron_fairseq.schemes import splitting, substeps
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
@@ -181,13 +180,11 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
 def test_every_architecture_that_is_offered_can_be_described():
     """Also those that other models of fairseq register."""
     small = Namespace(encoder_layers=1)
-    offered = [
-        name for name, x in models.ARCH_MODEL_REGISTRY.items() if described_models.is_known(x)
-    ]
+    offered = [name for name, x in models.ARCH_MODEL_REGISTRY.items() if description.is_known(x)]
     assert {"roberta_large", "bert_base", "transformer", "macaron_transformer"} <= {*offered}
     assert "xmod_base" not in offered  # whose layers have adapters
     for name in offered:
-        text_of_it = text.describe(*described_models.named(name, small, 10), 5)
+        text_of_it = description.describe(*description.of_architecture(name, small, 10), 5)
         assert text_of_it.startswith(f"{name}: ")
 
 

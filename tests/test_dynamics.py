@@ -9,24 +9,23 @@ import formulas
 import numpy as np
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, batch, build, dictionary
 from fairseq.models.masked_lm import MaskedLMModel, base_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from small import NO_DROPOUT, SMALL, batch, build, dictionary
 
-from macaron_fairseq.analysis import anatomy
-from macaron_fairseq.analysis.dynamics import (
-    likelihood,
+from macaron_fairseq.analysis import (
+    anatomy,
+    dynamics,
+    jacobians,
     local_error,
-    measuring,
-    operators,
-    running,
-    spectrum,
-    trajectory,
+    models,
+    running_statistics,
+    trajectories,
 )
-from macaron_fairseq.analysis.dynamics.loading import Loaded
-from macaron_fairseq.analysis.dynamics.sentences import Data, Sentence
+from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 
 PAD = 1
@@ -95,7 +94,7 @@ def test_states_are_those_of_the_model_in_a_padded_batch(flags):
     expected = {"encoder": encoded["encoder_states"], "decoder": extra["inner_states"]}
     masks = {"encoder": source != PAD, "decoder": previous != PAD}
     for i, sentence in enumerate(sentences(source, previous)):
-        layers = operators.run(model, sentence.source, sentence.target)
+        layers = trajectories.run(model, sentence.source, sentence.target)
         assert [(x.side, x.number) for x in layers] == [
             *(("encoder", 1), ("encoder", 2)),
             *(("decoder", 1), ("decoder", 2)),
@@ -122,7 +121,7 @@ def test_states_of_masked_language_models(make):
     with torch.no_grad():
         expected = model(source, return_all_hiddens=True)[1]["inner_states"]
     for i, sentence in enumerate(sentences(source)):
-        layers = operators.run(model, sentence.source)
+        layers = trajectories.run(model, sentence.source)
         assert [(x.side, x.number) for x in layers] == [("encoder", 1), ("encoder", 2)]
         for layer in layers:
             torch.testing.assert_close(
@@ -139,7 +138,7 @@ def test_sublayers_are_the_papers(norm):
         "macaron_transformer", *SMALL, *NO_DROPOUT, *["--macaron-post-norm"] * (norm == "post")
     )
     source, _, previous = batch(sizes=((7, 5),))
-    layer = operators.run(model, source[0], previous[0])[2]
+    layer = trajectories.run(model, source[0], previous[0])[2]
     p = model.decoder.layers[0].state_dict()
     memory = model.encoder(source, torch.tensor([7]))["encoder_out"][0].transpose(0, 1)
     future = torch.ones(1, 5, 5, dtype=torch.bool).triu(1)
@@ -157,7 +156,7 @@ def test_sublayers_are_the_papers(norm):
         ("ffn", 0.5, "final_layer_norm", lambda y: formulas.ffn(p, "", y)),
     ]
     x = layer.state.transpose(0, 1)
-    found = list(trajectory.moves(layer))
+    found = list(trajectories.moves(layer))
     assert len(found) == len(applied)
     for (sublayer, move), (operator, step, name, apply) in zip(found, applied, strict=True):
         assert (sublayer.operator, sublayer.step) == (operator, step)
@@ -173,7 +172,7 @@ def test_layer_that_computes_more_is_refused():
     layer = model.decoder.layers[1]
     layer.w_resid = torch.nn.Parameter(torch.full((16,), 2.0))
     with pytest.raises(UserError, match="layer 2 of the decoder computes more than its operators"):
-        operators.run(model, torch.tensor([5, 6, 2]), torch.tensor([2, 5]))
+        trajectories.run(model, torch.tensor([5, 6, 2]), torch.tensor([2, 5]))
 
 
 def test_unknown_layer_is_refused():
@@ -184,7 +183,7 @@ def test_unknown_layer_is_refused():
     model = build("transformer", *SMALL)
     model.encoder.layers[0] = Other(model.encoder.cfg)
     with pytest.raises(UserError, match="layers of the class Other, which is not supported"):
-        operators.run(model, torch.tensor([5, 6, 2]))
+        trajectories.run(model, torch.tensor([5, 6, 2]))
 
 
 def test_diverged_model_is_refused():
@@ -192,7 +191,7 @@ def test_diverged_model_is_refused():
     with torch.no_grad():
         model.encoder.layers[1].fc2.bias[0] = torch.nan
     with pytest.raises(UserError, match=r"layer 2 of the encoder are not finite: .* diverged"):
-        operators.run(model, torch.tensor([5, 6, 2]))
+        trajectories.run(model, torch.tensor([5, 6, 2]))
 
 
 def test_which_models_are_known():
@@ -223,14 +222,14 @@ def test_which_models_are_known():
 )
 def test_step_figures(x, a, expected):
     x, a = torch.tensor([x], dtype=torch.double), torch.tensor([a], dtype=torch.double)
-    figures = trajectory.step_figures(trajectory.Move(x, a, x + a))
+    figures = trajectories.step_figures(trajectories.Move(x, a, x + a))
     names = ("step", "step_cosine", "velocity", "turn")
     assert [figures[name].item() for name in names] == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
 def test_turn_is_to_the_state_after_the_layer_norm():
     x, a, after = (torch.tensor([v]) for v in ((1.0, 0.0), (1.0, 0.0), (0.0, 3.0)))
-    figures = trajectory.step_figures(trajectory.Move(x, a, after))
+    figures = trajectories.step_figures(trajectories.Move(x, a, after))
     assert figures["turn"].item() == pytest.approx(90)
     assert figures["velocity"].item() == 0
 
@@ -238,38 +237,44 @@ def test_turn_is_to_the_state_after_the_layer_norm():
 # --- local error ---------------------------------------------------------------------------------
 
 
+def fitted(errors):
+    return local_error.slope(dynamics.STEPS, errors, local_error.RESOLVED_IN_FP32)
+
+
 def test_local_error_of_euler_on_a_linear_field():
     a = torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.double)
     x = torch.randn(5, 1, 6, generator=torch.Generator().manual_seed(2), dtype=torch.double)
-    found = local_error.local_errors(lambda x, h: x + h * x @ a.T, x)
+    found = local_error.by_halving(lambda x, h: x + h * x @ a.T, x, dynamics.STEPS)
     twice = (x @ a.T @ a.T).norm(dim=-1)[:, 0] / x.norm(dim=-1)[:, 0]
     for h, errors in zip((1, 1 / 2, 1 / 4), found, strict=True):
         torch.testing.assert_close(errors, h**2 / 4 * twice)  # (I + hA/2)^2 - (I + hA)
-    assert local_error.slope([e.mean().item() for e in found]) == pytest.approx(2)
+    assert fitted([e.mean().item() for e in found]) == pytest.approx(2)
 
 
 def test_slope_tells_a_midpoint_step_from_an_euler_step():
     # x' = -x: exp(-h) up to h^2 by the midpoint rule.
-    found = local_error.local_errors(lambda x, h: x * (1 - h + h**2 / 2), torch.ones(1, 1, 1))
+    found = local_error.by_halving(
+        lambda x, h: x * (1 - h + h**2 / 2), torch.ones(1, 1, 1), dynamics.STEPS
+    )
     by_hand = [abs((1 - h + h**2 / 2) - (1 - h / 2 + h**2 / 8) ** 2) for h in (1, 1 / 2, 1 / 4)]
     assert [e.item() for e in found] == pytest.approx(by_hand, rel=1e-4)
-    assert 2.5 < local_error.slope(by_hand) < 3.1
+    assert 2.5 < fitted(by_hand) < 3.1
 
 
 def test_no_slope_where_nothing_moves():
-    found = local_error.local_errors(lambda x, h: x, torch.ones(2, 1, 3))
+    found = local_error.by_halving(lambda x, h: x, torch.ones(2, 1, 3), dynamics.STEPS)
     assert [e.tolist() for e in found] == [[0, 0]] * 3
-    assert local_error.slope([0, 0, 0]) is None
+    assert fitted([0, 0, 0]) is None
 
 
 def test_no_slope_of_rounding():
-    assert local_error.slope([4e-6, 1e-6, 2.5e-7]) is None
+    assert fitted([4e-6, 1e-6, 2.5e-7]) is None
 
 
 def test_local_error_of_a_macaron_layer():
     model = pre_norm().double()
     source = batch(sizes=((7, 5),))[0]
-    layer = operators.run(model, source[0])[0]
+    layer = trajectories.run(model, source[0])[0]
     p = model.encoder.layers[0].state_dict()
     nothing = torch.zeros(1, 7, 7, dtype=torch.bool)
 
@@ -285,7 +290,7 @@ def test_local_error_of_a_macaron_layer():
             x = formulas.step(p, name, True, x, apply, size)
         return x
 
-    found = local_error.local_errors(layer.advance, layer.state)
+    found = local_error.by_halving(layer.advance, layer.state, dynamics.STEPS)
     x = layer.state.transpose(0, 1)
     for h, errors in zip((1, 0.5, 0.25), found, strict=True):
         difference = advance(x, h) - advance(advance(x, h / 2), h / 2)
@@ -308,8 +313,10 @@ def test_slope_is_the_methods_local_order(scheme, substep, order):
     flags = ["--macaron-scheme", scheme, "--macaron-substep", substep]
     # Smooth, which orders above 2 need.
     model = build("macaron_transformer", *SMALL, *flags, "--activation-fn", "tanh").double()
-    layer = operators.run(model, batch()[0][0])[0]
-    found = local_error.local_errors(lambda x, h: layer.advance(x, 0.1 * h), layer.state)
+    layer = trajectories.run(model, batch()[0][0])[0]
+    found = local_error.by_halving(
+        lambda x, h: layer.advance(x, 0.1 * h), layer.state, dynamics.STEPS
+    )
     errors = [e.mean().item() for e in found]
     assert math.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.25)
 
@@ -334,7 +341,7 @@ def test_slope_is_the_methods_local_order(scheme, substep, order):
     ],
 )
 def test_block_figures(matrix, nonzero, is_complex, henrici, asymmetry):
-    figures = spectrum.block_figures(torch.tensor(matrix, dtype=torch.float))
+    figures = jacobians.block_figures(torch.tensor(matrix, dtype=torch.float))
     expected = {
         "nonzero": nonzero,
         "complex": is_complex,
@@ -349,18 +356,14 @@ def test_eigenvalues_of_rounding_count_as_zero():
     generator = torch.Generator().manual_seed(1)
     u, v = torch.randn(2, 30, generator=generator)
     noise = 1e-6 * torch.randn(30, 30, generator=generator)
-    figures = spectrum.block_figures(torch.outer(u, v) + noise)
+    figures = jacobians.block_figures(torch.outer(u, v) + noise)
     assert figures["nonzero"] == pytest.approx(1 / 30)
     assert figures["complex"] == 0
 
 
-# The step of the differences, and how near they come. fairseq's own attention takes its softmax in
-# fp32 in any model, so that they need longer steps.
-MODELS = {
-    "macaron_transformer": (1e-6, dict(rtol=1e-6, atol=1e-7)),
-    "transformer_pre_norm": (1e-3, dict(rtol=1e-3, atol=1e-3)),
-    "transformer": (1e-3, dict(rtol=1e-3, atol=1e-3)),
-}
+# The step of the differences, and how near they come.
+STEP, NEAR = 1e-6, dict(rtol=1e-6, atol=1e-7)
+MODELS = ["macaron_transformer", "transformer_pre_norm", "transformer"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -370,13 +373,13 @@ def fields(request):
     model = build(request.param, *SMALL, *NO_DROPOUT, *smooth).double().requires_grad_(False)
     source, _, previous = batch(sizes=((4, 3),))
     found = {}
-    for layer in operators.run(model, source[0], previous[0])[1:3]:
+    for layer in trajectories.run(model, source[0], previous[0])[1:3]:
         x = layer.state
         for sublayer in layer.sublayers:
             found[f"{layer.side} {sublayer.operator}"] = sublayer.increment, x
             x = sublayer.advance(x)
         found[f"{layer.side} layer"] = layer.increment, layer.state
-    return found, *MODELS[request.param]
+    return found
 
 
 CAUSAL = ["decoder ffn", "decoder self-attention", "decoder cross-attention", "decoder layer"]
@@ -396,31 +399,27 @@ def whole_jacobian(field, x, e):
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_jacobian_by_differences(fields, name):
-    found, e, tolerance = fields
-    field, x = found[name]
-    j = whole_jacobian(field, x, e)
+    field, x = fields[name]
+    j = whole_jacobian(field, x, STEP)
     for token in (0, len(x) - 1):
-        torch.testing.assert_close(
-            spectrum.own_block(field, x, token), j[token, :, token], **tolerance
-        )
+        torch.testing.assert_close(jacobians.own_block(field, x, token), j[token, :, token], **NEAR)
     n = x.numel()
-    found = spectrum.largest_singular_value(field, x, torch.Generator().manual_seed(1))
+    found = jacobians.largest_singular_value(field, x, torch.Generator().manual_seed(1))
     assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=2e-2)
 
 
 @pytest.mark.parametrize("name", ["encoder ffn", *CAUSAL])
 def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
-    found, e, tolerance = fields
-    field, x = found[name]
-    j = whole_jacobian(field, x, e)
+    field, x = fields[name]
+    j = whole_jacobian(field, x, STEP)
     n = x.numel()
     whole = torch.linalg.eigvals(j.reshape(n, n))
     blocks = torch.cat(
-        [torch.linalg.eigvals(spectrum.own_block(field, x, i)) for i in range(len(x))]
+        [torch.linalg.eigvals(jacobians.own_block(field, x, i)) for i in range(len(x))]
     )
     # The coefficients tr J^k of the characteristic polynomial, which rounding spares.
     for k in (1, 2, 3):
-        near = {key: 10 * value for key, value in tolerance.items()}
+        near = {key: 10 * value for key, value in NEAR.items()}
         torch.testing.assert_close((whole**k).sum(), (blocks**k).sum(), **near)
 
 
@@ -439,7 +438,7 @@ def test_bits_per_token_are_those_of_a_padded_batch():
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
     )
-    bits = likelihood.bits_per_token(model, found)
+    bits = models.bits_per_token(model, found)
     assert bits == pytest.approx(nats.item() / math.log(2), rel=1e-5)
 
 
@@ -466,12 +465,12 @@ class Successor(torch.nn.Module):
 
 def checked(source, target, positions=100):
     words = dictionary()
-    loaded = Loaded(
+    loaded = TrainedModel(
         *("it", Path("it.pt"), "it", {}, Successor(len(words)), (positions, positions), None)
     )
     data = Data(Path("data"), ("en", "de"), words, words, (str.split, str.split))
     found = [Sentence(1, torch.tensor([*source, 2]), torch.tensor([2, *target]))]
-    return likelihood.checked(loaded, data, found)
+    return loaded.checked_bits(Sample(data, "text", found))
 
 
 def test_a_model_for_these_data_passes():
@@ -499,8 +498,8 @@ def test_a_model_worse_than_chance_is_refused():
 def test_untrained_models_pass():
     for arch in ("macaron_transformer", "transformer"):
         source, _, previous = batch(sizes=((20, 20),) * 8)
-        bits = likelihood.bits_per_token(build(arch, *SMALL), sentences(source, previous))
-        assert 6 < bits < 6 + likelihood.MARGIN
+        bits = models.bits_per_token(build(arch, *SMALL), sentences(source, previous))
+        assert 6 < bits < 6 + models.MARGIN
 
 
 # --- statistics ----------------------------------------------------------------------------------
@@ -509,7 +508,7 @@ def test_untrained_models_pass():
 def test_running_figures_are_those_of_all_values():
     rng = np.random.default_rng(1)
     parts = [1e6 + rng.normal(size=n) for n in (1, 7, 0, 300)]
-    figures = running.Running()
+    figures = running_statistics.Running()
     for part in parts:
         figures.add(part)
     figures.add([math.nan, math.inf])
@@ -521,7 +520,7 @@ def test_running_figures_are_those_of_all_values():
 
 
 def test_running_figures_of_little():
-    figures = running.Running()
+    figures = running_statistics.Running()
     assert figures.figures() == {"mean": None, "sd": None, "n": 0}
     figures.add(2.5)
     assert figures.figures() == {"mean": 2.5, "sd": 0, "n": 1}
@@ -530,7 +529,7 @@ def test_running_figures_of_little():
 def test_histogram():
     rng = np.random.default_rng(1)
     values = np.clip(rng.normal(0.3, 0.2, size=5000), -1, 1)
-    histogram = running.Histogram(80)
+    histogram = running_statistics.Histogram(80)
     assert histogram.quantile(0.5) is None
     for part in np.split(values, 10):
         histogram.add(part)
@@ -538,7 +537,7 @@ def test_histogram():
     assert histogram.counts[40] == ((values >= 0) & (values < 0.025)).sum()
     for q in (0.05, 0.5, 0.95):
         assert histogram.quantile(q) == pytest.approx(np.quantile(values, q), abs=0.02)
-    extremes = running.Histogram(4)
+    extremes = running_statistics.Histogram(4)
     extremes.add([-1, 1])
     assert extremes.counts.tolist() == [1, 0, 0, 1]
 
@@ -552,8 +551,8 @@ def measured():
     source, _, previous = batch()
     found = sentences(source, previous)
     ticks = []
-    settings = measuring.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
-    sides = measuring.measure(model, found, settings, lambda: ticks.append(1))
+    settings = dynamics.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
+    sides = dynamics.measure(model, found, settings, lambda: ticks.append(1))
     return SimpleNamespace(model=model, sentences=found, sides=sides, ticks=ticks)
 
 
@@ -599,9 +598,9 @@ def test_figures_of_whole_layers(measured, number):
 def states_after(measured, place):
     """The tokens of each sentence after that sub-layer of the encoder; 0: before the first."""
     for sentence in measured.sentences:
-        layers = operators.run(measured.model, sentence.source)
+        layers = trajectories.run(measured.model, sentence.source)
         states = [layers[0].state[:, 0]]
-        states += [move.after for layer in layers for _, move in trajectory.moves(layer)]
+        states += [move.after for layer in layers for _, move in trajectories.moves(layer)]
         yield states[place].double().numpy()
 
 
@@ -640,7 +639,7 @@ def test_state_figures(measured, place):
     ):
         assert figures[name]["mean"] == pytest.approx(np.mean(values), rel=1e-4), name
         assert figures[name]["sd"] == pytest.approx(np.std(values, ddof=1), rel=1e-3, abs=1e-9)
-    expected, _ = np.histogram(pairs, np.linspace(-1, 1, measuring.BINS + 1))
+    expected, _ = np.histogram(pairs, np.linspace(-1, 1, dynamics.BINS + 1))
     assert np.abs(np.array(row["cosine_histogram"]) - expected).sum() <= 2  # at an edge
 
 
@@ -658,8 +657,8 @@ def test_figures_of_steps_count_tokens_and_sentences(measured):
 
 def test_post_norm_layers_have_no_local_error():
     model = build("transformer", *SMALL, *NO_DROPOUT).requires_grad_(False)
-    sides = measuring.measure(
-        model, [Sentence(1, torch.tensor([5, 6, 7, 2]), None)], measuring.Settings()
+    sides = dynamics.measure(
+        model, [Sentence(1, torch.tensor([5, 6, 7, 2]), None)], dynamics.Settings()
     )
     assert [(side["side"], side["norm"]) for side in sides] == [("encoder", "post")]
     assert "local_error_1" in sides[0]["states"][1]["figures"]
@@ -669,8 +668,8 @@ def test_post_norm_layers_have_no_local_error():
 
 def test_sentence_of_one_token_has_no_pairs():
     model = pre_norm().requires_grad_(False)
-    sides = measuring.measure(
-        model, [Sentence(1, torch.tensor([2]), torch.tensor([2]))], measuring.Settings()
+    sides = dynamics.measure(
+        model, [Sentence(1, torch.tensor([2]), torch.tensor([2]))], dynamics.Settings()
     )
     for side in sides:
         assert "cosine" not in side["states"][0]["figures"]
@@ -682,9 +681,9 @@ def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
     deep = build("transformer", *SMALL, *NO_DROPOUT, "--decoder-layers", "4").requires_grad_(False)
     deep.encoder.load_state_dict(shallow.encoder.state_dict())
     source, _, previous = batch()
-    settings = measuring.Settings(jacobian_sentences=2)
+    settings = dynamics.Settings(jacobian_sentences=2)
     encoders = [
-        measuring.measure(model, sentences(source, previous), settings)[0]
+        dynamics.measure(model, sentences(source, previous), settings)[0]
         for model in (shallow, deep)
     ]
     for one, other in zip(*(side["layers"] for side in encoders), strict=True):
@@ -694,7 +693,7 @@ def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
 
 
 def test_jacobians_are_taken_all_over_the_sentences():
-    places = measuring.drawn(400, seed=1)
+    places = dynamics.drawn(400, seed=1)
     for side in ("encoder", "decoder"):
         counts = np.bincount([int(x[side] * 4) for x in places], minlength=4)
         assert len(counts) == 4
@@ -702,8 +701,8 @@ def test_jacobians_are_taken_all_over_the_sentences():
 
 
 def test_same_seed_gives_the_same_figures(measured):
-    settings = measuring.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
-    assert measuring.measure(measured.model, measured.sentences, settings) == measured.sides
+    settings = dynamics.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
+    assert dynamics.measure(measured.model, measured.sentences, settings) == measured.sides
 
 
 @pytest.mark.parametrize(
@@ -711,7 +710,7 @@ def test_same_seed_gives_the_same_figures(measured):
     [(10, 3, [0, 3, 6]), (4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (200, 1, [0])],
 )
 def test_chosen_sentences_are_spread(sentences, wanted, expected):
-    assert measuring.chosen(sentences, wanted) == expected
+    assert dynamics.chosen(sentences, wanted) == expected
 
 
 @pytest.mark.parametrize(
@@ -725,4 +724,4 @@ def test_chosen_sentences_are_spread(sentences, wanted, expected):
     ],
 )
 def test_titles(operator, step, expected):
-    assert measuring.title(operators.Sublayer(operator, step, lambda x, h: x, None)) == expected
+    assert dynamics.title(trajectories.Sublayer(operator, step, lambda x, h: x, None)) == expected

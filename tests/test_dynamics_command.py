@@ -1,5 +1,6 @@
 """`macaron-fairseq dynamics`: what it reads, what it writes, what it refuses."""
 
+import io
 import json
 import re
 import shutil
@@ -11,15 +12,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, arguments, dictionary, run
-from fairseq import models
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from small import SMALL, arguments, dictionary
 from stored import CHECKPOINT, altered, noisy, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis.dynamics import loading, page, writing
+from macaron_fairseq.analysis import dynamics_report, figures, models
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
@@ -60,7 +61,7 @@ def translation_model(path, *flags, types=60):
     args = arguments("transformer", *SMALL, *flags)
     words = dictionary(types)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
-    return save(path, args, models.build_model(args, task))
+    return save(path, args, build_model(args, task))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +97,8 @@ def masked_language_model(tmp_path_factory, arch, **others):
 def command(data, *args, path=CHECKPOINT, out):
     """Run the command in this process; what it wrote as JSON."""
     paths = path if isinstance(path, list) else [path]
-    few = ["--jacobian-sentences", "1"]
-    words = ["dynamics", *args, "--path", *paths, "--data", data, "--cpu", "-o", out, *few]
+    words = ["dynamics", "--jacobian-sentences", "1", *args, "--path", *paths]
+    words += ["--data", data, "--cpu", "-o", out]
     cli.main([str(word) for word in words])
     return json.loads((out / "dynamics.json").read_text("utf-8"))
 
@@ -114,17 +115,18 @@ def refused(data, *args, path=CHECKPOINT, out):
 def report(data, tmp_path_factory):
     """Two models on the test set, by the command itself, without a UTF-8 locale."""
     folder = tmp_path_factory.mktemp("report")
-    other = noisy(CHECKPOINT, folder)
-    done = run(
-        "macaron-fairseq",
-        *("dynamics", "--path", CHECKPOINT, other, "--label", "Ämterer", "<b>&", "--data", data),
-        *("-o", folder / "out", "--cpu", "--title", "Two of a kind", "--jacobian-sentences", 2),
-        LC_ALL="C",
-    )
+    paths = [CHECKPOINT, noisy(CHECKPOINT, folder)]
+    flags = ["--label", "Ämterer", "<b>&", "--title", "Two of a kind"]
+    with pytest.MonkeyPatch.context() as patch:
+        printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        patch.setattr(sys, "stdout", printed)
+        patch.setattr(sys, "argv", ["macaron-fairseq", "dynamics", "--path", "<path>"])
+        content = command(data, *flags, "--jacobian-sentences", "2", path=paths, out=folder / "out")
     return SimpleNamespace(
-        printed=done.stdout,
+        printed=printed.buffer.getvalue().decode(),
+        written=sorted(path.name for path in (folder / "out").iterdir()),
         page=(folder / "out" / "dynamics.html").read_bytes().decode(),
-        content=json.loads((folder / "out" / "dynamics.json").read_bytes().decode()),
+        content=content,
         picture=(folder / "out" / "dynamics.png").read_bytes(),
     )
 
@@ -134,9 +136,7 @@ def report(data, tmp_path_factory):
 
 def test_numbers(report):
     content = report.content
-    assert [line.rsplit("/")[-1] for line in report.printed.split("\n") if "wrote" in line] == [
-        *("dynamics.json", "dynamics.png", "dynamics.html")
-    ]
+    assert report.written == ["dynamics.html", "dynamics.json", "dynamics.png"]
     assert content["data"]["sentences"] == 4
     # Each sentence with </s>.
     assert content["data"]["tokens"] == {
@@ -217,8 +217,9 @@ def test_pictures_are_described_and_follow_the_theme(report):
     assert any(
         p["aria-label"].startswith(f"Length by layer. Ämterer: {first:.3g} at 0") for p in pictures
     )
-    assert "var(--model-0)" in report.page
-    assert "var(--model-1)" in report.page
+    assert "1st in the layer" in report.page  # in a legend
+    assert "var(--series-0)" in report.page
+    assert "var(--series-1)" in report.page
     assert "#010203" not in report.page  # the colour that stands for the text's
     assert "prefers-color-scheme: dark" in report.page
 
@@ -227,7 +228,7 @@ def test_page_shows_the_figures_and_what_made_them(report):
     words = " ".join(Page(report.page).words)
     assert "Two of a kind" in words
     assert "<b>&" in words  # as text
-    assert "macaron-fairseq dynamics --path" in words
+    assert "macaron-fairseq dynamics --path '<path>'" in words
     assert f"{report.content['models'][0]['bits_per_token']:.3g} bits per token of the ref" in words
     for side in report.content["models"][1]["sides"]:
         for row in [*side["states"], *side["layers"]]:
@@ -236,7 +237,14 @@ def test_page_shows_the_figures_and_what_made_them(report):
                     assert f"{row['figures'][name]['mean']:.3g}" in words
 
 
-@pytest.mark.usefixtures("no_translation")
+@pytest.fixture
+def no_drawing(monkeypatch):
+    """Pages have only the words on each picture: drawing takes most of the time."""
+    monkeypatch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
+    monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
+
+
+@pytest.mark.usefixtures("no_translation", "no_drawing")
 def test_page_of_single_tokens(data, tmp_path):
     (tmp_path / "text").write_text("the new\n")
     content = command(data, tmp_path / "text", out=tmp_path / "out")
@@ -263,8 +271,8 @@ def no_translation(monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Drawing takes most of the time with models of this size."""
-    monkeypatch.setattr(page, "render", lambda content: "")
-    monkeypatch.setattr(writing, "overview", lambda models: b"")
+    monkeypatch.setattr(dynamics_report, "page", lambda content: "")
+    monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -330,12 +338,13 @@ def test_number_of_sentences(data, tmp_path):
     assert content["data"]["tokens"]["source"]["tokens"] == 6 + 3
 
 
+@pytest.mark.usefixtures("no_drawing")
 def test_baseline_beside_macaron(data, tmp_path):
     words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
     args = arguments("transformer", *SMALL)
     task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     torch.manual_seed(1)
-    path = save(tmp_path / "transformer.pt", args, models.build_model(args, task))
+    path = save(tmp_path / "transformer.pt", args, build_model(args, task))
     content = command(data, path=[path, CHECKPOINT], out=tmp_path / "out")
     assert [model["label"] for model in content["models"]] == [
         *("transformer", "macaron_transformer_tiny")
@@ -345,7 +354,7 @@ def test_baseline_beside_macaron(data, tmp_path):
     ]
     page = (tmp_path / "out" / "dynamics.html").read_text("utf-8")
     assert "states after the LayerNorm" in page
-    assert "1st in the layer" in page
+    assert re.search(r"transformer: \S+ at 1 to .*tiny \(2nd in the layer\): \S+ at 1 to", page)
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -463,8 +472,8 @@ def test_a_training_folder_that_may_be_another_is_not_read(data, tmp_path, monke
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "dict.de.txt").write_text("other 1\n")
     monkeypatch.chdir(tmp_path)
-    assert loading.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
-    assert loading.data_folder(CHECKPOINT) is None
+    assert models.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
+    assert models.data_folder(CHECKPOINT) is None
 
 
 def trained_in(folder, path):
@@ -497,14 +506,14 @@ def test_labels_tell_the_checkpoints_apart(tmp_path):
     midpoint = stored("b", macaron_substep="midpoint")
     mixed = stored("m", macaron_encoder_scheme="parallel")
     baseline = stored("c", _name="transformer", arch="transformer", macaron_scheme=None)
-    assert loading.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
-    assert loading.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
-    assert loading.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
+    assert models.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
+    assert models.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
+    assert models.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
         *("transformer", "strang-marchuk", "lie-trotter", "strang-marchuk, midpoint"),
         "encoder parallel, strang-marchuk",
     ]
     same = stored("d")
-    assert loading.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
+    assert models.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):
@@ -632,8 +641,10 @@ def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
 
 def test_missing_library(data, tmp_path, monkeypatch):
     # As if the module that needs it had not been imported yet.
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics.pictures", raising=False)
-    monkeypatch.delattr("macaron_fairseq.analysis.dynamics.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics_report")
+    monkeypatch.delattr("macaron_fairseq.analysis.dynamics_report")
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.figures")
+    monkeypatch.delattr("macaron_fairseq.analysis.figures")
     for name in [x for x in sys.modules if x.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

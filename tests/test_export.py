@@ -9,9 +9,10 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, SMALL, batch, build, dictionary, task
+from conftest import FIXTURES
 from fairseq import models
 from fairseq.data import Dictionary
+from small import SMALL, batch, build, dictionary, task
 from stored import (
     CHECKPOINT,
     altered,

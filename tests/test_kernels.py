@@ -1,11 +1,10 @@
-"""Attention, linear maps and decoding against fairseq's own (`--macaron-kernels fairseq`)."""
+"""The modules of `fast/` and decoding with them against fairseq's own."""
 
 import platform
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, batch, build, dictionary
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -19,13 +18,14 @@ from fairseq.search import (
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
 from kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
+from small import NO_DROPOUT, SMALL, batch, build, dictionary
 from torch import nn
 from torch.nn import functional
 
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16, preflight
-from macaron_fairseq.fast import caches, products, softmax
+from macaron_fairseq.fast import caches, linear
 from macaron_fairseq.fast.attention import Attention
 
 # --- products ------------------------------------------------------------------------------------
@@ -37,12 +37,12 @@ def test_linear_maps_are_pytorchs_to_the_second_derivative(shape, has_bias, oned
     x, weight, bias = torch.randn(shape), torch.randn(16, 24), torch.randn(16)
     leaves = [t.requires_grad_() for t in ((x, weight, bias) if has_bias else (x, weight))]
     results = []
-    for linear in (functional.linear, products.linear):
-        y = linear(*leaves)
+    for multiply in (functional.linear, linear.linear):
+        y = multiply(*leaves)
         first = torch.autograd.grad((y**3).sum(), leaves, create_graph=True)
         second = torch.autograd.grad(sum((g**2).sum() for g in first), leaves)
         with torch.no_grad():
-            results.append([y, *first, *second, linear(*leaves)])
+            results.append([y, *first, *second, multiply(*leaves)])
     for one, other in zip(*results, strict=True):
         assert (one - other).abs().max() <= 2e-6 * one.abs().max()
     assert onednn
@@ -54,58 +54,69 @@ def test_constant_linear_maps_are_pytorchs(shape, has_bias, onednn):
     x, weight, bias = torch.randn(shape), torch.randn(16, 24), torch.randn(16)
     bias = bias if has_bias else None
     with torch.no_grad():
-        y = products.ConstantLinear(weight, bias)(x)
+        y = linear.ConstantLinear(weight, bias, rows=16)(x)
     assert y.shape == (*shape[:-1], 16)
     assert torch.allclose(y, functional.linear(x, weight, bias), atol=1e-5)
     ((rows, blocks, _),) = onednn
     assert blocks.is_mkldnn and len(rows) in (8, 40, 64, 96)
 
 
-def test_blocks_of_constant_weights_are_made_once_there_are_enough_rows(onednn, monkeypatch):
-    monkeypatch.setattr(products, "LEAST_ROWS", 16)
-    x, weight = torch.randn(16, 24), torch.randn(16, 24)
-    linear, calls = products.ConstantLinear(weight), []
-    with torch.no_grad():
-        for rows in (5, 16, 5):
-            assert torch.allclose(linear(x[:rows]), x[:rows] @ weight.t(), atol=1e-5)
-            calls.append(len(onednn))
-    assert calls == [0, 1, 2]
+@pytest.mark.parametrize(("rows", "blocks"), [(15, False), (16, True)])
+def test_blocks_of_constant_weights_are_made_for_enough_rows(rows, blocks, onednn, monkeypatch):
+    monkeypatch.setattr(linear, "LEAST_ROWS", 16)
+    assert linear.ConstantLinear(torch.randn(16, 24), None, rows).has_blocks == blocks
+
+
+def test_modules_keep_what_they_make_of_weights_for_a_time_alone(onednn):
+    model = build("macaron_transformer", *SMALL)
+    kept = [x for x in model.modules() if isinstance(x, Attention | linear.Linear)]
+    x = torch.randn(3, 16)
+    with torch.no_grad(), linear.constant_weights([model], rows=16):
+        assert all(module.constant for module in kept)
+        fc1 = model.decoder.layers[0].fc1
+        before = fc1(x)
+        with linear.constant_weights([model], rows=16):
+            pass  # the outer one's time goes on
+        fc1.weight.data.mul_(2)
+        assert torch.equal(fc1(x), before)
+    assert not any(module.constant for module in kept)
+    assert torch.allclose(fc1(x), 2 * before - fc1.bias, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_only_constant_weights_in_fp32_are_for_onednn(dtype, onednn):
     weight = torch.eye(24, dtype=dtype)[:16]
     x = torch.randn(9, 24, dtype=dtype)
-    assert torch.equal(products.ConstantLinear(weight)(x), x[:, :16])
+    assert torch.equal(linear.ConstantLinear(weight, None, rows=16)(x), x[:, :16])
     assert not onednn
 
 
 def test_frozen_weights_get_no_gradients(onednn):
-    linear = products.Linear(24, 16).requires_grad_(False)
+    fc = linear.Linear(24, 16).requires_grad_(False)
     x = torch.randn(9, 24, requires_grad=True)
-    linear(x).sum().backward()
-    assert torch.allclose(x.grad, linear.weight.sum(0).expand(9, 24), atol=1e-6)
-    assert linear.weight.grad is None and linear.bias.grad is None
-    assert not linear(x.detach()).requires_grad
+    fc(x).sum().backward()
+    assert torch.allclose(x.grad, fc.weight.sum(0).expand(9, 24), atol=1e-6)
+    assert fc.weight.grad is None and fc.bias.grad is None
+    assert not fc(x.detach()).requires_grad
 
 
 @pytest.mark.parametrize(("cpu", "expected"), [("AMD EPYC", True), ("Intel(R) Xeon(R)", False)])
 def test_onednn_is_for_amds_processors(cpu, expected, monkeypatch):
     monkeypatch.setattr(environment, "cpu_model", lambda: cpu)
     monkeypatch.setattr("torch.backends.mkl.is_available", lambda: True)
-    monkeypatch.setattr(products, "is_known_here", lambda: True)
-    assert products.is_faster.__wrapped__() == expected
+    monkeypatch.setattr(linear, "is_known_here", lambda: True)
+    assert linear.is_faster.__wrapped__() == expected
 
 
-def test_scalar_quantisation_finds_pytorchs_linear_maps(onednn):
-    flags = [*SMALL, "--quant-noise-scalar", "0.1"]
-    model = build("macaron_transformer", *flags)
-    assert not any(isinstance(m, products.Linear) for m in model.modules())
+@pytest.mark.parametrize("noise", ["scalar", "pq"])
+def test_what_is_to_be_quantised_is_fairseqs(noise):
+    model = build("macaron_transformer", *SMALL, f"--quant-noise-{noise}", "0.1")
+    assert not any(type(m).__module__.startswith("macaron_fairseq.fast") for m in model.modules())
 
 
 def test_jacobians_by_functorch_are_pytorchs(onednn):
-    linear, x = products.Linear(24, 16), torch.randn(24)
-    assert torch.allclose(torch.func.jacrev(linear)(x), linear.weight, atol=1e-6)
+    fc, x = linear.Linear(24, 16), torch.randn(24)
+    assert torch.allclose(torch.func.jacrev(fc)(x), fc.weight, atol=1e-6)
     assert not onednn  # it has no rules there
 
 
@@ -114,18 +125,18 @@ def test_a_pytorch_without_an_operator_keeps_its_own(operator, monkeypatch):
     def missing(*args):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr(products, operator, missing)
-    assert not products.is_known_here()
+    monkeypatch.setattr(linear, operator, missing)
+    assert not linear.is_known_here()
 
 
 def test_only_fp32_is_for_onednn(onednn):
-    linear = products.Linear(24, 16)
+    fc = linear.Linear(24, 16)
     x = torch.randn(9, 24)
-    assert linear.double()(x.double()).dtype == torch.float64
-    linear.float()
+    assert fc.double()(x.double()).dtype == torch.float64
+    fc.float()
     with torch.autocast("cpu", torch.bfloat16):
-        assert linear(x).dtype == torch.bfloat16
-    assert linear(x[:0]).shape == (0, 16)
+        assert fc(x).dtype == torch.bfloat16
+    assert fc(x[:0]).shape == (0, 16)
     assert not onednn
 
 
@@ -133,71 +144,13 @@ def test_only_fp32_is_for_onednn(onednn):
 def test_training_and_evaluation_with_onednn_are_fairseqs(flags, onednn):
     test_training_with_dropout_is_fairseqs(flags, SHORT)
     test_evaluation_is_fairseqs_with_padding_on_any_side(flags, SHORT)
-    assert any(isinstance(m, products.Linear) for m in both(*flags)[1].modules())
+    assert any(isinstance(m, linear.Linear) for m in both(*flags)[1].modules())
     assert onednn
 
 
 def test_hypotheses_with_onednn_are_fairseqs(onednn):
     test_hypotheses_of_other_models_are_fairseqs(OPTIONS[2])
-    assert any(weight.is_mkldnn for _, weight, _ in onednn)  # in blocks, as in decoding alone
-
-
-# --- softmax -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def short_rows(monkeypatch):
-    """Rows of less than 16 numbers are short, however few they are; which were seen."""
-    seen = []
-
-    def of_rows(x, compute=softmax.of_rows):
-        seen.append(x.shape[-1])
-        return compute(x)
-
-    monkeypatch.setattr(softmax, "LEAST_ELEMENTS", 0)
-    monkeypatch.setattr(softmax, "lanes", lambda: 16)
-    monkeypatch.setattr(softmax, "of_rows", of_rows)
-    return seen
-
-
-@pytest.mark.parametrize("length", [1, 5, 15, 16])
-def test_softmax_is_that_of_fp64_to_the_second_derivative(length, short_rows):
-    x = 20 * torch.randn(4, 7, length, dtype=torch.float64)
-    x[0, 0, 1:] = -torch.inf
-    results = []
-    for leaf, compute in ((x, lambda x: x.softmax(-1)), (x.float(), softmax.softmax)):
-        y = compute(leaf.requires_grad_())
-        (first,) = torch.autograd.grad((y**3).sum(), leaf, create_graph=True)
-        (second,) = torch.autograd.grad((first**2).sum(), leaf)
-        with torch.no_grad():
-            results.append([y, first, second, compute(leaf)])
-    for one, other in zip(*results, strict=True):
-        assert (one - other).abs().max() <= 2e-6
-    assert short_rows == ([length] * 2 if length < 16 else [])
-
-
-@pytest.mark.parametrize("rows", [1000, 1])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_softmax_keeps_the_type(dtype, rows):
-    x = torch.randn(rows, 6).to(dtype)
-    y = softmax.softmax(x)
-    assert y.dtype == dtype
-    assert torch.allclose(y.double(), x.double().softmax(-1), atol=torch.finfo(dtype).eps)
-
-
-def test_softmax_under_functorch_is_pytorchs(short_rows):
-    x = torch.randn(6)
-    expected = torch.func.jacrev(lambda x: x.softmax(-1))(x)
-    assert torch.allclose(torch.func.jacrev(softmax.softmax)(x), expected, atol=1e-7)
-    assert not short_rows  # there are no rules for it
-
-
-@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
-def test_training_and_hypotheses_with_short_rows_are_fairseqs(flags, short_rows):
-    test_training_with_dropout_is_fairseqs(flags, SHORT)
-    test_training_with_padding_before_the_target_is_fairseqs(flags, SHORT)
-    test_hypotheses_of_other_models_are_fairseqs(flags)
-    assert short_rows
+    assert onednn
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -545,7 +498,7 @@ def test_any_reordering_of_a_batch_with_beams(flags):
         )
         state = {}
         model.decoder(tokens, encoder_out, incremental_state=state)
-        assert state[caches.KEY].beam == 2
+        assert state[caches.BATCH].beam == 2
         for order in map(torch.tensor, orders):
             model.decoder.reorder_incremental_state_scripting(state, order)
             encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
@@ -554,7 +507,7 @@ def test_any_reordering_of_a_batch_with_beams(flags):
             cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
             full, _ = model.decoder(tokens, encoder_out)
             assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
-        assert state[caches.KEY].beam == 1
+        assert state[caches.BATCH].beam == 1
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -580,7 +533,7 @@ def test_sentences_that_get_more_hypotheses_on_the_way(flags, padded):
             tokens = torch.cat((tokens[order], 4 + torch.arange(len(order))[:, None]), 1)
             cached, _ = model.decoder(tokens, encoder_out, incremental_state=state)
             full, _ = model.decoder(tokens, encoder_out)
-            assert state[caches.KEY].beam == (2 if state[caches.KEY].caches else 1)
+            assert state[caches.BATCH].beam == (2 if state[caches.BATCH].caches else 1)
             assert (cached[:, 0] - full[:, -1]).abs().max() <= 1e-6
 
 
@@ -620,15 +573,11 @@ def test_encoder_output_stays_as_it_is_while_hypotheses_change_places():
     assert torch.equal(finished["encoder_padding_mask"][0], source.eq(1)[[1, 1]])
 
 
-def test_quantised_and_hooked_projections_are_fairseqs_way():
-    flags = [*SMALL, "--quant-noise-pq", "0.1", "--quant-noise-pq-block-size", "2"]
-    attention = build("macaron_transformer", *flags).encoder.layers[0].self_attn
-    assert isinstance(attention, Attention)
+def test_hooked_projections_are_fairseqs_way():
+    attention = build("macaron_transformer", *SMALL).encoder.layers[0].self_attn
+    assert attention.is_plain()
+    attention.q_proj = nn.Sequential(attention.q_proj)
     assert not attention.is_plain()
-    plain = build("macaron_transformer", *SMALL).encoder.layers[0].self_attn
-    assert plain.is_plain()
-    plain.q_proj = nn.Sequential(plain.q_proj)
-    assert not plain.is_plain()
 
 
 assert models  # its import registers fairseq's

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import NO_DROPOUT, SMALL, arguments
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
 from formulas import (
@@ -14,8 +13,9 @@ from formulas import (
     macaron_decoder_layer,
     macaron_encoder_layer,
 )
+from small import NO_DROPOUT, SMALL, arguments
 
-from macaron_fairseq.fast import kernels
+from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
 from macaron_fairseq.schemes.splitting import (
     CROSS_ATTENTION,
@@ -31,6 +31,8 @@ from macaron_fairseq.schemes.substeps import SUBSTEPS
 BATCH, TARGET, SOURCE, WIDTH, HEADS = 3, 5, 7, 16, 4
 PADDING = torch.arange(SOURCE)[None] < torch.tensor([[0], [2], [4]])  # on the left
 FUTURE = torch.ones(TARGET, TARGET).triu(1).bool()
+ENCODER_LAYERS = MacaronEncoderLayer, FusedEncoderLayer
+DECODER_LAYERS = MacaronDecoderLayer, FusedDecoderLayer
 NORM = {"pre": [], "post": ["--macaron-post-norm"]}
 
 
@@ -67,9 +69,16 @@ def compare(built, inputs, actual, expected):
     assert all(gradient.abs().max() > 0 for gradient in gradients[0][len(inputs) :])
 
 
+@pytest.fixture(autouse=True)
+def exact_softmax(monkeypatch):
+    """fairseq computes attention's softmax in fp32 whatever the input: here in fp64."""
+    monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
+
+
+@pytest.mark.parametrize("kind", ENCODER_LAYERS)
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_encoder_layer_is_the_formula(norm):
-    built = layer(MacaronEncoderLayer, *NORM[norm])
+def test_encoder_layer_is_the_formula(norm, kind):
+    built = layer(kind, *NORM[norm])
     x = state(SOURCE, seed=1).requires_grad_()
     actual = built(x.transpose(0, 1), PADDING).transpose(0, 1)
     p = dict(built.named_parameters())
@@ -77,11 +86,10 @@ def test_encoder_layer_is_the_formula(norm):
     compare(built, [x], actual, macaron_encoder_layer(p, x, HEADS, norm == "pre", hidden))
 
 
+@pytest.mark.parametrize("kind", DECODER_LAYERS)
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_decoder_layer_is_the_formula(norm, monkeypatch):
-    # fairseq computes the softmax of cross-attention in fp32 whatever the input: here in fp64.
-    monkeypatch.setattr(utils, "softmax", lambda x, dim, onnx_trace=False: x.softmax(dim))
-    built = layer(MacaronDecoderLayer, *NORM[norm])
+def test_decoder_layer_is_the_formula(norm, kind):
+    built = layer(kind, *NORM[norm])
     x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
     mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
     actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)
@@ -154,7 +162,6 @@ def test_every_scheme_and_substep_is_the_formula_in_the_encoder(scheme, substep,
 def test_every_scheme_and_substep_is_the_formula_in_the_decoder(scheme, substep, norm):
     flags = ["--macaron-decoder-scheme", scheme, "--macaron-substep", substep, *NORM[norm]]
     built = layer(MacaronDecoderLayer, *flags)
-    kernels.fuse(built)
     x, memory = state(TARGET, seed=1).requires_grad_(), state(SOURCE, seed=2).requires_grad_()
     mask = torch.zeros(TARGET, TARGET).masked_fill(FUTURE, -torch.inf).double()
     actual, _, _ = built(x.transpose(0, 1), memory.transpose(0, 1), PADDING, self_attn_mask=mask)

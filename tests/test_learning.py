@@ -3,7 +3,8 @@
 import random
 
 import sacrebleu
-from conftest import NO_DROPOUT, USER_DIR, hypotheses, preprocess, run
+from conftest import USER_DIR, hypotheses, preprocess, run
+from small import NO_DROPOUT
 
 TRAIN = [
     *("--arch", "macaron_transformer_tiny", "--share-all-embeddings", "--cpu", "--seed", "1"),

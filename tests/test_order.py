@@ -3,31 +3,42 @@
 import json
 import math
 from argparse import Namespace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, NO_DROPOUT, SMALL, arguments, batch, build, run, task
+from commands import run_forked
+from conftest import FIXTURES
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from formulas import DECODERS, ENCODERS, layer_of, one_step
 from scipy.integrate import solve_ivp
+from small import NO_DROPOUT, SMALL, arguments, batch, build, task
 from stored import CHECKPOINT, altered, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis.dynamics import loading, local_error, operators
-from macaron_fairseq.analysis.dynamics.sentences import Sentence
-from macaron_fairseq.analysis.numerics import fitting, integration, toy, trained
-from macaron_fairseq.fast import kernels
+from macaron_fairseq.analysis import (
+    integrators,
+    local_error,
+    models,
+    progress,
+    toy_systems,
+    trained_order,
+    trajectories,
+)
+from macaron_fairseq.analysis.sentences import Sentence
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 
 STEPS = [0.01, 0.005, 0.0025]
 
 
+def fitted(steps, errors):
+    return local_error.slope(steps, errors, local_error.RESOLVED_IN_FP64)
+
+
 def slope(side, scheme, substep, steps=STEPS):
-    return fitting.slope(steps, toy.errors(side, scheme, substep, steps, seed=1))
+    return fitted(steps, toy_systems.errors(side, scheme, substep, steps, seed=1))
 
 
 # --- the toy systems -----------------------------------------------------------------------------
@@ -35,7 +46,7 @@ def slope(side, scheme, substep, steps=STEPS):
 
 @pytest.fixture(scope="module")
 def system():
-    return toy.system(seed=1)
+    return toy_systems.system(seed=1)
 
 
 def test_the_fields_are_attention_and_a_perceptron(system):
@@ -84,24 +95,24 @@ def test_fields_are_the_formulas_token_by_token(system):
 def test_richardson_is_two_halves_and_a_whole(system):
     fields, x = system
     fields = {kind: f for kind, f in fields.items() if kind != CROSS_ATTENTION}
-    strang = toy.methods("encoder")["strang-marchuk"]  # in an encoder the symmetric one
-    euler = toy.SUBSTEPS["euler"]
+    strang = toy_systems.methods("encoder")["strang-marchuk"]  # in an encoder the symmetric one
+    euler = toy_systems.SUBSTEPS["euler"]
     halves = strang(fields, euler, strang(fields, euler, x, 0.1), 0.1)
     expected = 4 / 3 * halves - strang(fields, euler, x, 0.2) / 3
-    found = toy.methods("encoder")["richardson-strang"](fields, euler, x, 0.2)
+    found = toy_systems.methods("encoder")["richardson-strang"](fields, euler, x, 0.2)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_the_flow_is_scipys(system):
     fields, x = system
-    whole = toy.whole(fields)
+    whole = toy_systems.whole(fields)
     for h in STEPS:
 
         def derivative(t, y):
             return whole(torch.from_numpy(y).view_as(x)).flatten().numpy()
 
         exact = solve_ivp(derivative, (0, h), x.flatten(), "DOP853", rtol=1e-13, atol=1e-14)
-        flow = x + h * toy.exact(whole, x, h)
+        flow = x + h * toy_systems.exact(whole, x, h)
         assert (flow.flatten() - torch.from_numpy(exact.y[:, -1])).abs().max() <= 1e-13
 
 
@@ -117,8 +128,8 @@ def test_errors_are_those_of_the_formulas(side, substep, system):
         for size, *names in steps:
             applied = [fields[kinds[name]] for name in names]
             y = one_step(substep, lambda x, fs=applied: sum(f(x) for f in fs), y, h * size, None)
-        method = toy.methods(side)[name]
-        assert (method(fields, toy.SUBSTEPS[substep], x, h) - y).abs().max() <= 1e-12
+        method = toy_systems.methods(side)[name]
+        assert (method(fields, toy_systems.SUBSTEPS[substep], x, h) - y).abs().max() <= 1e-12
 
 
 # --- slopes --------------------------------------------------------------------------------------
@@ -179,9 +190,9 @@ def test_jumps_must_not_share_their_steps(monkeypatch):
 
 def test_a_fit_is_to_the_shortest_steps_above_rounding():
     steps = [1, 1 / 2, 1 / 4, 1 / 8]
-    assert fitting.slope(steps, [9, 1 / 8, 1 / 64, 1 / 512]) == pytest.approx(3)
-    assert fitting.slope(steps, [4e-14, 2e-14, 1.1e-14, 1e-15]) == pytest.approx(0.93, abs=0.01)
-    assert fitting.slope(steps, [1e-12, 1e-14, 0, 0]) is None
+    assert fitted(steps, [9, 1 / 8, 1 / 64, 1 / 512]) == pytest.approx(3)
+    assert fitted(steps, [4e-14, 2e-14, 1.1e-14, 1e-15]) == pytest.approx(0.93, abs=0.01)
+    assert fitted(steps, [1e-12, 1e-14, 0, 0]) is None
 
 
 # --- trained layers ------------------------------------------------------------------------------
@@ -222,9 +233,9 @@ SLOPES = dict(
 
 def slopes(model, sentences, *names):
     """Those of each layer and of all together, by side and scheme, a list for each sub-step."""
-    pairs = trained.choose(model, *names or (None, None))
+    pairs = trained_order.choose(model, *names or (None, None))
     found = {}
-    for x in trained.measure(model, sentences, pairs, [2.0**-i for i in range(4, 8)]):
+    for x in trained_order.measure(model, sentences, pairs, [2.0**-i for i in range(4, 8)]):
         found.setdefault((x.side, x.scheme, x.substep), []).append(x.slope)
     assert all(len(x) == 3 for x in found.values())  # two layers, and both together
     return found
@@ -244,7 +255,6 @@ def check_slopes(found, side, scheme, expected):
 )
 def test_slopes_of_layers_with_one_ffn(arch, flags, sentences):
     model = smooth(*flags, arch=arch)
-    kernels.fuse(model)  # fairseq's attention is partly of fp32
     found = slopes(model, sentences)
     for side in ("encoder", "decoder"):
         for scheme, expected in SLOPES.items():
@@ -287,9 +297,8 @@ def test_a_side_is_measured_with_what_fits_it(sentences):
 )
 def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sentences):
     model = build(arch, *SMALL, *flags).double()
-    kernels.fuse(model)
-    for call in operators.run(model, sentences[0].source, sentences[0].target):
-        layer, apply = call.module, partial(operators.apply, call.module, call.given)
+    for call in trajectories.run(model, sentences[0].source, sentences[0].target):
+        layer, apply = call.module, call.apply
         x, memory = call.state.transpose(0, 1), call.given.get("encoder_out")
         hidden, others = torch.zeros(1, x.shape[1], x.shape[1], dtype=torch.bool), ()
         if memory is not None:
@@ -297,8 +306,8 @@ def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sen
             others = memory.transpose(0, 1), torch.zeros(1, 1, len(memory), dtype=torch.bool)
         formulas = ENCODERS if memory is None else DECODERS
         for name in names:
-            steps = trained.steps_of(layer, name)
-            y = integration.advance(steps, apply, substeps.get(substep), {}, call.state, 1)
+            steps = trained_order.steps_of(layer, name)
+            y = integrators.advance(steps, apply, substeps.get(substep), {}, call.state, 1)
             p = layer.state_dict()
             expected = layer_of(p, formulas[name], substep, x, 4, hidden, *others)
             assert (y.transpose(0, 1) - expected).abs().max() <= 1e-9 * expected.abs().max()
@@ -311,14 +320,14 @@ def test_errors_of_a_models_own_steps(sentences):
         if ".gates." in name:
             torch.nn.init.normal_(parameter)
     steps = [1, 1 / 2, 1 / 4]
-    layers = [operators.run(model, x.source, x.target) for x in sentences]
+    layers = [trajectories.run(model, x.source, x.target) for x in sentences]
     expected = {}
     for of_one in zip(*layers, strict=True):
-        errors = [local_error.local_errors(x.advance, x.state, steps) for x in of_one]
+        errors = [local_error.by_halving(x.advance, x.state, steps) for x in of_one]
         by_step = [torch.cat(x).median().item() for x in zip(*errors, strict=True)]
         expected[of_one[0].side, of_one[0].number] = by_step
     pair = ("strang-symmetric", "gated-rk2")
-    results = trained.measure(model, sentences, [pair], steps)
+    results = trained_order.measure(model, sentences, [pair], steps)
     assert {(x.side, x.layer): x.errors for x in results if x.layer} == {
         key: pytest.approx(errors) for key, errors in expected.items()
     }
@@ -326,7 +335,7 @@ def test_errors_of_a_models_own_steps(sentences):
 
 def test_gates_are_those_that_were_trained():
     gated = smooth("--macaron-substep", "gated-rk2", "--macaron-scheme", "lie-trotter")
-    pairs = trained.choose(gated, None, ["gated-rk2"])
+    pairs = trained_order.choose(gated, None, ["gated-rk2"])
     assert [scheme for scheme, _ in pairs] == [x for x in ONE_FFN if x != "parallel"]
 
 
@@ -344,7 +353,7 @@ def test_gates_are_those_that_were_trained():
 )
 def test_what_the_weights_do_not_allow(flags, names, sentence):
     with pytest.raises(UserError, match=sentence):
-        trained.choose(smooth(*flags), *names)
+        trained_order.choose(smooth(*flags), *names)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -389,9 +398,19 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
     assert (tmp_path / "out" / "order.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_command_on_a_trained_model(data, tmp_path, capsys):
+def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0)
     command("--path", CHECKPOINT, "--data", data, "--substep", "euler", "-o", tmp_path)
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    # Where stderr is no terminal: all sentences run with their references, and then in steps.
+    assert printed.err.splitlines()[:6] == [
+        *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
+        *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
+    ]
+    assert printed.err.splitlines()[6:9] == [
+        *("sentences: begins", "sentences: 50%", "sentences: 100%")
+    ]
     assert lines[0].endswith("checkpoint.pt, trained as scheme strang-marchuk")
     assert [line.split()[:2] for line in lines[2:4]] == [[x, "euler"] for x in TWO_FFNS]
     content = json.loads((tmp_path / "order.json").read_text())
@@ -406,11 +425,13 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys):
     assert content["data"]["sentences"] == 2
 
 
-def test_the_command_as_a_process(data, tmp_path):
-    """Where no test has registered the models with fairseq."""
-    flags = ["--path", CHECKPOINT, "--data", data, "--scheme", "strang-marchuk"]
-    done = run("macaron-fairseq", "order", *flags, "--substep", "euler", "-o", tmp_path)
-    assert "trained as scheme strang-marchuk" in done.stdout
+@pytest.mark.parametrize("name", ["order", "dynamics"])
+def test_the_commands_register_the_models(name, tmp_path):
+    """In a process where no test has; they get as far as the data."""
+    words = [name, "--path", CHECKPOINT, "--data", tmp_path / "none", "-o", tmp_path / "out"]
+    done = run_forked("macaron-fairseq", [*map(str, words)])
+    assert done.returncode == 1
+    assert done.stdout == f"{tmp_path / 'none'}: no such folder\n"
 
 
 @pytest.fixture(scope="module")
@@ -489,8 +510,8 @@ def test_sentence_longer_than_the_positions(data, tmp_path):
 
 
 def test_released_checkpoints_are_known_by_their_scheme():
-    found = loading.settings(FIXTURES / "released" / "checkpoint.pt")
-    assert trained.settings({"settings": found}) == "scheme strang-marchuk"
+    found = models.settings(FIXTURES / "released" / "checkpoint.pt")
+    assert trained_order.trained_as(found) == "scheme strang-marchuk"
 
 
 def test_post_norm_follows_no_flow(data, tmp_path):

@@ -2,16 +2,17 @@
 
 import json
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from macaron_fairseq import cli
-from macaron_fairseq.analysis import measures, particles
-from macaron_fairseq.analysis.particles import experiments, perceptron, simulation
+from macaron_fairseq import analysis, cli
+from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis.particles import experiments, simulation, systems
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
-WELLS = perceptron.gradient_form("tanh", np.array([[1.5, 0.0]]), np.array([2.0]))
+WELLS = systems.gradient_form("tanh", np.array([[1.5, 0.0]]), np.array([2.0]))
 TIMES = np.linspace(0, 20, 41)
 
 
@@ -38,7 +39,7 @@ def test_velocity_of_two_orthogonal_particles():
 def test_velocity_of_three_particles_by_the_sums():
     x = simulation.random_start(3, 4, seed=5)
     beta = 1.7
-    block = perceptron.random("relu", 5, 4, 0.7, seed=3)
+    block = systems.random_perceptron("relu", 5, 4, 0.7, seed=3)
     for name in ("sa", "usa"):
         for i, found in enumerate(System(name, beta, block).velocity(x)):
             weights = [np.exp(beta * sum(x[i] * x[j])) for j in range(3)]
@@ -50,9 +51,7 @@ def test_velocity_of_three_particles_by_the_sums():
 
 
 def test_a_perceptron_in_any_form_adds_its_neurons():
-    block = perceptron.Perceptron(
-        "relu", np.array([[1.0, 0], [0, -1]]), np.array([[0, 3.0], [5, 5]])
-    )
+    block = systems.Perceptron("relu", np.array([[1.0, 0], [0, -1]]), np.array([[0, 3.0], [5, 5]]))
     assert block.drift(np.array([[0.6, 0.8]])) == pytest.approx(np.array([[0, 1.8]]))
     with pytest.raises(ValueError, match="gradient form"):
         block.potential(np.eye(2))
@@ -63,7 +62,7 @@ def test_a_perceptron_in_any_form_adds_its_neurons():
 def test_usa_climbs_its_energy(beta, activation):
     """Its velocity is n times the gradient of F, here by differences, on the product of spheres."""
     x = simulation.random_start(5, 3, seed=2)
-    block = activation and perceptron.random(activation, 4, 3, 0.8, seed=1)
+    block = activation and systems.random_perceptron(activation, 4, 3, 0.8, seed=1)
 
     def climbed(points):  # constant along each |x_i|, so that its gradient is tangent
         points = points / np.linalg.norm(points, axis=1, keepdims=True)
@@ -98,7 +97,7 @@ def test_two_particles_at_beta_0_follow_the_closed_form(name):
 
 def test_a_relu_neuron_pulls_along_the_closed_form():
     # u = <x, a> > 0 follows u' = u (1 - u^2), so that u^2 / (1 - u^2) grows like e^(2 t).
-    block = perceptron.gradient_form("relu", np.array([[0.0, 1, 0]]), np.array([1.0]))
+    block = systems.gradient_form("relu", np.array([[0.0, 1, 0]]), np.array([1.0]))
     start = np.array([[0.8, 0.6, 0], [0.8, -0.6, 0]])
     found = move(System("none", 0, block), start)
     ratio = 0.36 / 0.64 * np.exp(2 * TIMES)
@@ -126,7 +125,7 @@ def test_energy_and_potential_together_rise_along_usa():
     # All start near the ridge between two steep wells, which tears them apart.
     angles = np.pi / 2 + np.linspace(-0.1, 0.11, 20)
     start = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    block = perceptron.gradient_form("gelu", np.array([[1.0, 0], [-1, 0]]), np.array([30.0, 30]))
+    block = systems.gradient_form("gelu", np.array([[1.0, 0], [-1, 0]]), np.array([30.0, 30]))
     result = experiments.trajectories(System("usa", 2, block), start, TIMES, 0.999)
     assert np.diff(result.total).min() > -1e-9
     assert result.total[-1] > result.total[0] + 0.1
@@ -411,13 +410,10 @@ def test_weights_stand_alone(tmp_path):
 def test_a_missing_extra_is_named(library, monkeypatch):
     # As if nothing of it had been imported yet.
     for name in list(sys.modules):
-        if name.split(".")[0] == library or name.startswith(
-            ("macaron_fairseq.analysis.particles.", measures.__name__)
-        ):
+        if name.split(".")[0] == library or name.startswith("macaron_fairseq.analysis."):
             monkeypatch.delitem(sys.modules, name)
-    for name in ("choices", "experiments", "perceptron", "pictures", "simulation", "systems"):
-        monkeypatch.delattr(particles, name, raising=False)
-    monkeypatch.delattr("macaron_fairseq.analysis.measures")
+    for name in [x for x, value in vars(analysis).items() if isinstance(value, ModuleType)]:
+        monkeypatch.delattr(analysis, name)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(SystemExit, match=rf"{library}.* is missing, .* its extra \[dynamics\]"):
         cli.main(["particles", "equiangular"])

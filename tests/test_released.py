@@ -1,6 +1,7 @@
 """Checkpoints in the format of the authors' released code load as they are."""
 
 import os
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -8,18 +9,37 @@ import torch
 from conftest import FIXTURES, USER_DIR, run
 from fairseq import checkpoint_utils
 
+RELEASED = FIXTURES / "released"
 
-def load(folder):
-    models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-        [str(folder / "checkpoint.pt")], arg_overrides={"data": str(folder)}
-    )
+
+def load(path, **overrides):
+    """As fairseq-generate does."""
+    overrides["data"] = str(path.parent)
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
     return models[0].eval()
 
 
-def test_it_computes_what_the_formulas_say():
-    folder = FIXTURES / "released"
-    expected = torch.load(folder / "expected.pt")
-    model = load(folder)
+@pytest.fixture
+def by_flag(tmp_path):
+    """As the authors' code saves it if trained with a plain architecture and `--macaron`."""
+    state = torch.load(RELEASED / "checkpoint.pt")
+    state["args"].arch, state["args"].macaron = "transformer_iwslt_de_en", True
+    for name in ("dict.de.txt", "dict.en.txt"):
+        (tmp_path / name).write_bytes((RELEASED / name).read_bytes())
+    torch.save(state, tmp_path / "checkpoint.pt", _use_new_zipfile_serialization=False)
+    return tmp_path / "checkpoint.pt"
+
+
+@pytest.fixture(params=["by name", "by flag"])
+def checkpoint(request):
+    if request.param == "by name":
+        return RELEASED / "checkpoint.pt"
+    return request.getfixturevalue("by_flag")
+
+
+def test_it_computes_what_the_formulas_say(checkpoint):
+    expected = torch.load(RELEASED / "expected.pt")
+    model = load(checkpoint)
     source, previous = expected["source"], expected["previous"]
     with torch.no_grad():
         encoder_out = model.encoder(source, source.ne(1).sum(1))["encoder_out"][0]
@@ -30,8 +50,33 @@ def test_it_computes_what_the_formulas_say():
     assert (logits - expected["logits"]).abs().max() <= 1e-5
 
 
-def test_fairseq_generate_takes_it(tmp_path):
-    folder = FIXTURES / "released"
+def test_its_dropouts_are_those_it_was_trained_with(checkpoint, tmp_path):
+    """`relu_dropout` is what fairseq until 0.8 called `activation_dropout`."""
+    assert load(checkpoint).args.activation_dropout == 0.1  # as is the default
+    state = torch.load(checkpoint)
+    del state["args"].activation_dropout  # which reading it has set
+    state["args"].relu_dropout = 0.25
+    for name in ("dict.de.txt", "dict.en.txt"):
+        (tmp_path / name).write_bytes((RELEASED / name).read_bytes())
+    torch.save(state, tmp_path / "other.pt")
+    model = load(tmp_path / "other.pt")
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    assert {layer.activation_dropout_module.p for layer in layers} == {0.25}
+    assert load(tmp_path / "other.pt", activation_dropout=0.5).args.activation_dropout == 0.5
+
+
+def test_plain_models_of_old_stay_fairseqs(tmp_path):
+    args = Namespace(arch="transformer_iwslt_de_en", macaron=False, relu_dropout=0.2)
+    torch.save({"args": args, "model": {}}, tmp_path / "plain.pt")
+    loaded = torch.load(tmp_path / "plain.pt")["args"]
+    assert type(loaded) is Namespace and loaded.arch == "transformer_iwslt_de_en"
+    assert loaded.activation_dropout == 0.2
+    torch.save({"args": loaded, "model": {}}, tmp_path / "again.pt")
+    assert torch.load(tmp_path / "again.pt", weights_only=False)["args"] == loaded
+
+
+def test_fairseq_generate_takes_it(by_flag, tmp_path):
+    folder = RELEASED
     for language in ("de", "en"):
         (tmp_path / f"test.{language}").write_text("w3 w4 w5\nw6\n")
     run(
@@ -41,7 +86,7 @@ def test_fairseq_generate_takes_it(tmp_path):
     )
     done = run(
         "fairseq-generate",
-        *(tmp_path / "data", "--user-dir", USER_DIR, "--path", folder / "checkpoint.pt", "--cpu"),
+        *(tmp_path / "data", "--user-dir", USER_DIR, "--path", by_flag, "--cpu"),
         *("--max-len-b", "5", "--required-batch-size-multiple", "1"),
     )
     assert sorted(x[:4] for x in done.stdout.splitlines() if x[:2] == "H-") == ["H-0\t", "H-1\t"]
@@ -52,7 +97,7 @@ def test_a_file_of_the_released_code_itself():
     """$RELEASED_REFERENCE: a folder with such a checkpoint.pt and that code's expected.pt."""
     folder = Path(os.environ["RELEASED_REFERENCE"])
     expected = torch.load(folder / "expected.pt")
-    model = load(folder)
+    model = load(folder / "checkpoint.pt")
     assert sum(p.numel() for p in model.parameters()) == expected["num_parameters"]
     source, lengths = expected["src_tokens"], expected["src_lengths"]
     real = expected["target"].ne(1)

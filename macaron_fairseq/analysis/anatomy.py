@@ -1,18 +1,32 @@
-"""Where a model has its layers, and a layer its networks: fairseq's and this package's alike."""
+"""Where a model has its layers, and a layer its networks: fairseq's and this package's."""
 
 from typing import Any
 
 from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.modules import TransformerSentenceEncoderLayer
+from fairseq.modules.transformer_layer import (
+    TransformerDecoderLayerBase,
+    TransformerEncoderLayerBase,
+)
+from torch import nn
 
+from macaron_fairseq.model.layers import SplittingLayer
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, SELF_ATTENTION, Operator, Steps
-from macaron_fairseq.schemes.substeps import SubStep
+from macaron_fairseq.schemes.substeps import Gate, SubStep
 
 ENCODER = "encoder"
 DECODER = "decoder"
+
+# fairseq's are known by what they compute: a subclass with a `forward` of its own is another layer.
+FORWARDS = {
+    TransformerEncoderLayerBase.forward,
+    TransformerDecoderLayerBase.forward,
+    TransformerSentenceEncoderLayer.forward,
+}
 
 
 def is_translation(model: Any) -> bool:
@@ -33,6 +47,11 @@ def stacks(model: Any) -> dict[str, str]:
     if hasattr(model, "decoder"):
         found[DECODER] = "decoder.layers"
     return found
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a module is a layer that is known here, fairseq's own or this package's."""
+    return isinstance(module, SplittingLayer) or type(module).forward in FORWARDS
 
 
 def is_pre_norm(layer: Any) -> bool:
@@ -58,3 +77,10 @@ def weights_of(layer: Any, operator: Operator) -> tuple[Any, Any]:
         name = held[operator.kind]
         return getattr(layer, name), getattr(layer, f"{name}_layer_norm")
     return layer, layer.final_layer_norm  # which holds its FFN itself
+
+
+def gates_of(layer: Any) -> dict[tuple[Operator, ...], Gate]:
+    """The trained gates by the operators of their steps; empty where the sub-step has none."""
+    if not getattr(layer, "gates", None):
+        return {}
+    return {step.operators: layer.gate(step) for step in layer.steps}

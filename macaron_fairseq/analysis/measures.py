@@ -1,4 +1,4 @@
-"""Measures of a cloud of points: of the ideal particles and of a trained model's states alike.
+"""Measures of a cloud of points: of the ideal particles, and of a trained model's states.
 
 Points are the rows of an array (n, d), n of at least 2. Every measure looks at their directions
 x/|x| alone and needs memory for one matrix n x n at most (n = 4000: 128 MB).

@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    from macaron_fairseq.analysis.describing import models, text
+    from macaron_fairseq.analysis import description
+    from macaron_fairseq.common import files
     from macaron_fairseq.common.errors import UserError
 
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports all that it builds
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
                 "a checkpoint says itself what it is: give no flags of the model, and no --types, "
                 "with --path"
             )
-        model = models.saved(args.path)
+        model = description.of_checkpoint(args.path)
     else:
-        model = models.named(args.arch, flags, args.types or TYPES)
-    print(text.describe(*model, args.tokens), end="")
+        model = description.of_architecture(args.arch, flags, args.types or TYPES)
+    files.write(Path("-"), description.describe(*model, args.tokens))

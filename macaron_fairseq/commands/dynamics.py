@@ -2,13 +2,10 @@
 
 import argparse
 import logging
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -140,41 +137,25 @@ def run(args: argparse.Namespace) -> None:
             f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
         )
     refuse_text(args.path)
-    files.refuse_file(args.output)
     # fairseq reports all that it loads, the others even what is for debugging.
     for library in ("fairseq", "matplotlib", "PIL"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    try:
-        from macaron_fairseq.analysis import measures  # noqa: F401 - needs scipy
-        from macaron_fairseq.analysis.dynamics import pictures  # noqa: F401 - needs matplotlib
-    except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
     import torch
 
-    from macaron_fairseq.analysis.dynamics import comparing, loading, sentences, table, writing
-    from macaron_fairseq.analysis.dynamics.measuring import Settings
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
+    try:
+        from macaron_fairseq.analysis import dynamics, dynamics_report, models, output, sentences
+    except ImportError as error:
+        explain_missing(error, "scipy matplotlib", "dynamics")
+
+    output.refuse_unwritable(args.output)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
-    data = comparing.open_data(args.path, args.data, args.source_lang, args.target_lang)
-    models = loading.load_all(args.path, args.label, data, device)
-    if args.input:
-        found = sentences.from_text(data, args.input, args.target, args.sentences)
-    else:
-        found = sentences.from_data_set(data, args.gen_subset, args.sentences)
-    settings = Settings(
-        args.threshold, args.beta, min(args.jacobian_sentences, len(found)), args.seed
+    loaded, data = models.load(
+        args.path, args.data, args.source_lang, args.target_lang, args.label, device
     )
-    where = args.input or f"{data.folder}, set {args.gen_subset}"
-    content = writing.summary(
-        args.title,
-        shlex.join(["macaron-fairseq", *sys.argv[1:]]),
-        sentences.description(data, found, str(where)),
-        settings,
-        comparing.measure(models, data, found, settings),
-    )
-    written = writing.write(content, args.output)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(table.markdown(content["models"]).encode())  # whatever the locale
-    sys.stdout.buffer.flush()
-    for path in written:
-        print(f"wrote {path}", file=sys.stderr)
+    sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
+    settings = dynamics.Settings(args.threshold, args.beta, args.jacobian_sentences, args.seed)
+    content = dynamics.compare(loaded, sample, settings, args.title)
+    written = output.write(args.output, dynamics_report.contents(content))
+    output.report(dynamics_report.table(content["models"]), written)

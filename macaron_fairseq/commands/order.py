@@ -2,20 +2,10 @@
 
 import argparse
 import logging
-import math
-import shlex
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from macaron_fairseq.commands.arguments import above_zero, positive
-from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
-from macaron_fairseq.common.names import look_up
-
-# A title, what the JSON file says of what was measured, the step sizes and the results.
-Measured = tuple[str, dict[str, Any], list[float], list[Any]]
 
 DESCRIPTION = """\
 Measure the error of one step of length h, h/2, h/4 ..., and the slope of its logarithm: 2 for a
@@ -82,26 +72,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure, write OUTPUT and print the table."""
     refuse_meaningless(args)
-    files.refuse_file(args.output)
-    for library in ("fairseq", "matplotlib"):
+    for library in ("fairseq", "matplotlib", "PIL"):
         logging.getLogger(library).setLevel(logging.WARNING)
     try:
-        from macaron_fairseq.analysis.numerics import writing  # needs matplotlib
-
-        if args.path:
-            from macaron_fairseq.analysis import measures  # noqa: F401 - needs scipy
+        from macaron_fairseq.analysis import order, order_report, output
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
-    title, about, steps, results = of_model(args) if args.path else of_toys(args)
-    if not all(math.isfinite(error) for x in results for error in x.errors):
-        raise UserError(
-            f"the errors of steps of {steps[0]:g} are not finite: give a smaller --step"
+    output.refuse_unwritable(args.output)
+    if args.path:
+        from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+        from macaron_fairseq.analysis import trained_order
+
+        measured = trained_order.of_trained_model(
+            args.path,
+            args.data,
+            args.scheme,
+            args.substep,
+            args.step or 1.0,
+            text=args.input,
+            target=args.target,
+            subset=args.gen_subset or "test",
+            limit=args.sentences or 20,
+            source_lang=args.source_lang,
+            target_lang=args.target_lang,
         )
-    about = {"title": title, "command": shlex.join(["macaron-fairseq", *sys.argv[1:]]), **about}
-    paths = writing.write(args.output, about, results, steps)
-    print(writing.table(title, results, steps), end="")
-    for path in paths:
-        print(f"wrote {path}", file=sys.stderr)
+    else:
+        seed = 1 if args.seed is None else args.seed
+        measured = order.of_toy_systems(args.scheme, args.substep, args.step or 0.01, seed)
+    written = output.write(args.output, order_report.contents(measured))
+    output.report(order_report.table(measured), written)
 
 
 def refuse_meaningless(args: argparse.Namespace) -> None:
@@ -116,58 +115,3 @@ def refuse_meaningless(args: argparse.Namespace) -> None:
         raise UserError("--target is the translation of INPUT: name that file too, or drop it")
     if args.input and args.gen_subset:
         raise UserError("INPUT and --gen-subset both say which sentences: drop one")
-
-
-def of_toys(args: argparse.Namespace) -> Measured:
-    """What the toy systems give."""
-    from macaron_fairseq.analysis.numerics import toy
-
-    check_names(args, toy.methods("encoder"), toy.SUBSTEPS)
-    seed = 1 if args.seed is None else args.seed
-    steps = halved(args.step or 0.01, times=2)
-    results = toy.measure(args.scheme, args.substep, steps, seed)
-    return "Local error on toy systems", {"seed": seed}, steps, results
-
-
-def of_model(args: argparse.Namespace) -> Measured:
-    """What a trained model gives."""
-    import torch
-
-    from macaron_fairseq.analysis.dynamics import comparing, loading, sentences
-    from macaron_fairseq.analysis.numerics import trained
-    from macaron_fairseq.schemes import splitting, substeps
-
-    check_names(args, splitting.SCHEMES, substeps.SUBSTEPS)
-    data = comparing.open_data([args.path], args.data, args.source_lang, args.target_lang)
-    subset, limit = args.gen_subset or "test", args.sentences or 20
-    if args.input:
-        found = sentences.from_text(data, args.input, args.target, limit)
-    else:
-        found = sentences.from_data_set(data, subset, limit)
-    where = str(args.input or f"{data.folder}, set {subset}")
-    (loaded,) = loading.load_all([args.path], None, data, torch.device("cpu"))
-    pairs = trained.choose(loaded.model, args.scheme, args.substep)
-    model, with_target = trained.prepare(loaded, data, found)
-    description = loaded.description()
-    steps = halved(args.step or 1.0, times=5)
-    return (
-        f"Local error of the layers of {args.path}, trained as {trained.settings(description)}",
-        {"model": description, "data": sentences.description(data, found, where)},
-        steps,
-        trained.measure(model, with_target, pairs, steps),
-    )
-
-
-def check_names(
-    args: argparse.Namespace, schemes: Mapping[str, Any], substeps: Mapping[str, Any]
-) -> None:
-    """Raise a `UserError` if there is no scheme or no sub-step of a name."""
-    for name in args.scheme or ():
-        look_up(schemes, name, "splitting scheme", "--scheme")
-    for name in args.substep or ():
-        look_up(substeps, name, "sub-step", "--substep")
-
-
-def halved(longest: float, times: int) -> list[float]:
-    """That step, and so many that are half of the one before."""
-    return [longest / 2**i for i in range(times + 1)]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
@@ -116,11 +115,13 @@ def run(args: argparse.Namespace) -> None:
     """Run the choice, if what it needs is installed."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # one of fairseq's modules lowers it
     try:
-        from macaron_fairseq.analysis.particles import choices
+        from macaron_fairseq.analysis import output
+        from macaron_fairseq.analysis.particles.run import run as run_experiment
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
-    files.refuse_file(args.output)
-    getattr(choices, args.choice)(args)
+    output.refuse_unwritable(args.output)
+    parameters = {k: v for k, v in vars(args).items() if k not in ("run", "choice", "output")}
+    output.report(run_experiment(args.choice, parameters, args.output))
 
 
 def _add(choices: Any, name: str, summary: str) -> argparse.ArgumentParser:

@@ -10,9 +10,10 @@ from typing import Any
 from macaron_fairseq.version import __version__
 
 PACKAGE = Path(__file__).parent.parent
-# fairseq is the second name where the first is not installed.
+# Packages that give the module fairseq: the first that is installed is named.
+FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
 LIBRARIES = (
-    *("torch", "fairseq-fixed", "fairseq", "sacrebleu", "sacremoses", "subword-nmt"),
+    *("torch", *FAIRSEQ, "sacrebleu", "sacremoses", "subword-nmt"),
     *("numpy", "numba", "scipy", "matplotlib"),
 )
 
@@ -43,7 +44,7 @@ def versions() -> dict[str, str]:
         "macaron_fairseq": __version__,
     }
     for name in LIBRARIES:
-        if name == "fairseq" and "fairseq-fixed" in found:
+        if name in FAIRSEQ and found.keys() & FAIRSEQ:
             continue
         try:
             found[name] = metadata.version(name)

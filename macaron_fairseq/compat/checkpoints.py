@@ -1,10 +1,16 @@
-"""Reading checkpoints with PyTorch's safe loader, and saying what is wrong with a bad one."""
+"""Reading checkpoints with PyTorch's safe loader, and saying what is wrong with a bad one.
+
+fairseq loads them with `torch.load` and does not say what it allows; PyTorch then refuses its
+arguments and meters. `allow_safe_globals` can go once fairseq loads its own checkpoints
+(`test_fairseq_does_not_load_its_own_checkpoints` fails then).
+"""
 
 import re
 import zipfile
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping
+from math import isfinite, isnan
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -18,13 +24,14 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat.saved_args import PassUserDir
+from macaron_fairseq.compat.saved_args import PassUserDir, SavedArguments
 
 # What fairseq until 0.8, and so the authors' code, also saved, from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
 # All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
 SAFE_GLOBALS: list[Any] = [
-    *(Namespace, PassUserDir, *METERS),
+    (SavedArguments, f"{Namespace.__module__}.{Namespace.__name__}"),
+    *(PassUserDir, *METERS),
     *((meter, f"fairseq.meters.{meter.__name__}") for meter in METERS),
 ]
 # As the first process of a training sends it to the others: with the configuration in omegaconf's
@@ -60,6 +67,8 @@ def load(path: Path) -> dict[str, Any]:
             that is not allowed (nothing in it runs).
     """
     allow_safe_globals()
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name one of its checkpoints")
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     try:
@@ -81,6 +90,47 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
         raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
     return state
+
+
+def load_sound(path: Path) -> dict[str, Any]:
+    """Read a checkpoint as `load` does, for what computes with all of its parameters.
+
+    Raises:
+        UserError: also if bytes of it have changed, or a parameter holds NaN or infinity.
+    """
+    state = load(path)
+    refuse_changed(path)
+    for name, tensor in state["model"].items():
+        if tensor.is_floating_point() and tensor.numel():
+            least, greatest = map(float, torch.aminmax(tensor))  # NaN where there is one
+            if not (isfinite(least) and isfinite(greatest)):
+                what = "NaN" if isnan(least) else "infinity"
+                raise UserError(
+                    f"{path} holds {what} in '{name}': its training went astray, so use an "
+                    "earlier checkpoint"
+                )
+    return state
+
+
+def refuse_changed(path: Path) -> None:
+    """Raise a `UserError` if bytes of a checkpoint are not those that PyTorch wrote.
+
+    PyTorch writes checksums and does not look at them. There are none in its format of old.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        if not any(member.CRC for member in archive.infolist()):  # switched off while saving
+            return
+        try:
+            damaged = archive.testzip() is not None
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+            damaged = True
+    if damaged:
+        raise UserError(
+            f"{path} is damaged: its bytes are not those that were saved, so copy it anew or use "
+            "another checkpoint"
+        )
 
 
 def explain(error: Exception) -> str:

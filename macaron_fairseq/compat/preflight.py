@@ -1,16 +1,21 @@
-"""A look at the command line that imports the plugin.
+"""A look at the command line of fairseq's commands, which import a user directory before parsing.
 
-fairseq imports a user directory before it parses anything else. Here is therefore the place to
-refuse, for Macaron and baseline alike, what fairseq's commands would end in an obscure traceback.
+Here is therefore the place to refuse, for Macaron and baseline alike, what fairseq's commands would
+end in an obscure traceback or not notice. `tests/test_preflight.py` shows each of these faults in
+the installed fairseq; where a test of it fails, fairseq has mended the fault, and its part here can
+go.
 """
 
 import logging
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
+from fairseq.dataclass import configs
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16, checkpoints, ranks
@@ -24,8 +29,8 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
 
-    That is half precision on a CPU, a CPU's precision on a GPU or on a CPU without it, bad
-    checkpoints, and ranks that would train separately.
+    That is half precision on a CPU, a CPU's precision on a GPU or on a CPU without it, missing and
+    bad checkpoints, and ranks that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -33,7 +38,10 @@ def check(argv: Sequence[str]) -> None:
     command = command_name(argv[0]) if argv else None
     if command not in COMMANDS:
         return
-    args = parse(argv[1:])
+    try:
+        args = parse(argv[1:])
+    except ArgumentError:  # fairseq will say it
+        return
     gpus = 0 if args.cpu else torch.cuda.device_count()
     if not gpus:
         for precision in HALF_PRECISIONS:
@@ -48,13 +56,18 @@ def check(argv: Sequence[str]) -> None:
             bf16.refuse_where_wrong(args, on_gpu=gpus > 0)
             bf16.refuse_where_slow()
         ranks.check(args, os.environ, gpus)
+        for path in to_restore(args):
+            checkpoints.load(path)
+            checkpoints.refuse_changed(path)
+        return
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
             "fairseq leaves out the last batch if the number of its sentences is no multiple of "
-            "--required-batch-size-multiple (default: 8): set it to 1 for all sentences"
+            "--required-batch-size-multiple (default: %d): set it to 1 for all sentences",
+            configs.DatasetConfig().required_batch_size_multiple,
         )
-    for path in checkpoints_to_load(args, training=command == "train"):
-        checkpoints.load(path)
+    for path in to_decode_with(args):
+        checkpoints.load_sound(path)
 
 
 def command_name(program: str) -> str | None:
@@ -66,29 +79,60 @@ def command_name(program: str) -> str | None:
 
 
 def parse(flags: Sequence[str]) -> Namespace:
-    """The few flags that matter here, with fairseq's defaults."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for name in (*HALF_PRECISIONS, "cpu", "checkpoint_activations", "offload_activations"):
-        parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
-    parser.add_argument("--required-batch-size-multiple", type=int, nargs="?", default=8)
-    parser.add_argument("--distributed-world-size", type=int, nargs="?")
-    parser.add_argument("--distributed-port", type=int, nargs="?", default=-1)
-    parser.add_argument("--distributed-init-method", nargs="?")
-    parser.add_argument("--macaron-matmul", nargs="?")
-    parser.add_argument("--path", nargs="?")
-    parser.add_argument("--save-dir", nargs="?", default="checkpoints")
-    parser.add_argument("--restore-file", nargs="?", default="checkpoint_last.pt")
-    parser.add_argument("--finetune-from-model", nargs="?")
+    """The flags that matter here, with fairseq's defaults; the world size is None if not given.
+
+    Raises:
+        argparse.ArgumentError: if a value is not of its flag's type.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for group in (
+        *(configs.CommonConfig, configs.DatasetConfig, configs.CheckpointConfig),
+        *(configs.DistributedTrainingConfig, configs.CommonEvalConfig),
+    ):
+        gen_parser_from_dataclass(parser, group())
+    parser.set_defaults(distributed_world_size=None)
+    for name in ("checkpoint", "offload"):
+        parser.add_argument(f"--{name}-activations", action="store_true")
+    parser.add_argument("--macaron-matmul")
     return parser.parse_known_args(flags)[0]
 
 
-def checkpoints_to_load(args: Namespace, training: bool) -> Iterator[Path]:
-    """The files that the command will load, as far as they exist; fairseq reports missing ones."""
-    if training:
-        # Only this name is looked up in the save folder.
-        in_folder = args.restore_file == "checkpoint_last.pt"
-        restored = Path(args.save_dir if in_folder else "", args.restore_file)
-        paths = [restored, Path(args.finetune_from_model or "")]
-    else:
-        paths = [Path(name) for name in (args.path or "").split(os.pathsep)]
-    return (path for path in paths if path.is_file())
+def to_restore(args: Namespace) -> Iterator[Path]:
+    """The files that a training will start from.
+
+    One that the user names and that is missing is among them: fairseq would start from scratch.
+    """
+    default = configs.CheckpointConfig().restore_file
+    named = args.restore_file
+    if named == default:  # looked up in the save folder, if there is one
+        last = with_suffix(str(Path(args.save_dir, default)), args)
+        if last.is_file():
+            yield last
+            return
+        named = args.finetune_from_model
+    if named and not is_remote(named):
+        path = with_suffix(named, args)
+        if path.is_file() or not any(path.parent.glob(f"{path.stem}-shard*{path.suffix}")):
+            yield path
+
+
+def with_suffix(name: str, args: Namespace) -> Path:
+    """The name of a checkpoint as fairseq-train completes it."""
+    return Path(name.replace(".pt", args.checkpoint_suffix + ".pt"))
+
+
+def to_decode_with(args: Namespace) -> Iterator[Path]:
+    """The files whose models decode or are validated; a missing one ends fairseq in a traceback."""
+    if not args.path or is_remote(args.path) or args.model_parallel_size > 1:
+        return
+    shards = args.checkpoint_shard_count
+    for name in args.path.split(os.pathsep):
+        for shard in range(shards):
+            yield Path(
+                get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)
+            )
+
+
+def is_remote(name: str) -> bool:
+    """Whether fairseq would fetch it."""
+    return "://" in name

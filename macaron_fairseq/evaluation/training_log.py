@@ -54,8 +54,14 @@ def parse(line: str) -> Line | None:
     try:
         figures = json.loads(match[2])
         return Line(match[1], int(figures[PREFIX[match[1]] + "num_updates"]), figures)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def parameters_of(line: str) -> int | None:
+    """How many parameters the model has, from the line in which fairseq says it."""
+    match = PARAMETERS.search(line)
+    return int(match[1].replace(",", "")) if match else None
 
 
 def read(path: Path) -> Training:
@@ -64,8 +70,7 @@ def read(path: Path) -> Training:
     found: dict[str, dict[int, dict[str, Any]]] = {"train_inner": {}, "train": {}, "valid": {}}
     latest = 0
     for line in path.read_text("utf-8", errors="replace").split("\n"):
-        if match := PARAMETERS.search(line):
-            parameters = int(match[1].replace(",", ""))
+        parameters = parameters_of(line) or parameters
         if not (said := parse(line)):
             continue
         if said.update < latest:  # resumed from an earlier checkpoint

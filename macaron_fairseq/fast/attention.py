@@ -1,19 +1,23 @@
 """Multi-head attention with fewer and fused operations: fairseq's parameters and results.
 
 The projections of one input are one matrix product, PyTorch's fused kernel computes what it can,
-and decoding uses the caches of `macaron_fairseq.fast.caches`.
+and decoding uses the caches of `caches.py`.
 """
+
+from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches, plain, products
-from macaron_fairseq.fast.softmax import softmax
+from macaron_fairseq.fast import caches
+from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.linear import ConstantLinear, is_linear, linear
+from macaron_fairseq.model.incremental import IncrementalState
 
-# Keys up to which two matrix products attend on a CPU, in general and in training in bf16.
-SHORT, SHORT_IN_BF16 = 64, 512
+SHORT = 64  # keys up to which two matrix products attend on a CPU
 
 
 class Attention(MultiheadAttention):
@@ -23,19 +27,25 @@ class Attention(MultiheadAttention):
     than queries (`--cross-self-attention`).
     """
 
+    dropout_module: FairseqDropout
+    constant: ConstantLinear | None = None  # queries, keys and values, see `constant_weights`
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dropout_module = Dropout.of(self.dropout_module)
+
     def forward(
         self,
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
         key_padding_mask: Tensor | None = None,
-        incremental_state: caches.IncrementalState | None = None,
+        incremental_state: IncrementalState | None = None,
         need_weights: bool = True,
         static_kv: bool = False,
         attn_mask: Tensor | None = None,
         before_softmax: bool = False,
         need_head_weights: bool = False,
-        evaluation: int = 0,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend; arguments and result are those of fairseq's attention.
 
@@ -50,14 +60,10 @@ class Attention(MultiheadAttention):
             attn_mask: added to the scores, (time, source time).
             before_softmax: see fairseq.
             need_head_weights: return the weights of each head, (heads, batch, time, source time).
-            evaluation: which of several evaluations in a layer this is: each has its own cache.
         """
         # Gradients of cached decoding would need keys that later steps do not overwrite.
         has_gradients = incremental_state is not None and torch.is_grad_enabled()
-        is_known = incremental_state is not None and self in caches.batch(incremental_state).maps
-        if key is None or before_softmax or has_gradients or not (is_known or self.is_plain()):
-            if incremental_state is not None:
-                incremental_state = caches.of_evaluation(incremental_state, evaluation)
+        if key is None or before_softmax or has_gradients or not (self.constant or self.is_plain()):
             return super().forward(
                 query,
                 key,
@@ -72,14 +78,12 @@ class Attention(MultiheadAttention):
             )
         need_weights = need_weights or need_head_weights
         if incremental_state is not None:
-            batch = caches.batch(incremental_state)
             y, weights = self.attend_cached(
-                query, key, key_padding_mask, batch, need_weights, evaluation
+                query, key, key_padding_mask, incremental_state, need_weights
             )
-            y = batch.linear(self.out_proj)(y)
         else:
             y, weights = self.attend(query, key, key_padding_mask, attn_mask, need_weights)
-            y = self.out_proj(y)
+        y = self.out_proj(y)
         if weights is not None:
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return y, weights
@@ -94,8 +98,10 @@ class Attention(MultiheadAttention):
             and not self.use_xformers
             and not self.onnx_trace
             and not self.skip_embed_dim_check
-            and all(map(plain.is_linear, projections))
+            and all(map(is_linear, projections))
         )
+
+    # --- whole sentences -------------------------------------------------------------------------
 
     def attend(
         self,
@@ -118,10 +124,9 @@ class Attention(MultiheadAttention):
             k, v = self.project(key, self.k_proj, self.v_proj)
         dropout = self.dropout_module
         share = dropout.p if self.training or dropout.apply_during_inference else 0.0
-        hides_future = getattr(attn_mask, "hides_future", False)
-        scaling = 1.0 if scales_weights(query) else self.scaling
         weights = None
-        if not need_weights and self.is_for_kernel(q, k, share):
+        if not need_weights and is_for_kernel(q, k, share):
+            hides_future = getattr(attn_mask, "hides_future", False)
             mask = None
             if key_padding_mask is not None:
                 mask = ~key_padding_mask.bool()[:, None, None]
@@ -136,10 +141,10 @@ class Attention(MultiheadAttention):
                 attn_mask=mask,
                 dropout_p=share,
                 is_causal=hides_future and mask is None,
-                scale=scaling,
+                scale=self.scaling,
             ).permute(2, 0, 1, 3)
         else:
-            q = q if scaling == 1 else q * scaling
+            q = q * self.scaling
             if attn_mask is None:
                 scores = torch.bmm(q, k.transpose(1, 2))
             else:
@@ -151,99 +156,26 @@ class Attention(MultiheadAttention):
                 hidden = key_padding_mask.bool()[:, None, None]
                 mask = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
                 scores += mask.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
-            probabilities = softmax(scores)
+            probabilities = scores.softmax(-1)
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
             if need_weights:
                 weights = probabilities.view(batch, -1, *probabilities.shape[1:])
         # Or the output's projection would be a copy, a product and a sum instead of one operation.
         return y.reshape(time, batch, channels).contiguous(), weights
 
-    def is_for_kernel(self, q: Tensor, k: Tensor, dropout: float) -> bool:
-        """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
-
-        On a CPU it knows no dropout, and is slower for short sentences and, in training in bf16, at
-        every length that was measured: beyond, it saves memory (docs/speedups.md).
-
-        Args:
-            q: (batch * heads, time, head channel).
-            k: (batch * heads, source time, head channel).
-            dropout: of the attention's weights.
-        """
-        if q.device.type != "cpu":
-            return dropout == 0 or q.device.type == "cuda"
-        trains_in_bf16 = self.training and q.dtype == torch.bfloat16
-        return dropout == 0 and k.shape[1] > (SHORT_IN_BF16 if trains_in_bf16 else SHORT)
-
-    def attend_cached(
-        self,
-        query: Tensor,
-        key: Tensor,
-        key_padding_mask: Tensor | None,
-        batch: caches.Batch,
-        need_weights: bool,
-        evaluation: int,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend from the last token of each hypothesis to all that is known before it.
-
-        Returns:
-            The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
-        """
-        time, rows, channels = query.shape
-        sentences = rows // batch.beam
-        cache = batch.cache(self, evaluation)
-        if self.self_attention:
-            if self not in batch.maps:
-                batch.maps[self] = self.constant(self.q_proj, self.k_proj, self.v_proj)
-            parts = self.split(batch.maps[self](query), 3, sentences)
-            mask = batch.append(cache, parts[1:], key_padding_mask)
-        else:
-            if cache.memory is None:
-                source = key[:, :: batch.beam]
-                kv = products.linear(source, *self.fuse(self.k_proj, self.v_proj))
-                kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
-                batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
-            if self not in batch.maps:
-                batch.maps[self] = self.constant(self.q_proj)
-            parts = self.split(batch.maps[self](query), 1, sentences)
-            mask = cache.mask
-        q, (keys, values) = parts[0].flatten(0, 1), batch.read(cache)
-        # For so few queries two products are faster than the fused kernel.
-        q = q if scales_weights(q) else q * self.scaling
-        scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
-        probabilities = softmax(scores if mask is None else scores.add_(mask))
-        y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
-        weights = None
-        if need_weights and not self.self_attention:
-            weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
-        y = y.unflatten(0, (sentences, -1)).transpose(1, 2).reshape(time, rows, channels)
-        return y, weights
-
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
-        y = products.linear(x, *self.fuse(*projections))
+        y = linear(x, *self.fuse(*projections))
         y = y.view(len(x), -1, len(projections), self.head_dim)
         return [part.transpose(0, 1) for part in y.unbind(2)]
-
-    def split(self, y: Tensor, parts: int, sentences: int) -> Tensor:
-        """Split projections of one time to (part, sentence, head, beam, head channel)."""
-        y = y.view(sentences, -1, self.num_heads, parts, self.head_dim)
-        return y.permute(3, 0, 2, 1, 4).contiguous()
-
-    def constant(self, *projections: nn.Linear) -> products.ConstantLinear:
-        """Several linear maps as one, as long as their weights stay as they are."""
-        return products.ConstantLinear(*self.fuse(*projections))
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
         """Make one linear map of several: all that a head needs in turn, head by head."""
 
         def interleave(parameters: list[Tensor]) -> Tensor:
-            scaled = [
-                x * self.scaling if projection is self.q_proj and scales_weights(x) else x
-                for x, projection in zip(parameters, projections, strict=True)
-            ]
-            if len(scaled) == 1:
-                return scaled[0]
-            heads = [x.unflatten(0, (self.num_heads, self.head_dim)) for x in scaled]
+            if len(parameters) == 1:
+                return parameters[0]
+            heads = [x.unflatten(0, (self.num_heads, self.head_dim)) for x in parameters]
             return torch.stack(heads, 1).flatten(0, 2)
 
         weight = interleave([x.weight for x in projections])
@@ -251,10 +183,81 @@ class Attention(MultiheadAttention):
             return weight, None
         return weight, interleave([x.bias for x in projections])
 
+    # --- token by token --------------------------------------------------------------------------
 
-def scales_weights(x: Tensor) -> bool:
-    """Whether queries are scaled by way of their projection, which has fewer elements.
+    def attend_cached(
+        self,
+        query: Tensor,
+        key: Tensor,
+        key_padding_mask: Tensor | None,
+        incremental_state: IncrementalState,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from the last token of each hypothesis to all that is known before it.
 
-    An accelerator's kernels scale on their own, and fp16 would overflow earlier.
+        Returns:
+            The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
+        """
+        time, rows, channels = query.shape
+        batch = caches.batch(incremental_state)
+        cache = batch.cache(self, caches.evaluation(incremental_state))
+        sentences = rows // batch.beam
+        if self.self_attention:
+            parts = self.split(self.project_token(query), 3, sentences)
+            mask = batch.append(cache, parts[1:], key_padding_mask)
+        else:
+            if cache.memory is None:
+                source = key[:, :: batch.beam]
+                kv = linear(source, *self.fuse(self.k_proj, self.v_proj))
+                kv = kv.view(*kv.shape[:2], self.num_heads, 2, self.head_dim)
+                batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
+            parts = self.split(self.project_token(query), 1, sentences)
+            mask = cache.mask
+        q, (keys, values) = parts[0].flatten(0, 1) * self.scaling, batch.read(cache)
+        # For so few queries two products are faster than the fused kernel.
+        scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
+        probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
+        y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
+        weights = None
+        if need_weights and not self.self_attention:
+            weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
+        y = y.unflatten(0, (sentences, -1)).transpose(1, 2).reshape(time, rows, channels)
+        return y, weights
+
+    def project_token(self, x: Tensor) -> Tensor:
+        """Queries and, in self-attention, keys and values of x, all that a head needs in turn."""
+        return self.constant(x) if self.constant else linear(x, *self.fuse(*self.of_token()))
+
+    def of_token(self) -> list[nn.Linear]:
+        """The projections of each new token."""
+        return [self.q_proj, self.k_proj, self.v_proj] if self.self_attention else [self.q_proj]
+
+    def split(self, y: Tensor, parts: int, sentences: int) -> Tensor:
+        """Split projections of one time to (part, sentence, head, beam, head channel)."""
+        y = y.view(sentences, -1, self.num_heads, parts, self.head_dim)
+        return y.permute(3, 0, 2, 1, 4).contiguous()
+
+    def hold_weights(self, rows: int) -> None:
+        """See `linear.constant_weights`."""
+        if self.is_plain():
+            self.constant = ConstantLinear(*self.fuse(*self.of_token()), rows)
+
+    def release_weights(self) -> None:
+        """See `linear.constant_weights`."""
+        self.constant = None
+
+
+def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:
+    """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
+
+    On a CPU it knows no dropout, is slower for short sentences and, in bf16, at every length that
+    was measured (docs/speedups.md).
+
+    Args:
+        q: (batch * heads, time, head channel).
+        k: (batch * heads, source time, head channel).
+        dropout: of the attention's weights.
     """
-    return x.device.type == "cpu"
+    if q.device.type != "cpu":
+        return dropout == 0 or q.device.type == "cuda"
+    return dropout == 0 and k.shape[1] > SHORT and q.dtype != torch.bfloat16

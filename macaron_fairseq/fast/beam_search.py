@@ -5,6 +5,8 @@ scores and to sort. No more than the best `2 * beam` types of a hypothesis can b
 those are found first, and the search is fairseq's own on a matrix of about that width.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +17,12 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches, plain
+from macaron_fairseq.fast.linear import (
+    ConstantLinear,
+    constant_weights,
+    inherits,
+    projects_features,
+)
 
 GROUP = 64  # types whose maximum is looked at first
 FEW = 16  # hypotheses for which that takes longer than to sort all
@@ -81,6 +88,7 @@ class CandidateModel(EnsembleModel):
         super().__init__(models)
         self.search = search
         self.memory = torch.empty(0, 0)
+        self.projection: ConstantLinear | None = None  # while weights stay as they are
 
     def forward_decoder(
         self,
@@ -108,6 +116,22 @@ class CandidateModel(EnsembleModel):
         self.search.repeat(each)
         return log_probs[each], None if attention is None else attention[each]
 
+    @contextmanager
+    def constant_weights(self, rows: int) -> Iterator[None]:
+        """A time in which no weight changes; `rows` hypotheses are continued at a time."""
+        decoders = [model.decoder for model in self.models if hasattr(model, "decoder")]
+        with constant_weights(decoders, rows):  # an encoder multiplies by each weight once
+            outermost = self.projection is None and self.is_plain()
+            if outermost:
+                model: Any = self.single_model
+                weight = model.decoder.output_projection.weight
+                self.projection = ConstantLinear(weight, None, rows)
+            try:
+                yield
+            finally:
+                if outermost:
+                    self.projection = None
+
     def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
         """Whether a sentence's hypotheses are still the same, so that one says it for all.
 
@@ -128,7 +152,7 @@ class CandidateModel(EnsembleModel):
         """Log-probabilities of the candidates for the next token, and attention, for each row."""
         decoder: Any = self.single_model.decoder
         features, extra = decoder(tokens, source, state, features_only=True)
-        logits = caches.batch(state).linear(decoder.output_projection)(features[:, -1])
+        logits = (self.projection or decoder.output_projection)(features[:, -1])
         weights = extra["attn"][0]
         log_probs = self.search.choose(self.log_probs(logits, temperature))
         return log_probs, None if weights is None else weights[:, -1]
@@ -139,8 +163,8 @@ class CandidateModel(EnsembleModel):
         return (
             self.models_size == 1
             and isinstance(model, TransformerModelBase)
-            and plain.inherits(model, TransformerModelBase, PROBABILITIES)
-            and plain.projects_features(model.decoder)
+            and inherits(model, TransformerModelBase, PROBABILITIES)
+            and projects_features(model.decoder)
             and model.decoder.output_projection.weight.dtype == torch.float32
             and model.decoder.output_projection.weight.device.type == "cpu"
             and not torch.is_grad_enabled()
@@ -190,7 +214,9 @@ class CandidateGenerator(SequenceGenerator):
         bos_token: int | None = None,
     ) -> list[list[dict[str, Tensor]]]:
         if self.is_plain and prefix_tokens is None and constraints is None:
-            return super()._generate(sample, bos_token=bos_token)
+            rows = len(sample["net_input"]["src_tokens"]) * self.search.beam
+            with torch.no_grad(), self.model.constant_weights(rows):
+                return super()._generate(sample, bos_token=bos_token)
         return self.stock._generate(sample, prefix_tokens, constraints, bos_token)
 
 

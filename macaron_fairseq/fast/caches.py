@@ -3,24 +3,21 @@
 fairseq copies all keys and values at each step: appending the last token's, then in the order of
 the hypotheses that go on, and the encoder's once for each beam. Here a sentence has `beam` slots
 for each position, written once. Which slot belongs to which hypothesis is a table, which reordering
-changes instead, and attention is masked with it. The encoder's keys are kept once per sentence, and
-what can be made of the weights alone, once for the batch.
+changes instead, and attention is masked with it. The encoder's keys are kept once per sentence.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from macaron_fairseq.fast import plain
-from macaron_fairseq.fast.products import ConstantLinear
+from macaron_fairseq.model.incremental import EVALUATIONS, IncrementalState
 
-IncrementalState = dict[str, Any]
+# What is of this module in an incremental state.
+BATCH = "macaron_fairseq batch"
+EVALUATION = "macaron_fairseq evaluation"  # its number, in the state of one
+OWN = {BATCH, EVALUATION, EVALUATIONS}
 
-KEY = "macaron_fairseq"
-EVALUATION = "evaluation "
 POSITIONS = 32  # for which caches have room at first
 MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more costs more than copies
 
@@ -45,19 +42,10 @@ class Batch:
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
-    # Linear maps that are to be applied, and those of what attends.
-    maps: dict[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def cache(self, attention: nn.Module, evaluation: int) -> Cache:
         """The cache of one evaluation of an attention network."""
         return self.caches.setdefault((attention, evaluation), Cache())
-
-    def linear(self, module: Any) -> Callable[[Tensor], Tensor]:
-        """A linear map of the model, whose weights stay as they are while a batch is decoded."""
-        if module not in self.maps:
-            is_linear = plain.is_linear(module)
-            self.maps[module] = ConstantLinear(module.weight, module.bias) if is_linear else module
-        return self.maps[module]
 
     def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:
         """Write the last token's keys and values, (2, sentence, head, slot, channel).
@@ -220,27 +208,19 @@ def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
 
 def batch(incremental_state: IncrementalState) -> Batch:
     """The batch that an incremental state belongs to."""
-    return incremental_state.setdefault(KEY, Batch())
+    return incremental_state.setdefault(BATCH, Batch())
 
 
 def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
     """Prepare a new incremental state; `rows` says of which sentence each row is."""
-    if KEY not in incremental_state:
+    if BATCH not in incremental_state:
         beam = beam_of(rows)
-        incremental_state[KEY] = Batch(beam if beam <= MOST_SLOTS else 1)
+        incremental_state[BATCH] = Batch(beam if beam <= MOST_SLOTS else 1)
 
 
-def of_evaluation(incremental_state: IncrementalState, evaluation: int) -> IncrementalState:
-    """Where fairseq's attention, which knows one evaluation only, keeps the state of each."""
-    if not evaluation:
-        return incremental_state
-    return incremental_state.setdefault(f"{EVALUATION}{evaluation}", {})
-
-
-def of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState]:
-    """The states of all evaluations so far."""
-    others = [x for name, x in incremental_state.items() if name.startswith(EVALUATION)]
-    return [incremental_state, *others]
+def evaluation(incremental_state: IncrementalState) -> int:
+    """Which evaluation in a layer the state is of, from 0."""
+    return incremental_state.get(EVALUATION, 0)
 
 
 def beam_of(rows: Tensor | None) -> int:

@@ -12,8 +12,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from macaron_fairseq.fast import plain
-from macaron_fairseq.fast.products import multiply_transposed
+from macaron_fairseq.fast.linear import inherits, multiply_transposed, projects_features
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -253,4 +252,4 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     else:
         return False
     methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable"
-    return plain.inherits(model, base, methods) and plain.projects_features(model.decoder)
+    return inherits(model, base, methods) and projects_features(model.decoder)

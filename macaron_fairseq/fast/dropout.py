@@ -1,5 +1,10 @@
-"""Dropout that leaves out what PyTorch's leaves out, in less memory and time on a CPU."""
+"""Dropout that leaves out what PyTorch's leaves out, in less memory and time on a CPU.
 
+PyTorch decides from 64 random bits, one element after the other. Loops that Numba compiles draw the
+same bits many at a time, and remember what was kept in one byte for an element, not in four.
+"""
+
+import logging
 from collections.abc import Callable
 from functools import cache
 from math import ceil
@@ -8,43 +13,31 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch import Tensor
 
-from macaron_fairseq.fast import random_numbers
+logger = logging.getLogger(__name__)
 
-# Elements at a time without Numba: as many as a core's cache holds.
-BLOCK = 2**16
+# How `torch.get_rng_state` begins, and its size; the rest is of the normal distribution.
+LAYOUT = np.dtype(
+    [("seed", "u8"), ("left", "i4"), ("is_seeded", "i4"), ("next", "u8"), ("words", "u8", 624)]
+)
+SIZE = 5056
 
 
 class Dropout(FairseqDropout):
-    """fairseq's dropout: the same options, values, gradients and use of the random generator.
+    """fairseq's dropout: the same options, values, gradients and use of the random generator."""
 
-    PyTorch decides from 64 random bits, one element at a time. Where this PyTorch is known to draw
-    so, Numba's compiled loops draw many at once; without Numba bits are drawn and compared in
-    blocks. For bf16, where nothing is exact anyway, it is 15 bits.
-    """
+    @classmethod
+    def of(cls, dropout: FairseqDropout, name: str | None = None) -> "Dropout":
+        """That dropout, under the name by which `--retain-dropout-modules` knows it."""
+        return cls(dropout.p, name or dropout.module_name)
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        if self.is_on() and not inplace and x.device.type == "cpu":
-            kind = CoarseDropout if x.dtype == torch.bfloat16 else RememberedDropout
-            return kind.apply(x, self.p)
+        is_on = 0 < self.p < 1 and (self.training or self.apply_during_inference)
+        if is_on and not inplace and x.device.type == "cpu" and loops() is not None:
+            return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
-
-    def is_on(self) -> bool:
-        """Whether it leaves out some elements, and not all."""
-        return 0 < self.p < 1 and (self.training or self.apply_during_inference)
-
-
-def is_replaceable(module: nn.Module) -> bool:
-    """Whether it is this dropout, watched by no hooks, and leaves something out."""
-    hooks = module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks
-    return (
-        type(module) is Dropout
-        and module.is_on()
-        and not any((*hooks, module._backward_hooks, _has_any_global_hook()))
-    )
 
 
 class RememberedDropout(torch.autograd.Function):
@@ -53,9 +46,10 @@ class RememberedDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         """Draw, and leave out."""
-        kept = draw_kept(x, 1 - p)
+        kept = torch.empty_like(x, dtype=torch.bool)
+        draw(in_memory(kept), 1 - p)
         ctx.save_for_backward(kept)
-        ctx.scale = scale_of(p, x.dtype)
+        ctx.scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()  # as PyTorch rounds it
         return masked(x, kept, ctx.scale)
 
     @staticmethod
@@ -67,164 +61,86 @@ class RememberedDropout(torch.autograd.Function):
         return masked(grad, kept, ctx.scale), None
 
 
-class CoarseDropout(torch.autograd.Function):
-    """Dropout of bf16 elements, whose share p is rounded to 1/2^15."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        """Draw a mask of all bits or none, and apply it."""
-        ctx.mask, ctx.scale = draw_mask(x, p)
-        return masked_coarse(x, ctx.mask, ctx.scale)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Apply the mask to the gradient."""
-        return masked_coarse(grad, ctx.mask, ctx.scale), None
-
-
 def masked(x: Tensor, kept: Tensor, scale: float) -> Tensor:
     """x where `kept` is True, scaled, and 0 elsewhere."""
-    x, y = alike(x, kept)
-    if x.dtype == torch.float32 and loops() is not None:
-        loops().drop(*map(vector, (x, kept, y)), np.float32(scale))
-        return y
-    factors = torch.empty(BLOCK, dtype=x.dtype)
-    parts = zip(*(flat(tensor).split(BLOCK) for tensor in (x, kept, y)), strict=True)
-    for values, kept_values, results in parts:
-        factor = factors[: len(values)].copy_(kept_values).mul_(scale)
-        torch.mul(values, factor, out=results)
+    if x.dtype != torch.float32:
+        return (x * kept).mul_(scale)
+    y = torch.empty_like(kept, dtype=x.dtype)
+    x = x if x.stride() == y.stride() else y.copy_(x)  # elements are taken as they are in memory
+    vectors = (in_memory(tensor).numpy() for tensor in (x, kept, y))
+    loops().drop(*vectors, np.float32(scale))
     return y
 
 
-def masked_coarse(x: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """x & mask, in bf16, scaled."""
-    if loops() is None:
-        return (x.view(torch.int16) & mask).view(torch.bfloat16).mul_(scale)
-    x, y = alike(x, mask)
-    tensors = x.view(torch.int16), mask, y.view(torch.int16)
-    loops().mask_coarse(*map(vector, tensors), np.float32(scale))
-    return y
-
-
-def draw_mask(like: Tensor, p: float) -> tuple[Tensor, float]:
-    """Masks that leave out the share p, rounded to 1/2^15, and by what to scale the rest."""
-    share = round((1 - p) * 2**15)
-    return draw_coarse(like, share - 2**14), 2**15 / share if share else 0.0
-
-
-def draw_coarse(like: Tensor, least: int) -> Tensor:
-    """An int8 of -1 or 0 for each element: -1 where 15 random bits, signed, are less.
-
-    With its sign -1 is widened to all of 16 bits.
-
-    Args:
-        like: of which shape and layout.
-        least: the number at and above which a mask is 0.
-    """
-    masks = torch.empty_like(like, dtype=torch.int8)
-    if loops() is not None and random_numbers.is_known():
-        random_numbers.draw(loops().draw_coarse, vector(masks), np.int16(least))
-        return masks
-    words = torch.empty(-(-like.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    bits = words.view(torch.int16)[: like.numel()]
-    # Shifts keep the sign: the second leaves -1 below the threshold, and else 0.
-    flat(masks).copy_(bits.bitwise_right_shift_(1).sub_(least).bitwise_right_shift_(15))
-    return masks
-
-
-def draw_kept(like: Tensor, probability: float) -> Tensor:
-    """A bool for each element, True with that probability, as PyTorch would draw it."""
-    kept = torch.empty_like(like, dtype=torch.bool)
-    if loops_draw_alike():
-        draw_by_loop(flat(kept), probability)
-    elif draws_are_known():
-        draw(flat(kept), probability)
-    else:
-        kept.copy_(torch.empty_like(like).bernoulli_(probability))
-    return kept
-
-
-def draw_by_loop(drawn: Tensor, probability: float) -> None:
-    """`draw` by the compiled loop."""
-    random_numbers.draw(loops().draw_kept, drawn.numpy(), threshold(probability))
-
-
-def draw(drawn: Tensor, probability: float) -> None:
-    """Fill a bool vector with True, of that probability: `bernoulli_`'s ones, number by number.
-
-    PyTorch divides 53 of 64 random bits by 2^53 and compares; here the probability is multiplied.
-    """
-    bits = torch.empty(min(BLOCK, len(drawn)), dtype=torch.int64)
-    for start in range(0, len(drawn), BLOCK):
-        block = bits[: len(drawn) - start]
-        block.random_(-(2**63), None).bitwise_and_(2**53 - 1)
-        torch.lt(block, threshold(probability), out=drawn[start : start + BLOCK])
-
-
-def threshold(probability: float) -> int:
-    """The number of 53 bits below which a draw is True."""
-    return ceil(probability * 2**53)
-
-
-def flat(x: Tensor) -> Tensor:
+def in_memory(x: Tensor) -> Tensor:
     """The elements of a dense tensor in the order in which they are stored, as PyTorch draws."""
     return x.as_strided((x.numel(),), (1,))
 
 
-def vector(x: Tensor) -> np.ndarray:
-    """The same for NumPy."""
-    return flat(x).numpy()
+def draw(kept: Tensor, probability: float) -> None:
+    """Fill a bool vector with True, of that probability: `bernoulli_`'s ones, number by number.
 
-
-def alike(x: Tensor, layout: Tensor) -> tuple[Tensor, Tensor]:
-    """x, and memory for a result of its type, both in the layout of another, dense tensor.
-
-    They may be the same: what is computed goes element by element.
+    PyTorch divides 53 of 64 random bits by 2^53 and compares; here the probability is multiplied.
     """
-    y = torch.empty_like(layout, dtype=x.dtype)
-    return (x if x.stride() == y.stride() else y.copy_(x)), y
+    draw_by(loops().draw_kept, kept.numpy(), ceil(probability * 2**53))
 
 
-def scale_of(p: float, dtype: torch.dtype) -> float:
-    """By what PyTorch multiplies the elements that are kept."""
-    return torch.ones((), dtype=dtype).div_(1 - p).item()
+def draw_by(loop: Callable[..., int], *args: Any) -> None:
+    """Run a loop that draws from PyTorch's default generator, a Mersenne Twister.
+
+    No other thread may draw meanwhile, as none does in fairseq.
+
+    Args:
+        loop: called with the 624 words of the state, how many of them are still to be used, and
+            `args`; it changes the words and returns how many are left then.
+        args: what else the loop takes.
+    """
+    state = torch.get_rng_state()
+    fields: Any = state.numpy()[: LAYOUT.itemsize].view(LAYOUT)[0]
+    words = fields["words"].astype(np.uint32)
+    left = loop(words, int(fields["left"]) - 1, *args)  # PyTorch counts the next renewal too
+    fields["words"], fields["left"], fields["next"] = words, left + 1, len(words) - left
+    torch.set_rng_state(state)
+
+
+# --- whether the loops can be used ---------------------------------------------------------------
 
 
 @cache
 def loops() -> Any:
-    """The loops that Numba compiles, or None where it does not."""
+    """The compiled loops, or None where PyTorch is to draw; the log then says why, once."""
     try:
         from macaron_fairseq.fast import compiled
 
-        one = np.ones(1, np.float32)
-        compiled.drop(one, one > 0, one, np.float32(1))
-    except Exception:  # not there, broken, no folder for its results: we can do without
-        return None
-    return compiled
+        if draws_as_pytorch(compiled):
+            return compiled
+        reason = "this PyTorch draws other numbers"
+    except ImportError as error:
+        reason = f"{error}: pip install numba"
+    except Exception as error:  # whatever a compiler raises, as without a folder for its results
+        reason = f"Numba cannot compile its loops, {type(error).__name__}: {error}"
+    logger.info("dropout is PyTorch's, which takes more time and memory (%s)", reason)
+    return None
 
 
-@cache
-def loops_draw_alike() -> bool:
-    """Whether they draw as this PyTorch does."""
-    return random_numbers.is_known() and loops() is not None and is_bernoulli(draw_by_loop)
-
-
-@cache
-def draws_are_known() -> bool:
-    """Whether this PyTorch draws as `draw` does; builds differ, as do makers of processors."""
-    return is_bernoulli(draw)
-
-
-def is_bernoulli(draws: Callable[[Tensor, float], None]) -> bool:
-    """Whether a function fills a bool vector as PyTorch does, and leaves the generator alike."""
+def draws_as_pytorch(compiled: Any) -> bool:
+    """Whether the loops draw what PyTorch does: builds differ, as do makers of processors."""
     state = torch.get_rng_state()
+    if len(state) != SIZE:
+        return False
     results = []
+    probability = 0.7
     try:
-        for fill in (lambda x, p: x.copy_(torch.empty(len(x)).bernoulli_(p)), draws):
+        for by_loop in (False, True):
             torch.set_rng_state(state)
-            fill(drawn := torch.empty(700, dtype=torch.bool), 0.7)  # the state is renewed within
+            drawn = torch.empty(700, dtype=torch.bool)  # the state is renewed within
+            if by_loop:
+                draw_by(compiled.draw_kept, drawn.numpy(), ceil(probability * 2**53))
+            else:
+                drawn.copy_(torch.empty(700).bernoulli_(probability))
             results.append((drawn, torch.get_rng_state()))
     finally:
         torch.set_rng_state(state)
+    one = np.ones(1, np.float32)
+    compiled.drop(one, one > 0, one, np.float32(1))  # compiled now, not in the first update
     return all(map(torch.equal, *results))

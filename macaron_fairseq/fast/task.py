@@ -6,7 +6,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
 NAME = "macaron_translation"
@@ -31,7 +31,7 @@ class MacaronTranslationTask(TranslationTask):
     """fairseq's task; any model of fairseq's can be used with it."""
 
     batches: Any = None  # the iterator that was asked for last
-    ahead: side_by_side.Ahead | None = None
+    ahead: parallel.Ahead | None = None
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> Any:
         """fairseq's iterator."""
@@ -53,9 +53,9 @@ class MacaronTranslationTask(TranslationTask):
         needs_targets = getattr(args, "prefix_size", 0) or getattr(args, "constraints", None)
         self.ahead = None
         waiting = self.batches and not self.batches.iterations_in_epoch
-        if waiting and not needs_targets and side_by_side.is_possible(generator, models):
+        if waiting and not needs_targets and parallel.is_possible(generator, models):
             wanted = getattr(self.cfg, "decoding_processes", 0)  # fairseq's config lacks it
-            self.ahead = side_by_side.ahead(generator, models, self.batches, wanted)
+            self.ahead = parallel.ahead(generator, models, self.batches, wanted)
         return generator
 
     def inference_step(

@@ -7,15 +7,17 @@ fills in what is not set: a flag beats it.
 
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import kernels
+from macaron_fairseq.model.arguments import FUSED
 from macaron_fairseq.schemes import splitting, substeps
+
+MODEL = "macaron_transformer"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Size:
     activation_dropout: float = 0.1
 
 
+def only_outer_dropout(size: Size) -> Size:
+    """That size without dropout inside attention and FFN."""
+    return replace(size, attention_dropout=0.0, activation_dropout=0.0)
+
+
 # The paper's settings; "tiny" is the width and depth of fairseq runs on Multi30k.
 SIZES = {
     "": Size(512, 2048, heads=8, layers=6, dropout=0.1),
@@ -40,18 +47,26 @@ SIZES = {
     "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
 }
 
-# What the authors' released code calls its architectures: size and whether it is pre-norm.
+# What the authors' released code calls its architectures: size, with its default dropouts, which
+# its scripts override, and whether it is pre-norm.
+IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
+WMT, WMT_BIG = SIZES["_wmt_en_de"], SIZES["_wmt_en_de_big"]
 RELEASED = {
-    "transformer_iwslt_de_en_macaron": ("_iwslt_de_en", False),
-    "transformer_iwslt_de_en_macaron_v2": ("_iwslt_de_en", True),
-    "transformer_wmt_en_de_macaron": ("_wmt_en_de", False),
-    "transformer_wmt_en_de_macaron_v2": ("_wmt_en_de", True),
-    "transformer_wmt_en_de_big_t2t_macaron": ("_wmt_en_de_big", True),
+    "transformer_iwslt_de_en_macaron": (only_outer_dropout(IWSLT), False),
+    "transformer_iwslt_de_en_macaron_v2": (IWSLT, True),
+    "transformer_wmt_en_de_macaron": (only_outer_dropout(WMT), False),
+    "transformer_wmt_en_de_macaron_v2": (WMT, True),
+    "transformer_wmt_en_de_big_t2t_macaron": (WMT_BIG, True),
 }
 
 
-def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> None:
-    """Fill in what the user left open with a Macaron Transformer of that size."""
+def configure_macaron(
+    args: Namespace, size: Size, pre_norm: bool = True, decoder_follows: bool = True
+) -> None:
+    """Fill in what the user left open with a Macaron Transformer of that size.
+
+    The decoder is as wide as the encoder, as in fairseq, or with `decoder_follows` False as `size`.
+    """
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     complete(args)
@@ -61,7 +76,8 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
     for side in ("encoder", "decoder"):
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
-        width = args.encoder_ffn_embed_dim * ffns  # the decoder's is the encoder's, as in fairseq
+        if decoder_follows:
+            width = args.encoder_ffn_embed_dim * ffns
         set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
         if args.macaron_post_norm and getattr(args, f"{side}_normalize_before"):
             raise UserError(
@@ -76,12 +92,23 @@ def configure_macaron(args: Namespace, size: Size, pre_norm: bool = True) -> Non
     configure_transformer(args, size, pre_norm)
 
 
+def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
+    """Fill in what the user left open as the authors' code does.
+
+    There the decoder's width does not follow the encoder's, but that of its first FFN does.
+    """
+    is_open = not hasattr(args, "decoder_first_ffn_embed_dim")
+    configure_macaron(args, size, pre_norm, decoder_follows=False)
+    if is_open and splitting.count_ffns(splitting.of_side(args, "decoder")) > 1:
+        args.decoder_first_ffn_embed_dim = args.encoder_ffn_embed_dim
+
+
 def complete(args: Namespace) -> None:
     """Fill in what changes no result, and what checkpoints of earlier versions do not say."""
     set_default(args, "macaron_encoder_scheme", None)
     set_default(args, "macaron_decoder_scheme", None)
     set_default(args, "macaron_substep", substeps.DEFAULT)
-    set_default(args, "macaron_kernels", kernels.FUSED)
+    set_default(args, "macaron_kernels", FUSED)
     set_default(args, "macaron_matmul", "fp32")
 
 
@@ -114,7 +141,7 @@ def register(model: str, name: str, configure: Callable[..., None], *settings: A
 def register_all() -> None:
     """Register every architecture; the models must be registered already."""
     for suffix, size in SIZES.items():
-        register("macaron_transformer", f"macaron_transformer{suffix}", configure_macaron, size)
+        register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
         register("transformer", f"transformer{suffix}_pre_norm", configure_transformer, size)
-    for name, (suffix, pre_norm) in RELEASED.items():
-        register("macaron_transformer", name, configure_macaron, SIZES[suffix], pre_norm)
+    for name, (size, pre_norm) in RELEASED.items():
+        register(MODEL, name, configure_released, size, pre_norm)

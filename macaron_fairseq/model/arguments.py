@@ -5,8 +5,10 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import kernels
 from macaron_fairseq.schemes import splitting, substeps
+
+# Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
+FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
 
 def add(parser: ArgumentParser) -> None:
@@ -40,12 +42,12 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--macaron-kernels",
-        choices=kernels.NAMES,
+        choices=KERNELS,
         default=SUPPRESS,
         help="who computes attention, dropout and linear maps: this package, or fairseq; "
         "the results are the same, but for rounding and for the numbers that dropout draws on a "
         "GPU and in bf16 "
-        f"(default: {kernels.NAMES[0]})",
+        f"(default: {FUSED})",
     )
     parser.add_argument(
         "--macaron-matmul",
@@ -82,6 +84,7 @@ def complete_layers_to_keep(args: Namespace) -> None:
 
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
     """Refuse what fairseq would reject later or compute wrongly, in training and in loading."""
+    refuse_senseless_numbers(args)
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(
@@ -103,6 +106,20 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
                 f"--{side}-embed-dim {width} cannot be divided among --{side}-attention-heads "
                 f"{heads}: choose a multiple"
             )
+
+
+def refuse_senseless_numbers(args: Namespace) -> None:
+    """Refuse dropouts that are no probabilities, NaN among them, and sizes below 1."""
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        if not 0 <= getattr(args, name) <= 1:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
+    for side in ("encoder", "decoder"):
+        for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
+            size = getattr(args, f"{side}_{name}", None)
+            if size is not None and size < 1:
+                flag = f"--{side}-{name.replace('_', '-')}"
+                raise UserError(f"{flag} {size} is not above 0: give a number that is")
 
 
 def refuse_senseless_steps(args: Namespace) -> None:
@@ -130,12 +147,3 @@ def refuse_senseless_steps(args: Namespace) -> None:
             )
         if reason:
             raise UserError(f"{reason[0]} needs pre-norm in the {side}, since {reason[1]}")
-    if args.macaron_kernels == kernels.FAIRSEQ:
-        applied = splitting.operators(splitting.of_side(args, "decoder"))
-        attentions = [x for x in applied if x.kind == splitting.SELF_ATTENTION]
-        if substep.evaluations > 1 or len(set(attentions)) < len(attentions):
-            raise UserError(
-                "--macaron-kernels fairseq has one cache for each attention, and the decoder's "
-                f"'{splitting.name_of_side(args, 'decoder')}' with the sub-step "
-                f"'{args.macaron_substep}' evaluates self-attention several times: drop the flag"
-            )

@@ -96,13 +96,13 @@ def average(paths: Sequence[Path]) -> State:
     optimizer state, which does not belong to the mean.
 
     Raises:
-        UserError: if a file is bad or the models differ.
+        UserError: if a file is bad, a parameter is NaN or infinite, or the models differ.
     """
     first = checkpoints.load(paths[0])
     tied = tied_names(first["model"])
     sums: dict[str, Tensor] = {}
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None, leave=False):
-        state = checkpoints.load(path)
+        state = checkpoints.load_sound(path)
         refuse_different(paths[0], first, path, state)
         for name in set(tied.values()):
             tensor = state["model"][name]

@@ -8,24 +8,49 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.hub_utils import GeneratorHubInterface
-from fairseq.models import register_model
-from fairseq.models.transformer import TransformerConfig, TransformerModel
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModel,
+)
 from fairseq.tasks import FairseqTask
-from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16, checkpoints
 from macaron_fairseq.compat.checkpoints import PassUserDir
-from macaron_fairseq.fast import kernels
-from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model import architectures, arguments, released
-from macaron_fairseq.model.decoder import MacaronTransformerDecoder
-from macaron_fairseq.model.encoder import MacaronTransformerEncoder
+from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
+from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
 
-@register_model("macaron_transformer")
+class MacaronTransformerEncoder(TransformerEncoderBase):
+    """fairseq's encoder with layers that integrate a scheme."""
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(MacaronEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+
+class MacaronTransformerDecoder(TransformerDecoderBase):
+    """fairseq's decoder with layers that integrate a scheme."""
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(MacaronDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def reorder_incremental_state_scripting(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the keys and values of all evaluations, as beam search asks for."""
+        for state in states_of_evaluations(incremental_state):
+            super().reorder_incremental_state_scripting(state, new_order)
+
+
 class MacaronTransformerModel(TransformerModel):
     """Macaron Net for translation (Lu et al. 2019), with all arguments of fairseq's transformer.
 
@@ -51,7 +76,7 @@ class MacaronTransformerModel(TransformerModel):
         data_name_or_path: str = ".",
         **kwargs: Any,
     ) -> GeneratorHubInterface:
-        """Load trained models as fairseq's `from_pretrained` does, with this package's search.
+        """Load trained models as fairseq's `from_pretrained` does.
 
         Raises:
             UserError: if a checkpoint is bad, naming it.
@@ -59,14 +84,10 @@ class MacaronTransformerModel(TransformerModel):
         # fairseq takes archives and addresses, too.
         if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
             for name in checkpoint_file.split(os.pathsep):
-                checkpoints.load(Path(model_name_or_path, name))
-        hub = super().from_pretrained(
+                checkpoints.load_sound(Path(model_name_or_path, name))
+        return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
-        if type(hub.task) is TranslationTask:  # which finds the same, slower
-            dictionaries = hub.task.source_dictionary, hub.task.target_dictionary
-            hub.task = MacaronTranslationTask(hub.task.cfg, *dictionaries)
-        return hub
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -86,11 +107,7 @@ class MacaronTransformerModel(TransformerModel):
         arguments.refuse_unworkable(args, task)
         arguments.refuse_senseless_steps(args)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
-        model = super().build_model(args, task)
-        if args.macaron_kernels == kernels.FUSED:
-            kernels.fuse(model, linear_maps=not getattr(args, "quant_noise_scalar", 0))
-            model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
-        return model
+        return super().build_model(args, task)
 
     @classmethod
     def build_encoder(

@@ -1,4 +1,7 @@
-"""fairseq as an engine: its dictionaries, its models, its beam search."""
+"""fairseq as an engine: its dictionaries, its models, its beam search.
+
+Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
+"""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,7 +19,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints, preflight
 from macaron_fairseq.evaluation import manifest
-from macaron_fairseq.fast import side_by_side
+from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search
@@ -70,11 +73,13 @@ class FairseqEngine:
         Raises:
             UserError: if the memory does not suffice.
         """
-        count = side_by_side.count_for(len(batches))
-        if count == 1 or not side_by_side.is_possible(self.generator, self.models):
+        count = parallel.count_for(len(batches))
+        if count == 1 or not parallel.is_possible(self.generator, self.models):
             yield from map(self.search, batches)
             return
-        with side_by_side.start(self.search, count, "a smaller OMP_NUM_THREADS") as workers:
+        rows = max(map(len, batches)) * self.generator.beam_size
+        advice = "a smaller OMP_NUM_THREADS"
+        with parallel.start(self.generator, self.search, rows, count, advice) as workers:
             yield from workers.map(batches)
 
     def search(self, batch: Sequence[Tokens]) -> list[Tokens]:
@@ -172,7 +177,7 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
 
 def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
     """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
-    state = checkpoints.load(Path(path))
+    state = checkpoints.load_sound(Path(path))
     if not state.get("args") and not state.get("cfg"):
         raise UserError(
             f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "

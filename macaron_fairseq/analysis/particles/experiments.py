@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.systems import System
+from macaron_fairseq.analysis.progress import following, progress
 
 # Clouds that are integrated together hold that many cosines at most: 32 MiB.
 MOST_COSINES = 1 << 22
@@ -135,16 +136,14 @@ def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: 
     parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
     joined = np.zeros((len(betas), len(times)))
     pairs = np.zeros((len(betas), len(times)))
-    with tqdm(total=len(betas) * len(parts), desc="phase diagram", disable=None) as bar:
-        for row, beta in enumerate(betas):
-            for part in parts:
-                x = simulation.integrate(replace(system, beta=float(beta)), part, times)
-                for column, clouds in enumerate(x):
-                    above = clouds @ clouds.swapaxes(1, 2) > cosine
-                    above |= np.eye(n, dtype=bool)
-                    joined[row, column] += above.all(axis=(1, 2)).sum()
-                    pairs[row, column] += above.sum() - n * len(clouds)
-                bar.update()
+    work = list(product(range(len(betas)), parts))
+    for row, part in following(work, "phase diagram", len(work)):
+        x = simulation.integrate(replace(system, beta=float(betas[row])), part, times)
+        for column, clouds in enumerate(x):
+            above = clouds @ clouds.swapaxes(1, 2) > cosine
+            above |= np.eye(n, dtype=bool)
+            joined[row, column] += above.all(axis=(1, 2)).sum()
+            pairs[row, column] += above.sum() - n * len(clouds)
     return Phase(
         times=times,
         betas=betas,
@@ -239,7 +238,7 @@ def landscape(
     systems = [replace(system, beta=float(beta)) for beta in betas]
     ends = [
         simulation.integrate(one, start, np.array([0.0, time]))[-1]
-        for one in tqdm(systems, desc="landscape", disable=None)
+        for one in following(systems, "landscape", len(systems))
     ]
     return Landscape(
         angles=angles,
@@ -253,13 +252,8 @@ def landscape(
 
 
 def _follow(system: System, start: Floats, times: Floats) -> Floats:
-    with tqdm(
-        total=float(times[-1]),
-        desc=f"beta {system.beta:g}",
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]",
-        disable=None,
-    ) as bar:
-        return simulation.integrate(system, start, times, bar)
+    with progress(f"beta {system.beta:g}", float(times[-1])) as shown:
+        return simulation.integrate(system, start, times, shown.update)
 
 
 def _speed(system: System, points: Floats) -> float:

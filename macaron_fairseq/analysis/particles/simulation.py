@@ -1,15 +1,13 @@
 """Where particles start, and how they move on."""
 
-import numpy as np
-from scipy.integrate import solve_ivp
-from tqdm import tqdm
+from collections.abc import Callable
 
+import numpy as np
+
+from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 from macaron_fairseq.common.errors import UserError
-
-# Of the adaptive steps, for each coordinate; it is of the order of 1.
-RELATIVE, ABSOLUTE = 1e-8, 1e-10
 
 # An explicit method takes about as many steps as the fastest rate times the time; beyond it, hours.
 MOST_STEPS = 1e5
@@ -43,7 +41,12 @@ def refuse_fast(system: System, duration: float) -> None:
         )
 
 
-def integrate(system: System, start: Floats, times: Floats, bar: tqdm | None = None) -> Floats:
+def integrate(
+    system: System,
+    start: Floats,
+    times: Floats,
+    passed: Callable[[float], object] = lambda time: None,
+) -> Floats:
     """The particles at each of the ascending times, the first of which is that of the start.
 
     Args:
@@ -51,7 +54,7 @@ def integrate(system: System, start: Floats, times: Floats, bar: tqdm | None = N
         start: unit vectors, (n, d), or independent clouds of them, (trials, n, d). The clouds share
             their time steps.
         times: (t,).
-        bar: is kept at the time that was reached.
+        passed: called with how much time has passed since it was called last.
 
     Returns:
         Unit vectors, (t, ...start's shape).
@@ -61,26 +64,18 @@ def integrate(system: System, start: Floats, times: Floats, bar: tqdm | None = N
     """
     refuse_fast(system, times[-1] - times[0])
 
-    def field(time: float, flat: Floats) -> Floats:
-        if bar is not None and time > bar.n:
-            bar.update(time - bar.n)
+    reached = times[0]
+
+    def velocity(time: float, flat: Floats) -> Floats:
+        nonlocal reached
+        if time > reached:
+            passed(time - reached)
+            reached = time
         x = flat.reshape(start.shape)
         return system.velocity(x / np.linalg.norm(x, axis=-1, keepdims=True)).ravel()
 
-    # SciPy rather than torchdiffeq: nothing here needs gradients or a GPU, and SciPy is there for
-    # the clusters anyway. An explicit method: only USA is stiff, see MOST_STEPS.
-    solved = solve_ivp(
-        field,
-        (times[0], times[-1]),
-        start.ravel(),
-        method="DOP853",
-        t_eval=times,
-        rtol=RELATIVE,
-        atol=ABSOLUTE,
-    )
-    if not solved.success:
-        raise UserError(f"the integration stopped at time {solved.t[-1]:g}: {solved.message}")
-    x = solved.y.T.reshape(len(times), *start.shape)
+    # An explicit method: only USA is stiff, see MOST_STEPS.
+    x = integrators.flow(velocity, start.ravel(), times).reshape(len(times), *start.shape)
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
@@ -90,15 +85,9 @@ def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats)
     Raises:
         UserError: if SciPy gives up.
     """
-    solved = solve_ivp(
-        lambda _, value: equiangular_rate(value, beta, n, name),
-        (times[0], times[-1]),
-        [rho],
-        method="LSODA",  # stiff where USA has arrived
-        t_eval=times,
-        rtol=RELATIVE,
-        atol=ABSOLUTE,
-    )
-    if not solved.success:
-        raise UserError(f"the equation could not be solved: {solved.message}")
-    return solved.y[0]
+
+    def rate(_: float, value: Floats) -> Floats:
+        return equiangular_rate(value, beta, n, name)
+
+    # Stiff where USA has arrived.
+    return integrators.flow(rate, np.array([float(rho)]), times, stiff=True)[:, 0]

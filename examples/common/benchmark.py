@@ -1,0 +1,182 @@
+"""A benchmark as its benchmark.yaml describes it: text, preprocessing, training, scores.
+
+YAML, since such a file is read and compared by people who do not read Python: names, numbers and
+fairseq's own flags as one types them, with comments. PyYAML comes with fairseq.
+"""
+
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sentence pairs from one place: an archive of two files, two text files, or sacreBLEU.
+
+    `{language}` in a name stands for each language, `{side}` for src and ref.
+    """
+
+    archive: str = ""  # a tar archive, or without members a text file, which may be NAME.gz
+    members: str = ""  # the two files in it
+    format: str = "lines"  # of the files: see FORMATS in extract.py
+    testset: str = ""  # as sacreBLEU calls it; it knows where its archive is
+    instead: "Part | None" = None  # where --from lacks this one, or sacreBLEU the languages
+
+
+@dataclass(frozen=True)
+class Set:
+    """Sentence pairs: the parts one after the other."""
+
+    parts: list[Part] = field(default_factory=list)
+    pairs: int = 0  # that there should be; 0: any number
+    every: int = 0  # every so many-th pair of train, once it is clean, instead of parts
+    without: list[str] = field(default_factory=list)  # languages that do not have it
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What is known of a file to fetch."""
+
+    sha256: str = ""
+    addresses: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Which training pairs are kept, in tokens: see `parallel_text.clean`."""
+
+    min: int = 1
+    max: int = 80
+    ratio: float = 9
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """From text to what fairseq trains on."""
+
+    steps: list[str]  # of `macaron-fairseq tokenize`, in the order that is asked for
+    merges: int  # of the joint BPE
+    clean: Clean | None = None  # None: all pairs are kept
+
+
+@dataclass(frozen=True)
+class Training:
+    """What all trainings of the benchmark share; they differ in --arch and --seed alone."""
+
+    archs: list[str]  # the baseline first
+    tokens: int  # an update is BATCHES batches of at most TOKENS tokens
+    batches: int
+    max_update: int  # where it ends at the latest
+    flags: str  # of fairseq-train
+    more_flags: str = ""  # for a setting: these follow, and the later one counts
+
+    def words(self) -> list[str]:
+        """The flags one by one."""
+        return [*split(self.flags), *split(self.more_flags)]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How what was trained is decoded and scored."""
+
+    decode: str  # flags of fairseq-generate
+    score: str  # flags of `macaron-fairseq score`
+    average: int = 0  # how many of the last checkpoints are averaged; 0: the best one alone
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """All that benchmark.yaml says."""
+
+    sets: dict[str, Set]  # train, valid, and the test sets in the order of the report
+    preprocessing: Preprocessing
+    training: Training
+    evaluation: Evaluation
+    pairs: list[str] = field(default_factory=list)  # S-T, the default first; none: any languages
+    archives: dict[str, Archive] = field(default_factory=dict)
+    addresses: list[str] = field(default_factory=list)  # of other archives; {archive}: its name
+    program: str = ""  # writes the sets into the folder that it is given, instead of parts
+    own_text: bool = False  # the sets are files of --from instead; what is missing is held out
+    published: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # as `macaron-fairseq report` reads
+    one_gpu: bool = False  # trained on one GPU though there be more, unless the user chose some
+
+
+def read(path: Path, setting: str = "") -> Benchmark:
+    """What a benchmark.yaml says, with one of its settings over it.
+
+    Ends the program with a sentence where the file is not as it should be.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        sys.exit(f"cannot read {path}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+    if not isinstance(content, dict):
+        sys.exit(f"{path} should hold {', '.join(x.name for x in fields(Benchmark))}")
+    settings = content.pop("settings", None) or {}
+    if setting:
+        if setting not in settings:
+            known = ", ".join(settings) or "none"
+            sys.exit(f"there is no setting {setting}; see --help (known: {known})")
+        content = merged(content, settings[setting])
+    try:
+        return typed(Benchmark, content, "")
+    except ValueError as error:
+        sys.exit(f"{path}: {error}")
+
+
+def merged(base: Any, change: Any) -> Any:
+    """Of two mappings what `change` says over `base`, at any depth; else `change`."""
+    if not (isinstance(base, dict) and isinstance(change, dict)):
+        return change
+    return {**base, **{name: merged(base.get(name), value) for name, value in change.items()}}
+
+
+def typed(kind: Any, value: Any, where: str) -> Any:
+    """A value as that type; raises a ValueError that says where it is another."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return typed(inner[0], value, where)
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return record(kind, value, where)
+    if origin is list and isinstance(value, list):
+        return [typed(inner[0], item, f"{where}, item {i}") for i, item in enumerate(value, 1)]
+    if origin is dict and isinstance(value, dict):
+        return {str(k): typed(inner[1], item, f"{where}/{k}") for k, item in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if (origin or kind) is not type(value):
+        raise ValueError(f"{where} should be {NAMES.get(origin or kind, kind)}, not {value!r}")
+    return value
+
+
+NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+NAMES |= {list: "a list", dict: "a mapping"}
+
+
+def record(kind: Any, value: Any, where: str) -> Any:
+    """A mapping as one of the classes above."""
+    hints = typing.get_type_hints(kind)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} should have {', '.join(hints)}")
+    place = where or "the file"
+    for name in value:
+        if name not in hints:
+            raise ValueError(f"{place} has no '{name}'; it may have {', '.join(hints)}")
+    for x in fields(kind):
+        if x.name not in value and x.default is MISSING and x.default_factory is MISSING:
+            raise ValueError(f"{place} lacks '{x.name}'")
+    prefix = where + "/" if where else ""
+    return kind(**{name: typed(hints[name], item, prefix + name) for name, item in value.items()})

@@ -1,0 +1,307 @@
+"""The options of a recipe, and what they and its benchmark.yaml make of one another."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import split
+from typing import Any, NoReturn
+
+import benchmark
+from benchmark import Benchmark, Set
+
+PLUGIN = Path(__file__).parents[2] / "macaron_fairseq"
+STAGES = ("prepare", "train", "evaluate", "report")
+EPILOG = """\
+-- FLAG...: further flags of fairseq-train, for all architectures
+
+Run it again after an interruption: finished work is kept, training resumes. Each stage wants the
+same options; the flags after -- matter to train, and those of the models' positions to prepare.
+Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A benchmark with the options of one run: all that the stages go by."""
+
+    name: str
+    folder: Path  # of benchmark.yaml
+    benchmark: Benchmark
+    source: str
+    target: str
+    sets: dict[str, Set]  # those that these languages have
+    is_usual: bool  # whether sizes and checksums are checked
+    stages: list[str]
+    work: Path
+    given: Path | None  # --from
+    mirrors: list[str]
+    archs: list[str]
+    seeds: list[int]
+    merges: int
+    max_update: int
+    batch: int  # tokens of an update, on all devices
+    max_tokens: int  # on a device at once
+    max_tokens_is_given: bool
+    average: int
+    precision: str  # on GPUs
+    cpu: bool
+    gpus: int | None  # as if so many were here
+    processes: int
+    workers: int
+    dry_run: bool
+    extra: list[str]  # flags of fairseq-train after --
+
+    @property
+    def data(self) -> Path:
+        """What is prepared."""
+        return self.work / "data"
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target."""
+        return self.source, self.target
+
+    @property
+    def tests(self) -> list[str]:
+        """The test sets."""
+        return [name for name in self.sets if name not in ("train", "valid")]
+
+    @property
+    def usual_batch(self) -> int:
+        """The benchmark's own tokens an update."""
+        return self.benchmark.training.tokens * self.benchmark.training.batches
+
+    @property
+    def score_flags(self) -> list[str]:
+        """Of `macaron-fairseq score`."""
+        return split(self.benchmark.evaluation.score)
+
+    def run(self, arch: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.work / arch / f"seed{seed}"
+
+    def runs(self) -> list[Path]:
+        """The folders of all, in the order of the report."""
+        return [self.run(arch, seed) for arch in self.archs for seed in self.seeds]
+
+
+class Parser(argparse.ArgumentParser):
+    """Mistakes get one sentence, and status 1 as all others."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program."""
+        sys.exit(f"{message.removeprefix('argument ')}; see --help")
+
+    def format_help(self) -> str:
+        """What the recipe is about comes first."""
+        about, self.description = self.description, None
+        return f"{about}\n\n{super().format_help()}"
+
+
+class Once(argparse.Action):
+    """An option that is a list, which a second one would not add to."""
+
+    def __call__(self, parser: Any, space: Any, values: Any, option_string: Any = None) -> None:
+        """Keep the value."""
+        if getattr(space, self.dest) != self.default:
+            parser.error(f"{option_string} is given twice")
+        setattr(space, self.dest, values)
+
+
+def above_zero(text: str) -> int:
+    """An argument that is a whole number above 0."""
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"'{text}' should be a whole number above 0")
+    return int(text)
+
+
+def from_zero(text: str) -> int:
+    """An argument that is a whole number."""
+    return int(text) if text == "0" else above_zero(text)
+
+
+def stage(text: str) -> str:
+    """An argument that names one."""
+    if text not in STAGES:
+        raise argparse.ArgumentTypeError(f"{text} is no stage and no option")
+    return text
+
+
+def parser(header: str) -> Parser:
+    """What a recipe's command line may hold; `header` says what the recipe is about."""
+    result = Parser(
+        usage="STAGE... [OPTION...] [-- FLAG...]",
+        description=header,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument(
+        "stages",
+        nargs="*",
+        type=stage,
+        metavar="STAGE",
+        help="prepare, train, evaluate, report, in this order; none named: all of them",
+    )
+
+    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
+        result.add_argument(name, metavar=metavar, help=help, **rest)
+
+    def switch(name: str, help: str) -> None:
+        result.add_argument(name, action="store_true", help=help)
+
+    option("--pair", "S-T", "languages, where the recipe offers several", action=Once)
+    option("--setting", "NAME", "a variant of the recipe, listed above", action=Once, default="")
+    option(
+        "--work",
+        "FOLDER",
+        "where everything is written (default: runs/RECIPE, and pair and setting)",
+        type=Path,
+    )
+    option("--from", "FOLDER", "take the archives from there and use no network", type=Path)
+    option(
+        "--mirror",
+        "ADDRESS",
+        "try ADDRESS/ARCHIVE first; may be repeated",
+        action="append",
+        default=[],
+    )
+    option("--archs", '"A B"', "architectures, the baseline first", action=Once)
+    option(
+        "--seeds",
+        '"1 2 3"',
+        "train each architecture with each of these (default: 1)",
+        action=Once,
+        type=lambda text: [above_zero(word) for word in text.split()],
+        default=[1],
+    )
+    for name, help in (
+        ("--merges", "BPE merges to learn from both languages (stage prepare)"),
+        ("--max-update", "end training at N updates"),
+        ("--batch", "tokens of an update, on all devices together (default: the recipe's)"),
+        ("--max-tokens", "tokens on a device at once; the batch of an update stays the same"),
+        ("--processes", "train in N processes on a CPU, which share its cores (default: 1)"),
+        ("--gpus", "as if N GPUs were here (for --dry-run)"),
+        ("--workers", "processes for text work (default: all cores)"),
+    ):
+        option(name, "N", help, type=above_zero)
+    option(
+        "--average",
+        "N",
+        "score the mean of the last N checkpoints; 0: the best checkpoint",
+        type=from_zero,
+    )
+    switch("--bf16", "precision on GPUs (default: fp16; on a CPU always fp32)")
+    switch("--fp32", "precision on GPUs")
+    switch("--cpu", "use no GPU")
+    option(
+        "--sizes",
+        "any",
+        "any: accept archives of other sizes and checksums than the usual ones",
+        choices=["any"],
+    )
+    switch("--dry-run", "print the training commands and do nothing")
+    return result
+
+
+def read(file: Path, name: str, header: str, words: Sequence[str]) -> Recipe:
+    """The recipe of a benchmark.yaml with these words of the command line.
+
+    Ends the program with a sentence where they do not fit, before anything is written.
+    """
+    own, extra = list(words), []
+    if "--" in own:
+        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    options = parser(header).parse_intermixed_args(own)
+    described = benchmark.read(file, options.setting)
+    pairs = described.pairs
+    pair = options.pair or (pairs or [""])[0]
+    if not re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", pair):
+        sys.exit("say which languages: --pair S-T, for example en-de")
+    if pairs and pair not in pairs:
+        sys.exit(f"the pairs are {' '.join(pairs)}, not {pair}")
+    source, target = pair.split("-")
+    if source == target:
+        sys.exit(f"--pair names two languages, not {source} twice")
+    if pairs and pair != pairs[0]:
+        described = replace(described, published=[])
+    training = described.training
+    batch = options.batch or training.tokens * training.batches
+    if options.gpus and not options.dry_run:
+        sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
+    given = getattr(options, "from")
+    if given and not given.is_dir():
+        sys.exit(f"{given}, given by --from, is no folder")
+    suffix = f"-{options.pair}" * bool(options.pair) + f"-{options.setting}" * bool(options.setting)
+    work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
+    if re.search("[:,]", str(work)):
+        sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+    average = described.evaluation.average if options.average is None else options.average
+    check_extra(extra, average)
+    return Recipe(
+        name=name,
+        folder=file.parent,
+        benchmark=described,
+        source=source,
+        target=target,
+        sets={
+            name: content
+            for name, content in described.sets.items()
+            if not {source, target} & {*content.without}
+        },
+        is_usual=not options.sizes,
+        stages=["train"] if options.dry_run else options.stages or list(STAGES),
+        work=work,
+        given=given and given.absolute(),
+        mirrors=[address.rstrip("/") for address in options.mirror],
+        archs=options.archs.split() if options.archs else training.archs,
+        seeds=options.seeds,
+        merges=options.merges or described.preprocessing.merges,
+        max_update=options.max_update or training.max_update,
+        batch=batch,
+        max_tokens=options.max_tokens or min(training.tokens, batch),
+        max_tokens_is_given=bool(options.max_tokens),
+        average=average,
+        precision="bf16" if options.bf16 else "fp32" if options.fp32 else "fp16",
+        cpu=options.cpu,
+        gpus=options.gpus,
+        processes=options.processes or 1,
+        workers=options.workers or len(os.sched_getaffinity(0)),
+        dry_run=options.dry_run,
+        extra=extra,
+    )
+
+
+SET_BY_THE_RECIPE = {
+    **dict.fromkeys(
+        ("--max-update", "--max-tokens", "--cpu", "--bf16"), "is an option: name it before --"
+    ),
+    **dict.fromkeys(
+        (
+            *("--arch", "-a", "--seed", "--save-dir", "--update-freq", "--fp16"),
+            "--distributed-world-size",
+        ),
+        "is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes",
+    ),
+    **dict.fromkeys(
+        ("--batch-size", "--max-sentences"),
+        "would make updates smaller than the recipe's: see --batch and --max-tokens",
+    ),
+}
+
+
+def check_extra(extra: Sequence[str], average: int) -> None:
+    """End the program where a flag says behind the recipe's back what it counts with."""
+    for i, word in enumerate(extra):
+        flag, equals, value = word.partition("=")
+        value = value if equals else "".join(extra[i + 1 : i + 2])
+        if flag in SET_BY_THE_RECIPE:
+            sys.exit(f"{flag} {SET_BY_THE_RECIPE[flag]}")
+        averaged = f"the last {average} epochs are to be averaged"
+        if flag == "--keep-last-epochs" and value.isdecimal() and int(value) < average:
+            sys.exit(f"{averaged}: keep as many, or give --average {value}")
+        if flag == "--no-epoch-checkpoints" and average:
+            sys.exit(f"{averaged}: leave out {flag}")

@@ -1,0 +1,250 @@
+"""Line-aligned text, where line N of one file translates line N of the other.
+
+Text is UTF-8 and only "\\n" ends a line: crawled text holds other characters that Unicode, and with
+it `str.splitlines`, takes for line ends. Mistakes in the text end the program with a sentence. Run
+as a program it cleans or splits two files (see --help): the recipes call the functions.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import zip_longest
+from pathlib import Path
+from typing import TextIO
+
+from tqdm import tqdm
+
+Pair = tuple[str, str]
+Paths = tuple[Path, Path]
+LONGEST_TOKEN = 1000
+HELD_OUT = 2000
+# Of pairs that are held out: words, as many as the recipe keeps in train, and characters; as tokens
+# each they still fit the models' 1,024 positions.
+WORDS, CHARACTERS = 175, 1000
+
+
+def decode(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines without their ends, "\\r\\n" too, and without a byte order mark.
+
+    Ends the program at a line that is not UTF-8; `name` says there where it stands.
+    """
+    for number, line in enumerate(lines, 1):
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            sys.exit(
+                f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at position "
+                f"{error.start + 1}): convert it, for example with iconv"
+            )
+
+
+def pairs(source: Iterable[str], target: Iterable[str], names: tuple[str, str]) -> Iterator[Pair]:
+    """Line by line of both; ends the program if one has more lines, or neither has any."""
+    sides = iter(source), iter(target)
+    number = 0
+    for one, other in zip_longest(*sides):
+        if one is None or other is None:
+            rest = [sum(1 for _ in side) for side in sides]
+            counts = [number + (one is not None) + rest[0], number + (other is not None) + rest[1]]
+            refuse_unequal(counts, names)
+        yield one, other
+        number += 1
+    refuse_unequal([number, number], names)
+
+
+def refuse_unequal(counts: Sequence[int], names: Sequence[str]) -> None:
+    """End the program if the two sides have different numbers of lines, or none."""
+    if counts[0] != counts[1]:
+        sys.exit(
+            f"{names[0]} has {counts[0]} lines and {names[1]} has {counts[1]}: they must be "
+            "translations of each other line by line"
+        )
+    if not counts[0]:
+        sys.exit(f"{names[0]} and {names[1]} are empty")
+
+
+def read(source: Path, target: Path) -> Iterator[Pair]:
+    """The pairs of two files; ends the program as `decode` and `pairs` do."""
+    try:
+        with source.open("rb") as one, target.open("rb") as other:
+            names = (str(source), str(target))
+            lines = pairs(decode(one, names[0]), decode(other, names[1]), names)
+            yield from tqdm(lines, desc=source.name, unit=" pairs", disable=None, leave=False)
+    except OSError as error:
+        sys.exit(f"cannot read {error.filename}: {error.strerror}")
+
+
+@contextmanager
+def written(*paths: Path) -> Iterator[list[TextIO]]:
+    """Files to write to, which get their names, in this order, once all are complete."""
+    temporary = [path.with_name(path.name + ".tmp") for path in paths]
+    try:
+        with ExitStack() as stack:
+            for path in paths:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            yield [
+                stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+                for path in temporary
+            ]
+        for old, new in zip(temporary, paths, strict=True):
+            old.replace(new)
+    except OSError as error:
+        sys.exit(f"cannot write {' and '.join(map(str, paths))}: {error.strerror}")
+    finally:
+        for path in temporary:
+            with suppress(OSError):
+                path.unlink()
+
+
+def write(lines: Iterable[Pair], source: Path, target: Path) -> int:
+    """Write pairs to two files, and return how many; ends the program if there are none."""
+    number = 0
+    with written(source, target) as files:
+        for pair in lines:
+            put(pair, files)
+            number += 1
+        if not number:
+            sys.exit(f"no pair is left for {source} and {target}")
+    return number
+
+
+def put(pair: Pair, files: Sequence[TextIO]) -> None:
+    """Write a pair to its two files."""
+    for line, file in zip(pair, files, strict=True):
+        file.write(line + "\n")
+
+
+# --- Cleaning and dividing -----------------------------------------------------------------------
+
+
+def clean(train: Paths, kept: Paths, least: int, most: int, ratio: float) -> None:
+    """Keep the training pairs that are worth training on, as Moses' clean-corpus-n.perl does.
+
+    Dropped are pairs with a side of fewer than `least` or more than `most` tokens, an empty one in
+    any case; pairs of which one side has more than `ratio` times the other's tokens; and pairs with
+    a token of more than 1,000 characters. White space becomes single spaces.
+    """
+    read_pairs = 0
+
+    def worthy() -> Iterator[Pair]:
+        nonlocal read_pairs
+        for pair in read(*train):
+            read_pairs += 1
+            source, target = (line.split() for line in pair)
+            short, long = sorted((len(source), len(target)))
+            if (
+                max(least, 1) <= short
+                and long <= most
+                and long / short <= ratio
+                and max(map(len, source + target)) <= LONGEST_TOKEN
+            ):
+                yield " ".join(source), " ".join(target)
+
+    number = write(worthy(), *kept)
+    print(
+        f"clean: kept {number:,} of {read_pairs:,} pairs ({least} to {most} tokens, ratio at most "
+        f"{ratio:g})"
+    )
+
+
+def split(train: Paths, valid: Paths, every: int) -> None:
+    """Move pairs number `every`, 2 * `every`, ... from train to valid; the order is kept."""
+    if every < 2:
+        sys.exit(f"every {every} would leave nothing to train on: give 2 or more")
+    number = 0
+    # valid gets its names first: a kill between cannot lose pairs.
+    with written(*valid, *train) as files:
+        for number, pair in enumerate(read(*train), 1):
+            put(pair, files[:2] if number % every == 0 else files[2:])
+        if number < every:
+            sys.exit(f"{train[0]} has {number} lines, fewer than {every}")
+    moved = number // every
+    print(f"split: {number - moved:,} pairs stay in train, {moved:,} go to valid")
+
+
+def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
+    """A user's text to train, valid and test: what is not given is held out from train.
+
+    `folder` holds train.LANGUAGE, and perhaps valid.* and test.*. Where one of these is missing,
+    pairs are drawn from train (2,000 each, or a tenth where train is small), after dropping those
+    whose source sentence occurred before, in an order shuffled with seed 1; this holds the corpus
+    in memory. Long pairs are not drawn. Pairs with an empty side are dropped from train and refused
+    in valid and test.
+    """
+
+    def names(where: Path, part: str) -> Paths:
+        source, target = (where / f"{part}.{language}" for language in languages)
+        return source, target
+
+    missing = []
+    for part in ("test", "valid"):
+        paths = names(folder, part)
+        if any(path.exists() for path in paths):
+            write(full(read(*paths), paths), *names(out, part))
+        else:
+            missing.append(part)
+    train = (pair for pair in read(*names(folder, "train")) if all(map(str.strip, pair)))
+    if missing:
+        first: dict[str, Pair] = {}
+        for pair in train:
+            first.setdefault(pair[0], pair)
+        pairs = [pair for pair in first.values() if is_short(pair)]
+        too_long = [pair for pair in first.values() if not is_short(pair)]
+        count = min(HELD_OUT, len(pairs) // 10)
+        if not count:
+            sys.exit(
+                f"{folder}/train.{languages[0]} has {len(pairs)} different sentences, too few to "
+                f"draw {' and '.join(missing)} from: give these as files, or more text"
+            )
+        random.Random(1).shuffle(pairs)
+        for part in missing:
+            write(pairs[:count], *names(out, part))
+            pairs = pairs[count:]
+        train = (pair for pair in pairs + too_long)
+    write(train, *names(out, "train"))
+
+
+def is_short(pair: Pair) -> bool:
+    """Whether neither side is too long for the models."""
+    return all(len(text) <= CHARACTERS and len(text.split()) <= WORDS for text in pair)
+
+
+def full(pairs: Iterator[Pair], names: Paths) -> Iterator[Pair]:
+    """The pairs of a given set; ends the program at one with an empty side."""
+    for number, pair in enumerate(pairs, 1):
+        for text, name in zip(pair, names, strict=True):
+            if not text.strip():
+                sys.exit(f"{name}, line {number} is empty: what is scored needs text on both sides")
+        yield pair
+
+
+def main() -> None:
+    """Clean or split two files."""
+    parser = argparse.ArgumentParser(description="Clean or split two files of line-aligned text.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    cleaning = commands.add_parser("clean", help="keep the pairs that are worth training on")
+    cleaning.add_argument("--min", type=int, default=1, help="tokens (default: %(default)s)")
+    cleaning.add_argument("--max", type=int, default=80, help="tokens (default: %(default)s)")
+    cleaning.add_argument(
+        "--ratio", type=float, default=9, help="of lengths (default: %(default)s)"
+    )
+    splitting = commands.add_parser("split", help="move every Nth pair to other files")
+    splitting.add_argument("--every", type=int, required=True, metavar="N", help="2 or more")
+    for command in (cleaning, splitting):
+        for name in ("source", "target", "out_source", "out_target"):
+            command.add_argument(name, type=Path)
+    args = parser.parse_args()
+    given, out = (args.source, args.target), (args.out_source, args.out_target)
+    if args.command == "clean":
+        clean(given, out, args.min, args.max, args.ratio)
+    else:
+        split(given, out, args.every)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The stages evaluate and report: average, decode every test set, score, set side by side."""
+
+import json
+import sys
+from pathlib import Path
+from shlex import split
+
+from options import PLUGIN, Recipe
+from stage_prepare import fingerprint, sha256
+from stage_train import count_gpus
+from steps import Words, call, code, hold, logged, made, say, step, version
+
+
+def evaluate(recipe: Recipe) -> None:
+    """Score every training."""
+    fingerprint(recipe.data)
+    device = []
+    if not count_gpus(recipe):
+        device = ["--cpu"]
+    elif recipe.precision == "fp16":
+        device = ["--fp16"]  # fairseq-generate knows no bf16, and then computes in fp32
+    for run in recipe.runs():
+        check_data(recipe, run)
+        with hold(run / "evaluation.lock"):
+            evaluate_one(recipe, run, device)
+
+
+def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
+    """Average its checkpoints if that is asked for, translate and score."""
+    own, decode = what_evaluates(), split(recipe.benchmark.evaluation.decode)
+    checkpoint, decoding = "checkpoint_best.pt", "the best checkpoint"
+    if recipe.average:
+        epochs = last_epochs(run, recipe.average)
+        states = [f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in epochs]
+        step(run / "averaged", [*own, *states], lambda out: averaged(epochs, out))
+        checkpoint = "averaged/checkpoint.pt"
+        decoding = f"the mean of the last {recipe.average} checkpoints"
+    if not (run / checkpoint).is_file():
+        sys.exit(f"{run} holds no {checkpoint}: run the stage train first")
+    checksum, last = sha256(run / checkpoint), run / "checkpoint_last.pt"
+    last_checksum = sha256(last) if last.is_file() else sha256(Path("/dev/null"))
+    if not (run / "trained").is_file():
+        say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
+        decoding += " of an unfinished training"
+    decoding += ", " + " ".join(decode + [flag for flag in device if flag == "--fp16"])
+    for i, test in enumerate(recipe.tests):
+        subset = f"test{i or ''}"
+        inputs = [*own, checksum, made(recipe.data), decoding, *recipe.score_flags, *device]
+
+        def fill(out: Path, test: str = test, subset: str = subset) -> None:
+            # What follows names files in the run's folder: the folder may be moved.
+            decoded(recipe, run / checkpoint, test, subset, [*decode, *device], out)
+            (out / "checkpoint.sha256").write_text(checksum + "\n")
+            (out / "decoding").write_text(decoding + "\n")
+
+        step(run / test, inputs, fill)
+        # What the report wants to find there still.
+        (run / test / "last.sha256").write_text(last_checksum + "\n")
+        say(recipe.name, f"{run.relative_to(recipe.work)}, {test}:")
+        print((run / test / "scores.txt").read_text("utf-8"), end="", flush=True)
+
+
+def last_epochs(run: Path, number: int) -> list[Path]:
+    """The checkpoints of the last epochs; ends the program where there are fewer."""
+    found = [p for p in run.glob("checkpoint*.pt") if p.stem.removeprefix("checkpoint").isdecimal()]
+    epochs = sorted(found, key=lambda p: int(p.stem.removeprefix("checkpoint")))
+    if len(epochs) < number:
+        sys.exit(
+            f"{run} holds {len(epochs)} checkpoints of epochs, and {number} are to be averaged: "
+            f"give --average {len(epochs)}, or train longer"
+        )
+    return epochs[-number:]
+
+
+def what_evaluates() -> list[str]:
+    """Stands for the code that translates and scores."""
+    folders = "schemes", "model", "fast", "text", "evaluation"
+    paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
+    paths += [PLUGIN / "common" / "workers.py", PLUGIN / "commands" / "score.py"]
+    return [version("sacrebleu"), version("sacremoses"), code(*paths)]
+
+
+def check_data(recipe: Recipe, run: Path) -> None:
+    """End the program at what was trained on other data: it must not be scored with this."""
+    trained_on = fingerprint(recipe.data)
+    try:
+        manifest = json.loads((run / "manifest.json").read_text("utf-8"))
+    except FileNotFoundError:
+        sys.exit(f"{run} was not trained: run the stage train first")
+    if manifest["data"]["fingerprint"] != trained_on:
+        sys.exit(
+            f"{run} was trained on other data than {recipe.data} holds now: train again in another "
+            "--work, or remove it"
+        )
+
+
+def averaged(epochs: list[Path], out: Path) -> None:
+    """The mean of these checkpoints."""
+    call(["macaron-fairseq", "average", *epochs, "-o", out / "checkpoint.pt"])
+
+
+def decoded(
+    recipe: Recipe, checkpoint: Path, test: str, subset: str, flags: list[str], out: Path
+) -> None:
+    """Translate and score a test set."""
+    say(recipe.name, f"translating {test}")
+    # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told so.
+    words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
+    words += ["--path", checkpoint, "--task", "macaron_translation", "--gen-subset", subset]
+    words += ["--required-batch-size-multiple", "1", "--post-process", "subword_nmt", *flags]
+    with (out / "generated.txt").open("wb") as file:
+        logged(out / "generate.log", words, stdout=file)
+    reference = f"{test}.{recipe.target}"
+    words = ["macaron-fairseq", "score", out / "generated.txt", "--target-lang", recipe.target]
+    words += ["--test", test, *recipe.score_flags, "--reference"]
+    words += [recipe.data / "reference" / reference, "--tokenized-reference"]
+    words += [recipe.data / "tokenized" / reference, "--hypotheses", out / "hypotheses.txt"]
+    with (out / "scores.txt").open("wb") as file:
+        call([*words, "--json", out / "scores.json"], stdout=file)
+
+
+def report(recipe: Recipe) -> None:
+    """The table of all trainings, next to what others published."""
+    fingerprint(recipe.data)
+    for run in recipe.runs():
+        check_data(recipe, run)
+    title = f"{recipe.name} {recipe.source}-{recipe.target}"
+    words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", recipe.archs[0]]
+    words += ["--title", title, "-o", recipe.work / "report"]
+    if not (published := recipe.benchmark.published):
+        call(words)
+        return
+    beside = recipe.work / "published.json"
+    beside.write_text(json.dumps(published, indent=1) + "\n")
+    call([*words, "--published", beside])

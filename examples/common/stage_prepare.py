@@ -1,0 +1,410 @@
+"""The stage prepare: from the archives to what fairseq trains on.
+
+downloads   the archives and their checksums
+prepare     a folder for each step
+data        data-bin, BPE code, references, preprocessing.json
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+import extract
+import parallel_text
+from benchmark import Part
+from options import PLUGIN, Recipe
+from steps import Logged, Words, call, code, hold, logged, made, say, step, version
+
+COMMON = Path(__file__).parent
+POSITIONS = 1023  # the most tokens of a sentence that the models take
+
+
+def prepare(recipe: Recipe) -> None:
+    """All steps that are not done."""
+    work = recipe.work / "prepare"
+    with hold(recipe.work / "prepare.lock"):
+        refuse_unscorable(recipe.target)
+        given = inputs(recipe)
+        extracts = code(*(COMMON / f"{name}.py" for name in ("parallel_text", "extract")))
+        cleans = code(COMMON / "parallel_text.py")
+        text = [PLUGIN / name for name in ("common/files.py", "common/workers.py")]
+        text += [*sorted((PLUGIN / "text").glob("*.py")), PLUGIN / "commands" / "tokenize.py"]
+        clean = recipe.benchmark.preprocessing.clean, [*recipe.sets.values()]
+
+        def one(name: str, made_from: Sequence[str], fill) -> None:  # type: ignore[no-untyped-def]
+            step(work / name, made_from, lambda out: fill(recipe, out))
+
+        one("raw", [*recipe.languages, *given, extracts], raw)
+        steps = ",".join(recipe.benchmark.preprocessing.steps)
+        one("tokenized", [made(work / "raw"), steps, code(*text), version("sacremoses")], tokenized)
+        settings = [repr(clean), str(recipe.is_usual)]
+        one("clean", [made(work / "tokenized"), cleans, *settings], cleaned)
+        merges = [str(recipe.merges), version("subword-nmt")]
+        one("code", [made(work / "clean"), *merges], learned)
+        one("bpe", [made(work / "code")], segmented)
+        step(recipe.data, [made(work / "bpe"), "sha256"], lambda out: binarised(recipe, out))
+    dictionary = recipe.data / "data-bin" / f"dict.{recipe.source}.txt"
+    say(recipe.name, f"{recipe.data} is ready: {count_lines(dictionary)} types")
+
+
+def refuse_unscorable(language: str) -> None:
+    """End the program where sacreBLEU cannot split the language into words."""
+    if language in ("ja", "ko"):
+        from sacrebleu.metrics import BLEU
+
+        try:
+            BLEU(trg_lang=language)
+        except (ImportError, RuntimeError):
+            sys.exit(
+                f"sacreBLEU cannot split {language} into words: pip install 'sacrebleu[{language}]'"
+            )
+
+
+# --- Fetching ------------------------------------------------------------------------------------
+
+
+def inputs(recipe: Recipe) -> list[str]:
+    """Fetch the archives; returns texts that change when what they hold does."""
+    if recipe.benchmark.program:
+        return [code(recipe.folder / recipe.benchmark.program)]
+    if recipe.benchmark.own_text:
+        if not recipe.given:
+            source, target = recipe.languages
+            sys.exit(
+                f"say where your text is: --from FOLDER, which holds train.{source} and "
+                f"train.{target}"
+            )
+        names = product(recipe.sets, recipe.languages)
+        paths = [recipe.given / f"{name}.{language}" for name, language in names]
+        return [f"{path.name} {sha256(path)}" for path in paths if path.exists()]
+    if not recipe.given and not shutil.which("curl"):
+        sys.exit("curl is not on the PATH: install it, or activate the environment that has it")
+    parts = [(name, chosen(recipe, part)) for name, x in recipe.sets.items() for part in x.parts]
+    archives = dict.fromkeys(archive for _, part in parts for archive in names_of(recipe, part))
+    tested = {Path(extract.address(x.testset)).name: x.testset for _, x in parts if x.testset}
+    unknown = [name for name in archives if not (checksum(recipe, name) or name in tested)]
+    if not recipe.is_usual:
+        unknown = [*archives]
+    sums = [fetch(recipe, archive, tested.get(archive, "")) for archive in archives]
+    if unknown:
+        say(
+            recipe.name,
+            f"notice: taken as they are, since nothing says what checksum they should have: "
+            f"{' '.join(unknown)} (what they have is in {recipe.work}/downloads/SHA256SUMS)",
+        )
+    return [
+        *sums,
+        *(f"{name} {part}" for name, part in parts),
+    ]
+
+
+def chosen(recipe: Recipe, part: Part) -> Part:
+    """The part, or what it has instead.
+
+    That is taken where sacreBLEU does not have the languages, and where --from has it alone.
+    """
+    if not part.instead:
+        return part
+    if part.testset and not extract.has_pair(part.testset, recipe.languages):
+        return part.instead
+    folder = recipe.given
+    if folder:
+        here, other = (
+            all((folder / name).is_file() for name in names_of(recipe, x))
+            for x in (part, part.instead)
+        )
+        if other and not here:
+            return part.instead
+    return part
+
+
+def names_of(recipe: Recipe, part: Part) -> list[str]:
+    """The files that a part is in."""
+    if part.testset:
+        return [Path(extract.address(part.testset)).name]
+    names = [part.archive.format(language=language) for language in recipe.languages]
+    return list(dict.fromkeys(names))
+
+
+def checksum(recipe: Recipe, archive: str) -> str:
+    """The SHA-256 that an archive must have; "" for any."""
+    known = recipe.benchmark.archives.get(archive)
+    return known.sha256 if known and recipe.is_usual else ""
+
+
+def fetch(recipe: Recipe, archive: str, testset: str) -> str:
+    """Have an archive in downloads; returns its name and checksum."""
+    downloads, known = recipe.work / "downloads", recipe.benchmark.archives.get(archive)
+    addresses = [f"{mirror}/{archive}" for mirror in recipe.mirrors]
+    addresses += [extract.address(testset)] if testset else []
+    addresses += known.addresses if known else []
+    if not testset and not (known and known.addresses):
+        addresses += [address.format(archive=archive) for address in recipe.benchmark.addresses]
+    known_sum = checksum(recipe, archive)
+    words: Words = [sys.executable, COMMON / "fetch.py", downloads / archive]
+    words += ["--from", recipe.given] if recipe.given else []
+    words += ["--sha256", known_sum] if known_sum else []
+    downloads.mkdir(parents=True, exist_ok=True)
+    call([*words, *dict.fromkeys(addresses)], stdout=sys.stderr.fileno())
+    for line in (downloads / "SHA256SUMS").read_text().splitlines():
+        if line[66:] == archive:
+            return line
+    raise AssertionError(f"fetch.py recorded no {archive}")
+
+
+def sha256(path: Path) -> str:
+    """Of a file of any size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --- The steps; each gets the folder to fill -----------------------------------------------------
+
+
+def raw(recipe: Recipe, out: Path) -> None:
+    """Train, valid and the test sets as NAME.LANGUAGE."""
+    if recipe.benchmark.program:
+        call([sys.executable, recipe.folder / recipe.benchmark.program, out])
+        return
+    if recipe.benchmark.own_text:
+        assert recipe.given
+        parallel_text.hold_out(recipe.given, recipe.languages, out)
+        return
+    for name, content in recipe.sets.items():
+        paths = pair(out, name, recipe.languages)
+        number, part_out = 0, pair(out, "part", recipe.languages)
+        for part in content.parts:
+            part = chosen(recipe, part)
+            say(recipe.name, f"extracting {name} from {' and '.join(names_of(recipe, part))}")
+            number += extracted(recipe, part, part_out)
+            for path, whole in zip(part_out, paths, strict=True):
+                with path.open("rb") as file, whole.open("ab") as all_parts:
+                    shutil.copyfileobj(file, all_parts, 1 << 20)
+                path.unlink()
+
+
+def pair(folder: Path, name: str, languages: tuple[str, str]) -> tuple[Path, Path]:
+    """The two files of a set."""
+    source, target = (folder / f"{name}.{language}" for language in languages)
+    return source, target
+
+
+def extracted(recipe: Recipe, part: Part, out: tuple[Path, Path]) -> int:
+    """Write one part to two files; returns the number of pairs."""
+    paths = [recipe.work / "downloads" / name for name in names_of(recipe, part)]
+    if part.testset:
+        name = extract.has_pair(part.testset, recipe.languages) or "-".join(recipe.languages)
+        order = out if name == "-".join(recipe.languages) else out[::-1]
+        return extract.testset(part.testset, name, paths[0], order, recipe.is_usual)
+    if not part.members:
+        return extract.from_files((paths[0], paths[-1]), part.format, out)
+    source, target = (
+        part.members.format(language=language, side=side)
+        for language, side in zip(recipe.languages, ("src", "ref"), strict=True)
+    )
+    return extract.from_archive(paths[0], (source, target), part.format, out)
+
+
+def texts(folder: Path, recipe: Recipe) -> Iterator[Path]:
+    """The files of a step, in both languages."""
+    for language in recipe.languages:
+        yield from sorted(folder.glob(f"*.{language}"))
+
+
+def tokenize(recipe: Recipe, steps: str, step_before: str, out: Path, *flags: str | Path) -> None:
+    """Put the text of a step through steps of `macaron-fairseq tokenize`."""
+    words = ["macaron-fairseq", "tokenize", "--steps", steps, *flags, "--workers", recipe.workers]
+    for text in texts(out.parent / step_before, recipe):
+        words += ["--file", text.suffix[1:], text, out / text.name]
+    call([str(word) for word in words])
+
+
+def tokenized(recipe: Recipe, out: Path) -> None:
+    """Normalised and tokenised."""
+    steps = ",".join(recipe.benchmark.preprocessing.steps)
+    say(recipe.name, f"tokenising: {steps}")
+    tokenize(recipe, steps, "raw", out)
+
+
+def cleaned(recipe: Recipe, out: Path) -> None:
+    """Without what is not worth training on; valid is drawn from train where that is asked."""
+    for text in texts(out.parent / "tokenized", recipe):
+        shutil.copy(text, out)
+    train, clean = pair(out, "train", recipe.languages), recipe.benchmark.preprocessing.clean
+    if clean:
+        parallel_text.clean(train, train, clean.min, clean.max, clean.ratio)
+    if every := recipe.sets["valid"].every:
+        parallel_text.split(train, pair(out, "valid", recipe.languages), every)
+    counts = {name: count_lines(out / f"{name}.{recipe.source}") for name in recipe.sets}
+    said = " ".join(map(str, counts.values()))
+    say(recipe.name, f"sentence pairs: {', '.join(counts)}: {said}")
+    if recipe.is_usual:
+        check_sizes(recipe, counts)
+
+
+def count_lines(path: Path) -> int:
+    """The lines of a file."""
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def check_sizes(recipe: Recipe, counts: dict[str, int]) -> None:
+    """End the program where there are not as many pairs as there should be.
+
+    sacremoses splits some lines otherwise than Moses' script does, so that pairs at the limits of
+    cleaning are kept or dropped: one in a thousand is let pass there, but none of a set that is
+    given.
+    """
+    clean = recipe.benchmark.preprocessing.clean
+    for name, content in recipe.sets.items():
+        usual, found = content.pairs, counts[name]
+        if not usual or found == usual:
+            continue
+        is_cleaned = clean and (name == "train" or content.every)
+        if is_cleaned and abs(found - usual) * 1000 <= usual:
+            say(
+                recipe.name,
+                f"notice: usually there are {usual} pairs and not {found}, which is within what "
+                "tokenisers differ",
+            )
+            continue
+        usual_sizes = " ".join(str(x.pairs or "any") for x in recipe.sets.values())
+        sys.exit(
+            f"these should be {usual_sizes}: the archives are not the usual ones; if that is meant,"
+            " give --sizes any"
+        )
+
+
+def learned(recipe: Recipe, out: Path) -> None:
+    """The BPE merges of both languages.
+
+    learn-bpe would count the words of one language after the other. They are apart by single
+    spaces, as tokenising leaves them.
+    """
+    say(recipe.name, f"learning {recipe.merges} BPE merges from both languages")
+    words = out / "words"
+    counting: list[Logged] = []
+    for text in pair(out.parent / "clean", "train", recipe.languages):
+        language = text.suffix[1:]
+        with text.open("rb") as given, (out / f"words.{language}").open("wb") as found:
+            log = out / f"count-{language}.log"
+            counting.append(Logged(log, ["subword-nmt", "get-vocab"], stdin=given, stdout=found))
+        if recipe.workers == 1:
+            counting.pop().wait()
+    for process in counting:
+        process.wait()
+    with words.open("wb") as both:
+        for language in recipe.languages:
+            path = out / f"words.{language}"
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, both, 1 << 20)
+            path.unlink()
+    learn = ["subword-nmt", "learn-bpe", "--dict-input", "-s", str(recipe.merges)]
+    with words.open("rb") as file, (out / "code").open("wb") as merges:
+        logged(out / "learn-bpe.log", learn, stdin=file, stdout=merges)
+    words.unlink()
+
+
+def segmented(recipe: Recipe, out: Path) -> None:
+    """In the units of BPE."""
+    say(recipe.name, "applying BPE")
+    tokenize(recipe, "bpe", "clean", out, "--codes", out.parent / "code" / "code")
+    others = any("-positions" in word for word in recipe.extra)  # other models than usual
+    for name, language in product(["valid", *recipe.tests], recipe.languages):
+        check_lines(out / f"{name}.{language}", name != "valid", not others)
+
+
+def check_lines(path: Path, is_test: bool, is_limited: bool) -> None:
+    """End the program at a line that cannot be scored or that the models do not take.
+
+    fairseq stops at a sentence to validate or test with that is longer than the models' positions.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            tokens = len(line.split())
+            if is_test and not tokens:
+                sys.exit(
+                    f"{path.name}, line {number} is empty, and cannot be scored: mend or remove "
+                    "the pair"
+                )
+            if is_limited and tokens > POSITIONS:
+                sys.exit(
+                    f"{path.name}, line {number} is longer than {POSITIONS} tokens, which no model "
+                    "here takes: split or remove it"
+                )
+
+
+def parts(workers: int) -> int:
+    """In how many parts fairseq-preprocess divides the text.
+
+    It does the first part once all others are done: small parts, that it be a short wait.
+    """
+    return max(workers, min(8 * workers, 64)) if workers > 1 else 1
+
+
+def binarised(recipe: Recipe, out: Path) -> None:
+    """What fairseq trains on, and what translating and scoring need beside it."""
+    work = recipe.work / "prepare"
+    say(recipe.name, "binarising")
+    tests = ",".join(str(work / "bpe" / name) for name in recipe.tests)
+    words = ["fairseq-preprocess", "-s", recipe.source, "-t", recipe.target, "--joined-dictionary"]
+    words += ["--workers", str(parts(recipe.workers)), "--trainpref", str(work / "bpe" / "train")]
+    words += ["--validpref", str(work / "bpe" / "valid"), "--testpref", tests]
+    words += ["--destdir", str(out / "data-bin")]
+    logged(out / "preprocess.log", words, stdout=subprocess.DEVNULL)
+    for kind, folder in (("raw", "reference"), ("tokenized", "tokenized")):
+        (out / folder).mkdir()
+        for name, language in product(recipe.tests, recipe.languages):
+            shutil.copy(work / kind / f"{name}.{language}", out / folder)
+    shutil.copy(work / "code" / "code", out)
+    for dictionary in sorted((out / "data-bin").glob("dict.*.txt")):
+        shutil.copy(dictionary, out)  # where from_pretrained looks for them
+    describe(recipe, out)
+
+
+def describe(recipe: Recipe, out: Path) -> None:
+    """Write preprocessing.json: how the text was made, for who translates with it."""
+    steps = recipe.benchmark.preprocessing.steps
+    files = [out / "code", *sorted(out.glob("dict.*.txt"))]
+    description = {
+        "source": recipe.source,
+        "target": recipe.target,
+        "source_steps": steps,
+        "target_steps": steps,
+        "tests": recipe.tests,
+        "fingerprint": fingerprint_of(out / "data-bin"),
+        "sha256": {path.name: sha256(path) for path in files},
+    }
+    (out / "preprocessing.json").write_text(json.dumps(description, indent=1) + "\n")
+
+
+def fingerprint_of(data_bin: Path) -> str:
+    """A checksum of all that fairseq reads, whatever made it."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in data_bin.iterdir() if p.suffix != ".log"):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def fingerprint(data: Path) -> str:
+    """What prepared data is, wherever and from what it was made.
+
+    Ends the program where there is none.
+    """
+    try:
+        return json.loads((data / "preprocessing.json").read_text("utf-8"))["fingerprint"]
+    except FileNotFoundError:
+        sys.exit(f"{data} holds no data yet: run the stage prepare first")
+    except (ValueError, KeyError, TypeError):
+        sys.exit(f"{data}/preprocessing.json is damaged: run the stage prepare again, without it")

@@ -1,0 +1,312 @@
+"""The stage train: one training for each architecture and seed, resumed after interruptions."""
+
+import contextlib
+import difflib
+import io
+import logging
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import train_command
+from options import PLUGIN, Recipe
+from stage_prepare import fingerprint
+from steps import call, hold, say, shown, start
+from tqdm import tqdm
+from train_command import Devices
+
+
+def count_gpus(recipe: Recipe) -> int:
+    """The GPUs of this node that PyTorch can use; 0 where the user wants none."""
+    if recipe.cpu:
+        return 0
+    if recipe.gpus:
+        return recipe.gpus
+    program = "import torch; print(torch.cuda.device_count())"
+    words = [sys.executable, "-c", program]  # apart: PyTorch need not stay in memory here
+    return int(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def plan(recipe: Recipe) -> Devices:
+    """How an update is divided, and whether fairseq-train will take the flags; says so.
+
+    Ends the program where nothing can be trained, before hours of work on text.
+    """
+    if not recipe.dry_run and recipe.stages[0] != "prepare":
+        fingerprint(recipe.data)
+    devices = train_command.plan(recipe, count_gpus(recipe), os.environ)
+    if not devices.gpus:
+        cores = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
+        processes = f"CPU cores: {cores}, processes: {recipe.processes}"
+        say(recipe.name, f"no GPU: training in fp32 on {processes}")
+        if not find_spec("numba"):
+            say(recipe.name, "it may be faster with Numba: pip install numba")
+        if not recipe.cpu and "CUDA_VISIBLE_DEVICES" not in os.environ and has_nvidia():
+            say(recipe.name, "there is a GPU that this PyTorch cannot use")
+    say(recipe.name, str(devices))
+    if not has_tensorboard():
+        print(f"{recipe.name}: no TensorBoard log: pip install tensorboard", file=sys.stderr)
+    is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
+    comes_later = recipe.stages[0] == "prepare" or len(recipe.archs) > 1
+    if not recipe.dry_run and is_new and comes_later:
+        refuse_unknown_flags(recipe, devices)
+    return devices
+
+
+def has_nvidia() -> bool:
+    """Whether NVIDIA's driver sees a GPU."""
+    if not shutil.which("nvidia-smi"):
+        return False
+    return not subprocess.run("nvidia-smi", capture_output=True).returncode
+
+
+def has_tensorboard() -> bool:
+    """Whether there is one to log to."""
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def train(recipe: Recipe, devices: Devices) -> None:
+    """Train what is not trained yet, seed by seed."""
+    for seed in recipe.seeds:
+        for arch in recipe.archs:
+            flags = train_command.flags(recipe, devices, arch, seed, has_tensorboard())
+            if recipe.dry_run:
+                print(shown([*devices.launch, *flags]))
+            else:
+                train_one(recipe, devices, arch, seed, flags)
+
+
+def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int, flags: Sequence[str]) -> None:
+    """One training to its end, from where it stands."""
+    run, asked = recipe.run(arch, seed), fingerprint(recipe.data)
+    asked = train_command.identity(recipe, asked, arch, seed)
+    done = run / "trained"
+    if done.is_file() and done.read_text().strip() == asked:
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    words = [*devices.launch, *flags]
+    environ = {name: value for name, value in os.environ.items() if name not in devices.dropped}
+    if devices.nodes > 1 and devices.node:  # the first node keeps the log; fairseq is silent here
+        if updates_had(recipe, run) < recipe.max_update:
+            log = run / f"train-{devices.node}.log"
+            with log.open("ab") as file:
+                if start(words, environ, stdout=file, stderr=subprocess.STDOUT).wait():
+                    sys.exit(f"training failed on this node; see {log}")
+        return
+    with hold(run / "training.lock"):
+        replace_cut_checkpoint(run)
+        had = updates_had(recipe, run)
+        check_batch(recipe, run, had)
+        if had > recipe.max_update:
+            sys.exit(
+                f"{run} has had {had} updates already: give --max-update {had} or more, or another "
+                "--work"
+            )
+        call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *flags])
+        if had < recipe.max_update:  # else fairseq would make one update more
+            done.unlink(missing_ok=True)
+            follow_training(words, environ, run / "train.log", f"{arch}, seed {seed}", recipe, had)
+        done.write_text(asked + "\n")
+
+
+def check_batch(recipe: Recipe, run: Path, had: int) -> None:
+    """End the program where a training would go on with another batch.
+
+    The manifest's flags say how the batch is divided, which may change, and not what it is.
+    """
+    path = run / "batch"
+    before = int(path.read_text()) if path.is_file() else recipe.usual_batch
+    if had and before != recipe.batch:
+        sys.exit(
+            f"{run} was trained with {before} tokens an update: give --batch {before}, or another "
+            "--work"
+        )
+    part = run / "batch.part"
+    part.write_text(f"{recipe.batch}\n")
+    part.replace(path)
+
+
+# --- What only fairseq knows ---------------------------------------------------------------------
+
+
+def apart(function: Callable, *arguments: Any) -> Any:
+    """What a function returns, in a process of its own: fairseq and PyTorch end with it."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def refuse_unknown_flags(recipe: Recipe, devices: Devices) -> None:
+    """End the program where fairseq-train does not know an architecture or a flag."""
+    own = recipe.benchmark.training.words()
+    flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
+    if reason := apart(unknown_to_fairseq, recipe.archs, [*flags, *devices.flags, *recipe.extra]):
+        sys.exit(reason)
+
+
+def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str]) -> str:
+    """Why fairseq-train would refuse an architecture with these flags; "" where it would not."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it asks for other tasks' packages
+    from fairseq import options
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            # Imports the user folder, whose architectures these may be.
+            options.get_training_parser()
+            for arch in archs:
+                if arch not in ARCH_MODEL_REGISTRY:
+                    near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
+                    return f"there is no architecture {arch}; did you mean {near[0]}?"
+            for arch in archs:
+                options.parse_args_and_arch(options.get_training_parser(), [*flags, "--arch", arch])
+    except SystemExit as refusal:
+        if not isinstance(refusal.code, int):
+            return str(refusal.code)
+        reason = said.getvalue().strip().split("\n")[-1].partition("error: ")[2]
+        return f"fairseq-train would refuse this: {reason}; see fairseq-train --help"
+    return ""
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+def replace_cut_checkpoint(run: Path) -> None:
+    """Replace a checkpoint_last.pt that was cut short by the newest whole one of its folder.
+
+    fairseq writes it by copying: a kill in that moment leaves half of it, and no training resumes
+    from that. It is kept as checkpoint_last.pt.cut. Any other fault is left for fairseq-train to
+    report.
+    """
+    last = run / "checkpoint_last.pt"
+    if not last.exists() or is_whole(last):
+        return
+    last.rename(cut := run / "checkpoint_last.pt.cut")
+    others = sorted(run.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
+    whole = next((path for path in reversed(others) if is_whole(path)), None)
+    if whole is None:
+        print(f"{last} was cut short (kept as {cut.name}), and no other is whole: starting anew")
+        return
+    print(f"{last} was cut short (kept as {cut.name}): going on from {whole.name}")
+    copy = run / "checkpoint_last.pt.part"
+    shutil.copy(whole, copy)
+    copy.replace(last)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether it is what PyTorch writes: a zip archive, whose directory comes last."""
+    with path.open("rb") as file:
+        begins = file.read(2)
+    if begins and not b"PK".startswith(begins):
+        return True  # an older format, which is not judged
+    return zipfile.is_zipfile(path)
+
+
+def updates_had(recipe: Recipe, run: Path) -> int:
+    """How many updates the run goes on from."""
+    if any(word.startswith("--restore-file") for word in recipe.extra):
+        return 0
+    path = run / "checkpoint_last.pt"
+    if not path.is_file():
+        return 0
+    found = apart(updates_of, path)
+    if isinstance(found, str):
+        sys.exit(found)
+    return found
+
+
+def updates_of(path: Path) -> int | str:
+    """The updates that a checkpoint's model has had, or what is wrong with the file."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    from macaron_fairseq.common.errors import UserError
+    from macaron_fairseq.compat import checkpoints
+    from macaron_fairseq.model import averaging
+
+    try:
+        return averaging.updates(checkpoints.load(path))
+    except UserError as error:
+        return str(error)
+
+
+# --- The log -------------------------------------------------------------------------------------
+
+
+def follow_training(
+    words: Sequence[str],
+    environ: dict[str, str],
+    log: Path,
+    title: str,
+    recipe: Recipe,
+    had: int,
+) -> None:
+    """Run fairseq-train; ends the program with the end of its log where it fails."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = start(words, environ, **output)
+    assert process.stdout
+    try:
+        lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
+        tail, is_done = follow(lines, log, title, had, recipe.max_update)
+    except BaseException:  # nobody would read on
+        process.terminate()
+        process.wait()
+        raise
+    if process.wait() or not is_done:
+        sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
+
+
+def follow(
+    lines: Iterable[str], log: Path, title: str, had: int, max_update: int
+) -> tuple[str, bool]:
+    """Keep the log, and show how far it is: a bar on a terminal, a line now and then elsewhere.
+
+    Returns:
+        the last lines before torchrun tells that a process failed, and whether the training came to
+        its end.
+    """
+    from macaron_fairseq.evaluation import training_log
+
+    tail: deque[str] = deque(maxlen=20)
+    is_done = is_torchruns = False
+    bar = tqdm(
+        desc=title,
+        unit=" updates",
+        initial=had,
+        total=max_update,
+        mininterval=0.5 if sys.stderr.isatty() else 20,
+        smoothing=0.05,
+    )
+    # What is not UTF-8 is kept as it is.
+    with bar, log.open("a", encoding="utf-8", errors="surrogateescape") as file:
+        for line in lines:
+            file.write(line)
+            file.flush()
+            is_torchruns = is_torchruns or is_of_a_failed_process(line)
+            if not is_torchruns:  # many lines that only repeat it
+                tail.append(line)
+            found = training_log.parse(line)
+            if found and found.kind == "train_inner":
+                loss, speed = found.figures.get("loss"), found.figures.get("wps")
+                bar.set_postfix_str(f"loss {loss}, {speed} words/s", False)
+                bar.update(found.update - bar.n)
+            is_done = is_done or "done training" in line
+    return "".join(tail), is_done
+
+
+def is_of_a_failed_process(line: str) -> bool:
+    """Whether torchrun begins here to tell that a process failed."""
+    return "torch/distributed/elastic/multiprocessing/api.py" in line and "failed (exit" in line

@@ -1,0 +1,137 @@
+"""Steps that know whether they are done, locks, and the commands that a recipe runs."""
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version as version
+from pathlib import Path
+from typing import Any
+
+LOCK_SECONDS = 20
+Words = list[str | Path]
+
+
+def say(recipe: str, text: str) -> None:
+    """Tell the user, at once though it goes to a pipe."""
+    print(f"{recipe}: {text}", flush=True)
+
+
+def hash_of(*texts: str) -> str:
+    """Of texts, each ended by NUL."""
+    return hashlib.sha256("".join(f"{text}\0" for text in texts).encode()).hexdigest()
+
+
+def code(*paths: Path) -> str:
+    """Stands for code: what other code made is not taken for this one's."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -> None:
+    """Let `fill` fill the folder that it is given, unless FOLDER was made from the same already.
+
+    `made_from` are texts that stand for all inputs, code and settings. A kill at any moment leaves
+    FOLDER.part or FOLDER.old, which are not taken for done.
+    """
+    mark = hash_of(*made_from)
+    part, old = (folder.with_name(folder.name + end) for end in (".part", ".old"))
+    shutil.rmtree(old, ignore_errors=True)
+    if made(folder) == mark:
+        return
+    if part.exists():
+        shutil.rmtree(part)
+    part.mkdir(parents=True)
+    fill(part)
+    (part / "made-from").write_text(mark + "\n")
+    if folder.exists():
+        folder.rename(old)  # half removed it would still pass for done
+    part.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def made(folder: Path) -> str:
+    """What stands for all that a step's folder was made from; "" where it is not done."""
+    try:
+        return (folder / "made-from").read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+@contextmanager
+def hold(lock: Path) -> Iterator[None]:
+    """Keep others from working on the same, until the block or all of this run's processes end."""
+    with lock.open("a") as file:
+        os.set_inheritable(file.fileno(), True)
+        end = time.monotonic() + LOCK_SECONDS  # a killed run lets go once its last process is gone
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    sys.exit(f"another run is at work there: it holds {lock}")
+                time.sleep(0.2)
+                continue
+            except OSError:
+                pass  # some network disks have no locks
+            break
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def start(
+    words: Sequence[str | Path], environ: Mapping[str, str] | None = None, **pipes: Any
+) -> subprocess.Popen:
+    """Start a command; it inherits the locks."""
+    return subprocess.Popen([*map(str, words)], env=environ, close_fds=False, **pipes)
+
+
+def call(words: Sequence[str | Path], **pipes: Any) -> None:
+    """Run a command that tells its own mistakes; ends the program where it fails."""
+    if status := start(words, **pipes).wait():
+        sys.exit(status if status > 0 else 128 - status)
+
+
+def logged(log: Path, words: Sequence[str | Path], **pipes: Any) -> None:
+    """Run a command and keep what it says on standard error, which is shown on a terminal."""
+    Logged(log, words, **pipes).wait()
+
+
+class Logged:
+    """A running command whose standard error goes to a log, and to the terminal if there is one."""
+
+    def __init__(self, log: Path, words: Sequence[str | Path], **pipes: Any) -> None:
+        self.log, self.words = log, words
+        self.file = log.open("wb")
+        self.is_shown = sys.stderr.isatty()
+        errors = subprocess.PIPE if self.is_shown else self.file
+        self.process = start(words, stderr=errors, **pipes)
+
+    def wait(self) -> None:
+        """Until it ends; ends the program, with the end of the log, if it failed."""
+        if self.process.stderr:
+            while block := self.process.stderr.read1():  # type: ignore[attr-defined]
+                self.file.write(block)
+                sys.stderr.buffer.write(block)
+                sys.stderr.flush()
+        self.file.close()
+        if self.process.wait():
+            if not self.is_shown:
+                lines = self.log.read_text("utf-8", errors="replace").splitlines()
+                print("\n".join(lines[-20:]), file=sys.stderr)
+            sys.exit(f"{self.words[0]} failed; see {self.log}")
+
+
+def shown(words: Sequence[str | Path]) -> str:
+    """A command as one types it."""
+    return shlex.join(map(str, words))

@@ -1,0 +1,159 @@
+"""The command of one training: devices, batch, precision, launcher, all flags of fairseq-train."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from options import PLUGIN, Recipe
+from steps import hash_of
+
+# Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
+LAUNCHERS: tuple[str, ...] = (
+    *("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "MASTER_ADDR", "MASTER_PORT"),
+    *("WORLD_SIZE", "RANK"),
+)
+# What changes how often a model is saved and logged, and not the model (SAVING in
+# evaluation/training_flags.py, as far as it is given after --).
+SAVING = ("--save-interval-updates", "--keep-interval-updates", "--log-interval", "--num-workers")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Where an update is computed, and how its batch is divided."""
+
+    gpus: int  # on this node; 0: CPU cores
+    processes: int  # on this node
+    nodes: int
+    node: int  # this one's number
+    max_tokens: int  # of a device at once
+    update_freq: int  # batches of a device in an update
+    launch: list[str]  # what starts the training
+    flags: list[str]  # precision and what fairseq needs to know of the devices
+    dropped: tuple[str, ...]  # variables that must not be seen
+
+    def __str__(self) -> str:
+        devices = self.processes * self.nodes
+        tokens = devices * self.max_tokens * self.update_freq
+        return (
+            f"{devices} x {self.max_tokens} tokens x update-freq {self.update_freq} = {tokens} "
+            "tokens an update at most"
+        )
+
+
+def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
+    """Divide the batch of an update among these GPUs of each node, or processes on a CPU.
+
+    Ends the program with a sentence where it cannot be divided.
+    """
+    nodes = int(environ.get("NNODES") or 1)
+    if gpus == 0 and nodes > 1 and not recipe.cpu:
+        sys.exit("several nodes, and no GPU on this one: give --cpu if you mean that")
+    if gpus and recipe.processes > 1:
+        sys.exit("--processes is for a CPU: each GPU has its own process")
+    processes = gpus or recipe.processes
+    max_tokens, update_freq = divide(recipe, processes * nodes)
+    flags = ["--cpu"] if not gpus else [f"--{recipe.precision}"] * (recipe.precision != "fp32")
+    launch, dropped = ["fairseq-train"], LAUNCHERS[:0]
+    if nodes > 1 or (gpus == 0 and processes > 1):
+        launch = torchrun(recipe, gpus, processes, nodes, environ)
+        # fairseq counts the GPUs of one node only, and would train a model on each.
+        flags += ["--distributed-world-size", str(processes * nodes)]
+        if not gpus:  # fairseq does not heed torchrun by itself
+            flags += ["--distributed-init-method", "env://", "--distributed-no-spawn"]
+            flags += ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    elif gpus:
+        dropped = LAUNCHERS
+    else:
+        flags += ["--distributed-world-size", "1"]  # else as many as there are GPUs, --cpu or not
+    node = int(environ.get("NODE_RANK") or 0)
+    found = gpus, processes, nodes, node, max_tokens, update_freq
+    return Devices(*found, launch, flags, dropped)
+
+
+def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
+    """Tokens of a device at once, and how many such batches of each device make an update."""
+    batch, max_tokens, usual = recipe.batch, recipe.max_tokens, recipe.benchmark.training.tokens
+    if not recipe.max_tokens_is_given:
+        # More devices than batches: smaller ones, but not so small that fairseq would drop long
+        # sentences.
+        least, fewer = 250 if usual < 4096 else 1024, max_tokens
+        while batch % (fewer * devices) and fewer >= 2 * least:
+            fewer //= 2
+        if batch % (fewer * devices) == 0:
+            max_tokens = fewer
+    fewer_devices = "fewer devices by CUDA_VISIBLE_DEVICES or --processes"
+    if batch % devices:
+        sys.exit(
+            f"an update of {batch} tokens cannot be made by {devices} devices alike: choose "
+            f"another --batch, or {fewer_devices}"
+        )
+    if batch % (max_tokens * devices):
+        sys.exit(
+            f"an update of {batch} tokens cannot be made of {max_tokens} tokens on each of "
+            f"{devices} devices: choose --max-tokens N such that N x {devices} divides {batch}, "
+            f"or {fewer_devices}"
+        )
+    return max_tokens, batch // (max_tokens * devices)
+
+
+def torchrun(
+    recipe: Recipe, gpus: int, processes: int, nodes: int, environ: Mapping[str, str]
+) -> list[str]:
+    """What starts the processes of several nodes, or several on a CPU."""
+    if not shutil.which("torchrun"):
+        sys.exit("torchrun is not on the PATH: it comes with PyTorch")
+    words = ["torchrun", "--nproc_per_node", str(processes)]
+    if nodes == 1:
+        words += ["--standalone", "--local_addr", "127.0.0.1"]
+    else:
+        if recipe.stages != ["train"]:
+            sys.exit("several nodes are for the stage train: run the others once, on one")
+        words += ["--nnodes", str(nodes)]
+        for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT"):
+            if not environ.get(name):
+                sys.exit(f"NNODES is {nodes} but {name} is not set")
+            words += [f"--{name.lower()}", environ[name]]
+    if gpus:
+        return [*words, shutil.which("fairseq-train") or "fairseq-train"]
+    cores = len(os.sched_getaffinity(0))
+    threads = environ.get("OMP_NUM_THREADS") or -(-cores // processes)
+    rank = 'exec fairseq-train "$@" --distributed-rank "$RANK"'  # RANK is each process's own
+    words += ["--no-python", "bash", "-c", rank, "fairseq-train"]
+    return ["env", f"OMP_NUM_THREADS={threads}", *words]
+
+
+def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: bool) -> list[str]:
+    """All flags of the fairseq-train of one architecture and seed."""
+    own, run = recipe.benchmark.training.words(), recipe.run(arch, seed)
+    kept = [own[i + 1] for i, word in enumerate(own) if word == "--keep-last-epochs"]
+    words = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), "--save-dir", str(run)]
+    words += ["--arch", arch, "--seed", str(seed), *own]
+    if kept and recipe.average > int(kept[-1]):
+        words += ["--keep-last-epochs", str(recipe.average)]
+    words += ["--max-tokens", str(devices.max_tokens), "--update-freq", str(devices.update_freq)]
+    words += ["--max-update", str(recipe.max_update), *devices.flags]
+    words += ["--log-format", "json", "--log-interval", "10", *recipe.extra]
+    return words + ["--tensorboard-logdir", str(run / "tensorboard")] * tensorboard
+
+
+def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
+    """Stands for what is trained, wherever.
+
+    Elsewhere, on other devices or saved more often it is the same training, and finished all the
+    same.
+    """
+    otherwise, words = [], iter(recipe.extra)
+    for word in words:
+        if word in SAVING:
+            next(words, None)
+        else:
+            otherwise.append(word)
+    if recipe.batch != recipe.usual_batch:
+        otherwise.append(f"--batch {recipe.batch}")
+    precision = "" if recipe.precision == "fp16" else recipe.precision
+    own = recipe.benchmark.training.words()
+    return hash_of(
+        fingerprint, arch, str(seed), *own, str(recipe.max_update), *otherwise, precision
+    )

@@ -1,1 +1,0 @@
-"""A model's layers as formulas, with parameters and operations (`macaron-fairseq describe`)."""

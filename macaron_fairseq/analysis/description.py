@@ -1,0 +1,339 @@
+"""A model's layers as formulas, with parameters and operations (`macaron-fairseq describe`).
+
+A model comes from its name, or from a checkpoint's arguments; no data is needed. Architectures must
+be registered: import `macaron_fairseq.plugin`.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.masked_lm import MaskedLMModel
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
+from torch import nn
+
+from macaron_fairseq.analysis import anatomy, flops
+from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import look_up
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model.architectures import complete
+from macaron_fairseq.model.released import upgrade_args
+from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.schemes import splitting
+from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
+from macaron_fairseq.schemes.substeps import SubStep
+
+# Of a masked language model that does not say it.
+POSITIONS = 512
+
+NAMES = {FFN: "FFN", SELF_ATTENTION: "Self", CROSS_ATTENTION: "Cross"}
+
+
+# --- models without data -------------------------------------------------------------------------
+
+
+def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace, Any]:
+    """The arguments and the dictionaries of an architecture.
+
+    Args:
+        arch: its name.
+        flags: arguments that the user set.
+        types: how many each dictionary has.
+
+    Raises:
+        UserError: if there is none of that name, it is not supported, or it has not these
+            arguments.
+    """
+    known = {name: model for name, model in ARCH_MODEL_REGISTRY.items() if is_known(model)}
+    look_up(known, arch, "architecture", "--arch")
+    if not issubclass(known[arch], MacaronTransformerModel):
+        refuse_unknown(arch, known[arch], flags)
+    args = copy(flags)
+    args.arch = arch
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return args, task(types, types)
+
+
+def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
+    """Raise a `UserError` for an argument that a model of fairseq's own has not."""
+    parser = ArgumentParser()
+    model.add_args(parser)
+    known = vars(parser.parse_args([]))
+    for name in vars(flags):
+        if name not in known:
+            raise UserError(
+                f"{arch}, which is fairseq's own, has no --{name.replace('_', '-')}: drop it, or "
+                "choose another --arch"
+            )
+
+
+def of_checkpoint(path: Path) -> tuple[Namespace, Any]:
+    """The arguments and the sizes of the dictionaries of a checkpoint.
+
+    Raises:
+        UserError: if the file is bad or its model is not supported.
+    """
+    state = checkpoints.load(path)
+    args = Namespace(**checkpoints.model_arguments(state))
+    if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
+        raise UserError(
+            f"{path} holds a model of the architecture {args.arch}, which is not supported: "
+            "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+        )
+    names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
+    if anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
+        names = ["sentence_encoder.embed_tokens.weight"]
+        positions = rows(state["model"], "sentence_encoder.embed_positions.weight")
+        if positions:
+            args.max_positions = positions - Dictionary().pad() - 1
+    sizes = []
+    for name in names:
+        sizes.append(rows(state["model"], name))
+        if not sizes[-1]:
+            raise UserError(f"{path} has no '{name}': use a checkpoint of fairseq-train")
+    return args, task(sizes[0], sizes[-1])
+
+
+def rows(weights: Mapping[str, Any], name: str) -> int:
+    """How many rows a weight has whose name ends so (it began otherwise of old); 0 without one."""
+    return next((len(x) for full_name, x in weights.items() if full_name.endswith(name)), 0)
+
+
+def is_known(model: Any) -> bool:
+    """Whether a model class can be described: a subclass may have other layers."""
+    fairseqs = TransformerModel, RobertaModel, MaskedLMModel
+    return model in fairseqs or (model and issubclass(model, MacaronTransformerModel))
+
+
+def task(source_types: int, target_types: int) -> Any:
+    """What building a model needs of a task: dictionaries of these sizes."""
+    source = dictionary_of(source_types)
+    target = source if source_types == target_types else dictionary_of(target_types)
+    return SimpleNamespace(
+        source_dictionary=source,
+        target_dictionary=target,
+        dictionary=source,
+    )
+
+
+def dictionary_of(types: int) -> Dictionary:
+    """A dictionary of that size, fairseq's own symbols included."""
+    dictionary = Dictionary()
+    while len(dictionary) < types:
+        dictionary.add_symbol(str(len(dictionary)))
+    return dictionary
+
+
+def build(args: Namespace, task: Any) -> Any:
+    """A model of a `task`; the parameters of a translation model take no memory."""
+    if not anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
+        with torch.device("meta"):
+            return build_model(args, task)
+    if getattr(args, "max_positions", None) is None:
+        args.max_positions = getattr(args, "tokens_per_sample", None) or POSITIONS
+    return build_model(args, task)  # whose first values must be real
+
+
+def is_macaron(args: Namespace) -> bool:
+    """Whether a model is of this package, not fairseq's own."""
+    return issubclass(ARCH_MODEL_REGISTRY[args.arch], MacaronTransformerModel)
+
+
+def baseline(args: Namespace) -> Namespace:
+    """The arguments of the Transformer as large as a Macaron model: each layer's FFNs are one."""
+    args = copy(args)
+    upgrade_args(args)
+    complete(args)
+    for side in (ENCODER, DECODER):
+        ffns = splitting.count_ffns(splitting.of_side(args, side))
+        width = getattr(args, f"{side}_ffn_embed_dim")
+        first = (ffns > 1 and getattr(args, f"{side}_first_ffn_embed_dim", None)) or width
+        setattr(args, f"{side}_ffn_embed_dim", first + (ffns - 1) * width)
+        setattr(args, f"{side}_first_ffn_embed_dim", None)
+        setattr(args, f"macaron_{side}_scheme", None)
+    args.macaron_scheme, args.macaron_substep = "lie-trotter", "euler"
+    return args
+
+
+def counterpart(args: Namespace) -> Namespace | None:
+    """The arguments of the architecture that Macaron's is to be as large as; None without one.
+
+    Its FFNs are as wide as its name says, whatever this model's are; all else is this model's.
+    """
+    name = f"{args.arch.removeprefix('macaron_')}_pre_norm"
+    if not args.arch.startswith("macaron_") or name not in ARCH_MODEL_REGISTRY:
+        return None
+    args = Namespace(**vars(args))
+    for other in ("_name", *(f"{side}_ffn_embed_dim" for side in (ENCODER, DECODER))):
+        vars(args).pop(other, None)
+    args.arch = name
+    ARCH_CONFIG_REGISTRY[name](args)
+    return args
+
+
+# --- the text ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Size:
+    """Parameters, and operations for a token of the source and one of the target."""
+
+    parameters: int
+    operations: float
+
+
+def describe(args: Namespace, task: Any, tokens: int) -> str:
+    """The text for a model.
+
+    Args:
+        args: the model's arguments, filled in.
+        task: its dictionaries, see `task`.
+        tokens: the length of source and target at which operations are counted.
+    """
+    # Building fills the arguments in, which the baseline is not to see.
+    stock = build(baseline(args), task) if is_macaron(args) else None
+    model = build(args, task)
+    stock = stock or model
+    lines = [heading(args), ""]
+    for side in anatomy.stacks(model):
+        lines += [*side_lines(model, stock, side, tokens), ""]
+    types = " and ".join(
+        dict.fromkeys(f"{len(x):,}" for x in (task.source_dictionary, task.target_dictionary))
+    )
+    lines.append(f"whole model, with embeddings of {types} types")
+    if DECODER in anatomy.stacks(model):
+        whole = size(model, "", tokens)
+        lines += size_lines(whole, size(stock, "", tokens))
+        lines += counterpart_lines(args, task, whole.parameters)
+        counted = "pair of a source and a target token"
+    else:  # its output has operations for masked tokens only, of which nobody knows how many
+        lines.append(f"  {sum(p.numel() for p in model.parameters()):,} parameters")
+        counted = "token"
+    lines += [
+        "",
+        f"Operations of matrix products forward, for each {counted} in sentences of {tokens}.",
+    ]
+    if stock is not model:
+        lines.append(
+            "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
+            "wide as all of a layer here."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def heading(args: Namespace) -> str:
+    """The architecture, and how its layers are integrated."""
+    if not is_macaron(args):
+        return f"{args.arch}: fairseq's own layers"
+    sides = ENCODER, DECODER
+    names = [splitting.name_of_side(args, side) for side in sides]
+    if names[0] != names[1]:
+        names = [f"{side} {name}" for side, name in zip(sides, names, strict=True)]
+    return f"{args.arch}: {', '.join(dict.fromkeys(names))}; sub-step {args.macaron_substep}"
+
+
+def side_lines(model: Any, stock: Any, side: str, tokens: int) -> Iterator[str]:
+    """The lines on the layers of a side, which are all the same."""
+    stack = anatomy.stacks(model)[side]
+    layers: Any = model.get_submodule(stack)
+    if not len(layers):
+        yield f"{side}: no layers"
+        return
+    layer = layers[0]
+    pre_norm = anatomy.is_pre_norm(layer)
+    steps, substep = anatomy.steps_of(layer)
+    norm = "pre-norm" if pre_norm else "post-norm"
+    width = len(layer.final_layer_norm.weight)
+    yield f"{side}, {len(layers)} layers of width {width}, {norm}"
+    yield from ("  " + line for line in formulas(steps, substep, pre_norm))
+    yield "  " + "; ".join(networks(layer, steps))
+    prefix = f"{stack}.0."
+    yield from size_lines(size(model, prefix, tokens), size(stock, prefix, tokens))
+
+
+def formulas(steps: Steps, substep: SubStep, pre_norm: bool) -> list[str]:
+    """A line for each step; `LN` is the operator's LayerNorm."""
+    lines = []
+    several = substep.evaluations > 1
+    for step in steps:
+        terms = [f"{title(x, steps)}({'LN x' if pre_norm else 'x'})" for x in step.operators]
+        field = " + ".join(terms)
+        factor = fraction(abs(step.size))
+        change = "k" if several else f"({field})" if len(terms) > 1 and factor else field
+        sign = "-" if step.size < 0 else "+"
+        after = " ".join(x for x in ("x", sign, factor, change) if x)
+        line = f"x <- {after}" if pre_norm else f"x <- LN({after})"
+        lines.append(f"{line},  f(x) = {field}" if several else line)
+    if several:
+        lines.append(f"k = {substep.formula}, h the number before k")
+    return lines
+
+
+def fraction(size: float) -> str:
+    """A step's size: 1/2, 1.35121, nothing for 1."""
+    if size == 1:
+        return ""
+    exact = Fraction(size).limit_denominator(8)
+    return str(exact) if exact == size else f"{size:.6g}"
+
+
+def title(operator: Operator, steps: Steps) -> str:
+    """The name of an operator, with a number where there are several of its kind."""
+    of_kind = {x.number for x in splitting.operators(steps) if x.kind == operator.kind}
+    number = str(operator.number) if len(of_kind) > 1 else ""
+    return f"{NAMES[operator.kind]}{number}"
+
+
+def networks(layer: Any, steps: Steps) -> Iterator[str]:
+    """What each network of a layer is, in the order of their first application."""
+    for operator in dict.fromkeys(splitting.operators(steps)):
+        network, _ = anatomy.weights_of(layer, operator)
+        if operator.kind == FFN:
+            inner, width = network.fc1.weight.shape
+            yield f"{title(operator, steps)} {width} -> {inner} -> {width}"
+        else:
+            yield f"{title(operator, steps)} of {network.num_heads} heads"
+
+
+def size(model: nn.Module, within: str, tokens: int) -> Size:
+    """The size of what has names that begin so."""
+    parameters = sum(p.numel() for name, p in model.named_parameters() if name.startswith(within))
+    return Size(parameters, flops.of_model(model, within).forward([(tokens, tokens)]) / tokens)
+
+
+def size_lines(found: Size, stock: Size) -> list[str]:
+    """Parameters and operations, next to those of the baseline."""
+    ratio = found.operations / stock.operations
+    return [
+        f"  {found.parameters:,} parameters; baseline {stock.parameters:,} "
+        f"({difference(found.parameters, stock.parameters)})",
+        f"  {found.operations / 1e6:.3f} million operations; baseline "
+        f"{stock.operations / 1e6:.3f} ({ratio:.2f} times as many)",
+    ]
+
+
+def counterpart_lines(args: Namespace, task: Any, parameters: int) -> Iterator[str]:
+    """A line on the named baseline, whose width shows whether this model's was chosen well."""
+    named = counterpart(args)
+    if named:
+        stock = sum(p.numel() for p in build(named, task).parameters())
+        yield (
+            f"  {named.arch}, whose FFNs are {named.encoder_ffn_embed_dim} wide, has {stock:,} "
+            f"({difference(parameters, stock)})"
+        )
+
+
+def difference(parameters: int, of_baseline: int) -> str:
+    """By how much there are more."""
+    more = parameters - of_baseline
+    return f"{more:+,}, {more / of_baseline:+.2%}" if more else "the same"

@@ -1,0 +1,299 @@
+"""All measures of trained models on sentences (`macaron-fairseq dynamics`).
+
+They are collected one sentence at a time: alone it needs no padding, and memory is that of the
+longest one. All figures are kept as running sums, see `running_statistics`.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
+from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
+from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.progress import progress
+from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
+from macaron_fairseq.analysis.sentences import Sample, Sentence
+from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
+
+ALMOST_ONE = 0.999
+BINS = 80
+
+STEPS = local_error.halved(1.0, times=2)
+ERRORS = [f"local_error_{Fraction(h)}" for h in STEPS]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the measures depend on."""
+
+    threshold: float = 0.9  # the cosine above which two tokens belong to one cluster
+    beta: float = 1.0  # of the energy
+    jacobian_sentences: int = 16
+    seed: int = 1
+
+
+@dataclass
+class Row:
+    """The figures of one state and of the sub-layer that led to it, or of one layer."""
+
+    name: str
+    layer: int  # from 1; 0 for the input
+    time: float  # in layers
+    operator: str | None
+    occurrence: int = 1  # of the operator in the layer
+    step: float | None = None
+    figures: dict[str, Running] = field(default_factory=lambda: defaultdict(Running))
+    cosines: Histogram = field(default_factory=lambda: Histogram(BINS))
+
+    def add(self, figures: Mapping[str, ArrayLike]) -> None:
+        """Add the figures of one sentence."""
+        for name, values in figures.items():
+            self.figures[name].add(values)
+
+    def summary(self) -> dict[str, Any]:
+        """What goes into the JSON file."""
+        result: dict[str, Any] = {
+            "name": self.name,
+            "layer": self.layer,
+            "time": rounded(self.time),
+            "operator": self.operator,
+            "occurrence": self.occurrence,
+            "step": self.step,
+            "figures": {name: running.figures() for name, running in self.figures.items()},
+        }
+        errors = [self.figures[name].mean for name in ERRORS if name in self.figures]
+        if errors:
+            slope = local_error.slope(STEPS, errors, local_error.RESOLVED_IN_FP32)
+            result["local_error_slope"] = None if slope is None else rounded(slope)
+        if self.cosines.counts.any():
+            result["cosine_histogram"] = self.cosines.counts.tolist()
+            result["cosine_quantiles"] = {
+                str(q): self.cosines.quantile(q) for q in (0.05, 0.5, 0.95)
+            }
+        return result
+
+
+@dataclass
+class Side:
+    """The rows of an encoder or a decoder."""
+
+    name: str
+    norm: str  # "pre" or "post"
+    states: list[Row]  # the input's, then one for each sub-layer
+    layers: list[Row]
+
+    def summary(self) -> dict[str, Any]:
+        """What goes into the JSON file."""
+        return {
+            "side": self.name,
+            "norm": self.norm,
+            "states": [row.summary() for row in self.states],
+            "layers": [row.summary() for row in self.layers],
+        }
+
+
+def compare(
+    models: Sequence[TrainedModel],
+    sample: Sample,
+    settings: Settings,
+    title: str = "Dynamics of trained models",
+) -> dict[str, Any]:
+    """All figures of several models on the same sentences, as they go into dynamics.json.
+
+    Args:
+        models: see `models.load`.
+        sample: see `sentences.read`.
+        settings: see there.
+        title: of the page.
+
+    Raises:
+        UserError: if a sentence is too long for a model, the data are not what it was trained for
+            (see `TrainedModel.checked_bits`), or `measure` raises it.
+    """
+    count = min(settings.jacobian_sentences, len(sample.sentences))
+    settings = replace(settings, jacobian_sentences=count)
+    for model in models:
+        model.refuse_long(sample)
+    bits = [model.checked_bits(sample) for model in models]
+    summaries = []
+    for model, bits_per_token in zip(models, bits, strict=True):
+        read = model.to_read(sample)
+        with progress(model.label, len(read) + count) as shown:
+            sides = measure(model.runnable(), read, settings, shown.update)
+        summaries.append({**model.description(), "bits_per_token": bits_per_token, "sides": sides})
+    return {
+        "title": title,
+        **output.provenance(),
+        "data": sample.description(),
+        "settings": asdict(settings),
+        "models": summaries,
+    }
+
+
+def measure(
+    model: Any,
+    sentences: Sequence[Sentence],
+    settings: Settings,
+    done: Callable[[], object] = lambda: None,
+) -> list[dict[str, Any]]:
+    """All figures of a model.
+
+    Args:
+        model: in evaluation mode, its parameters frozen.
+        sentences: what to run it on.
+        settings: see there.
+        done: called once for each sentence, and once more for each that Jacobians are taken at,
+            see `chosen`.
+
+    Returns:
+        The summaries of the model's sides.
+
+    Raises:
+        UserError: if the model has layers that are not known, or the model has diverged.
+    """
+    sides: dict[str, Side] = {}
+    for sentence in sentences:
+        layers = run(model, sentence)
+        for name in dict.fromkeys(layer.side for layer in layers):
+            of_side = [layer for layer in layers if layer.side == name]
+            side = sides.setdefault(name, new_side(of_side))
+            add_states(side, of_side, settings)
+        done()
+    starts = torch.Generator().manual_seed(settings.seed)
+    at = chosen(len(sentences), settings.jacobian_sentences)
+    for i, places in zip(at, drawn(len(at), settings.seed), strict=True):
+        for layer in run(model, sentences[i]):
+            token = int(places[layer.side] * len(layer.state))
+            add_jacobians(sides[layer.side], layer, token, starts)
+        done()
+    return [side.summary() for side in sides.values()]
+
+
+def chosen(sentences: int, wanted: int) -> list[int]:
+    """Which sentences Jacobians are taken at: evenly spread over all of them."""
+    wanted = min(wanted, sentences)
+    return [i * sentences // wanted for i in range(wanted)]
+
+
+def drawn(sentences: int, seed: int) -> list[dict[str, float]]:
+    """Where in each sentence Jacobians are taken, from 0 to below 1, by side.
+
+    Nothing else is drawn with it, and nothing of the model enters: all models have the same tokens.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.rand(sentences, 2, generator=generator, dtype=torch.double).tolist()
+    return [dict(zip((ENCODER, DECODER), x, strict=True)) for x in places]
+
+
+def run(model: Any, sentence: Sentence) -> list[Layer]:
+    """The model's layers on a sentence, on the model's device."""
+    device = next(model.parameters()).device
+    target = None if sentence.target is None else sentence.target.to(device)
+    return trajectories.run(model, sentence.source.to(device), target)
+
+
+def new_side(layers: Sequence[Layer]) -> Side:
+    """Rows for these layers, without figures yet."""
+    states = [Row("input", 0, 0.0, None)]
+    for layer in layers:
+        seen: list[str] = []
+        for i, sublayer in enumerate(layer.sublayers, 1):
+            seen.append(sublayer.operator)
+            states.append(
+                Row(
+                    f"{layer.number}: {title(sublayer)}",
+                    layer.number,
+                    layer.number - 1 + i / len(layer.sublayers),
+                    sublayer.operator,
+                    seen.count(sublayer.operator),
+                    sublayer.step,
+                )
+            )
+    whole = [Row(f"layer {x.number}", x.number, float(x.number), "layer") for x in layers]
+    return Side(layers[0].side, "pre" if layers[0].is_pre_norm else "post", states, whole)
+
+
+def title(sublayer: Sublayer) -> str:
+    """The operator, with its step where that is not 1: "ffn 1/2"."""
+    step = Fraction(sublayer.step).limit_denominator(8)
+    shown = str(step) if abs(step - sublayer.step) < 1e-9 else f"{sublayer.step:.4g}"
+    return sublayer.operator if sublayer.step == 1 else f"{sublayer.operator} {shown}"
+
+
+def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:
+    """Add the figures of one sentence's states, steps and local errors."""
+    rows = iter(side.states)
+    add_state(next(rows), layers[0].state[:, 0], settings)
+    for layer, whole in zip(layers, side.layers, strict=True):
+        for sublayer, move in trajectories.moves(layer):
+            row = next(rows)
+            add_state(row, move.after, settings)
+            row.add(arrays(trajectories.step_figures(move)))
+            # In post-norm without the LayerNorm, which is no part of the step.
+            add_errors(row, sublayer.step_alone, move.before[:, None])
+        added = layer.increment(layer.state)[:, 0]
+        before = layer.state[:, 0]
+        whole.add(arrays(trajectories.step_figures(Move(before, added, before + added))))
+        if layer.is_pre_norm:  # in post-norm, a layer without steps would still normalise
+            add_errors(whole, layer.advance, layer.state)
+
+
+def add_state(row: Row, points: Tensor, settings: Settings) -> None:
+    """Add the measures of one sentence's tokens, (tokens, channel)."""
+    row.add({"norm": (points.norm(dim=-1) / points.shape[-1] ** 0.5).cpu().numpy()})
+    if len(points) < 2:
+        return
+    x = points.double().cpu().numpy()
+    cosines = measures.cosines(x)
+    row.cosines.add(cosines)
+    groups = measures.clusters(x, settings.threshold)
+    rank = measures.effective_rank(x)
+    row.add(
+        {
+            "cosine": cosines,
+            "almost_one": measures.share_above(x, ALMOST_ONE),
+            "clusters": groups,
+            "clusters_per_token": groups / len(x),
+            "effective_rank": rank,
+            "effective_rank_per_token": rank / len(x),
+            "participation_ratio": measures.participation_ratio(x),
+            "energy": measures.energy(x, settings.beta),
+        }
+    )
+
+
+def add_errors(row: Row, advance: Callable[[Tensor, float], Tensor], x: Tensor) -> None:
+    """Add the local errors of one sentence's tokens."""
+    errors = local_error.by_halving(advance, x, STEPS)
+    row.add({name: e.cpu().numpy() for name, e in zip(ERRORS, errors, strict=True)})
+
+
+def add_jacobians(side: Side, layer: Layer, token: int, generator: torch.Generator) -> None:
+    """Add the Jacobian figures of a layer and its sub-layers at one token of one sentence."""
+    rows = [row for row in side.states if row.layer == layer.number]
+    x = layer.state
+    for row, sublayer in zip(rows, layer.sublayers, strict=True):
+        add_jacobian(row, sublayer.increment, x, token, generator)
+        x = sublayer.advance(x)
+    add_jacobian(side.layers[layer.number - 1], layer.increment, layer.state, token, generator)
+
+
+def add_jacobian(
+    row: Row, field: jacobians.Field, x: Tensor, token: int, generator: torch.Generator
+) -> None:
+    """Add the Jacobian figures of one field."""
+    row.add(jacobians.block_figures(jacobians.own_block(field, x, token)))
+    row.add({"singular_value": jacobians.largest_singular_value(field, x, generator)})
+
+
+def arrays(figures: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """Tensors as arrays."""
+    return {name: values.cpu().numpy() for name, values in figures.items()}

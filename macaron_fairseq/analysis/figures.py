@@ -1,0 +1,208 @@
+"""Pictures, drawn by matplotlib: as PNG files, and as SVG text that follows a page's colours."""
+
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO, StringIO
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from PIL import Image
+
+# Blue, orange, green, purple, as on a light page.
+COLOURS = ("#1f6fb2", "#c2571a", "#2f8f4e", "#8a4fb0")
+
+# matplotlib writes fixed colours; in a page's SVG these become what the page's style sheet says.
+TEXT = "#010203"
+THEMED_COLOURS = ("#0101f0", "#0102f0", "#0103f0", "#0104f0")
+THEMED = {
+    TEXT: "currentColor",
+    **{colour: f"var(--series-{i})" for i, colour in enumerate(THEMED_COLOURS)},
+}
+
+STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "grid.alpha": 0.12,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 3,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "macaron",  # the same page from the same figures
+}
+DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with, where `sds` are given, a band of one standard deviation."""
+
+    series: int  # its colour
+    x: Sequence[float]
+    means: Sequence[float]
+    sds: Sequence[float] | None = None
+    dash: int = 0  # of `DASHES`
+    label: str = ""  # of its dash
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines on axes with these vertical limits."""
+
+    title: str
+    lines: Sequence[Line]
+    limits: tuple[float, float]
+    log: bool = False
+
+
+def limits(lines: Sequence[Line], log: bool = False) -> tuple[float, float]:
+    """The vertical limits that show all means, and one deviation around them."""
+    means = np.concatenate([line.means for line in lines])
+    if log:
+        positive = means[means > 0]
+        if not positive.size:
+            return 1e-9, 1
+        return float(positive.min() / 1.5), float(positive.max() * 1.5)
+    spread = np.concatenate(
+        [np.zeros(len(x.means)) if x.sds is None else np.asarray(x.sds) for x in lines]
+    )
+    low, high = float((means - spread).min()), float((means + spread).max())
+    if means.min() >= 0:  # what is never negative has no room below
+        low = max(low, 0.0)
+    if low == high:
+        return (-0.05, 1.0) if low == 0 else (low - abs(low) / 2, low + abs(low) / 2)
+    margin = 0.05 * (high - low)
+    return low - margin, high + margin
+
+
+def lines_svg(panel: Panel, alt: str, xlabel: str) -> str:
+    """The panel without its title, as an element of a page."""
+    return svg(lambda axes: draw_lines(axes, panel, THEMED_COLOURS, xlabel), alt)
+
+
+def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) -> None:
+    """Draw lines over whole numbers; where dashes differ, a legend tells what they stand for."""
+    for line in panel.lines:
+        colour = colours[line.series % len(colours)]
+        dash = DASHES[line.dash % len(DASHES)]
+        axes.plot(line.x, line.means, color=colour, linestyle=dash, marker="o")
+        if line.sds is not None:
+            low, high = (np.add(line.means, sign * np.asarray(line.sds)) for sign in (-1, 1))
+            axes.fill_between(line.x, low, high, color=colour, alpha=0.13, linewidth=0)
+    if panel.log:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(*panel.limits)
+    axes.set_xlabel(xlabel)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    labels = {line.dash: line.label for line in panel.lines}
+    if len(labels) > 1:
+        for i, label in sorted(labels.items()):
+            axes.plot([], [], color="grey", linestyle=DASHES[i % len(DASHES)], label=label)
+        axes.legend(loc="best")
+
+
+def distributions_svg(
+    shares: np.ndarray, quantiles: np.ndarray, ticks: Sequence[int], top: float, alt: str
+) -> str:
+    """A column for each state: how values from -1 to 1 are distributed.
+
+    Args:
+        shares: of all values, by state and bin, (states, bins).
+        quantiles: lines to draw, a low one, the median and a high one, (3, states).
+        ticks: the states to number.
+        top: the share that is drawn darkest.
+        alt: what to say where the picture cannot be seen.
+    """
+
+    def draw(axes: Axes) -> None:
+        depth = np.sqrt(np.clip(shares.T / top, 0, 1))  # the square root shows the small ones
+        image = np.zeros((*depth.shape, 4))
+        image[..., :3] = mpl.colors.to_rgb("#3b86c8")  # in the middle: for light pages and dark
+        image[..., 3] = depth
+        extent = (-0.5, len(shares) - 0.5, -1, 1)
+        axes.imshow(image, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
+        for values, dash in zip(quantiles, ("dotted", "solid", "dotted"), strict=True):
+            axes.plot(range(len(shares)), values, color=TEXT, linestyle=dash, linewidth=1)
+        axes.set_ylim(-1, 1)
+        axes.set_xticks(ticks, [str(i) for i in range(len(ticks))])
+        axes.set_xlabel("layer")
+        axes.grid(False)
+
+    return svg(draw, alt)
+
+
+def svg(draw: Callable[[Axes], None], alt: str) -> str:
+    """An SVG element whose colours follow the page and whose names no other element has.
+
+    Args:
+        draw: draws on the axes.
+        alt: what to say where the picture cannot be seen.
+    """
+    of_text = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    colours: dict[Any, Any] = dict.fromkeys((*of_text, "grid.color"), TEXT)
+    with mpl.rc_context({**STYLE, **colours}):
+        figure = Figure(figsize=(3.5, 2.3))
+        figure.patch.set_alpha(0)
+        # Fixed margins, so that pictures beside each other align.
+        axes: Any = figure.add_axes((0.17, 0.19, 0.81, 0.78))
+        axes.patch.set_alpha(0)
+        draw(axes)
+        file = StringIO()
+        figure.savefig(file, format="svg")
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    for colour, themed in THEMED.items():
+        text = text.replace(colour, themed)
+    width, height = (re.search(rf'{x}="([\d.]+)pt"', text) for x in ("width", "height"))
+    assert width and height
+    head = (
+        f'<svg role="img" aria-label="{escape(alt)}" viewBox="0 0 {width[1]} {height[1]}" '
+        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    body = text[text.index(">") + 1 :].strip()
+    # Names count for the whole page; equal ones would refer to another picture's parts.
+    key = f"p{zlib.crc32((head + body).encode()):x}"
+    body = re.sub(r'\b(id="|xlink:href="#|url\(#)', rf"\g<1>{key}-", body)
+    return head + body
+
+
+def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: str) -> bytes:
+    """A PNG file of panels, row by row; `labels` tell what the series' colours stand for."""
+    size = (3.3 * len(rows[0]), 2.35 * len(rows) + 0.4)
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        grid: Any = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+        for of_axes, of_panels in zip(grid, rows, strict=True):
+            for axes, panel in zip(of_axes, of_panels, strict=True):
+                draw_lines(axes, panel, COLOURS, xlabel)
+                axes.set_title(panel.title, fontsize=9)
+        handles = [
+            Line2D([], [], color=COLOURS[i % len(COLOURS)], marker="o") for i in range(len(labels))
+        ]
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        return png(figure, dpi=90)
+
+
+def png(figure: Figure, dpi: int = 100) -> bytes:
+    """A PNG file of the figure; a palette makes it a third as large."""
+    image, small = BytesIO(), BytesIO()
+    figure.savefig(image, format="png", dpi=dpi)
+    Image.open(image).convert("RGB").quantize(256).save(small, format="png", optimize=True)
+    return small.getvalue()

@@ -1,0 +1,113 @@
+"""Parts of HTML pages that need nothing but themselves: a frame, cards, figures, tables.
+
+Text is escaped by whoever gives it, with `escape`: titles, captions and cells may hold elements.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+# The colours of `figures.COLOURS`, and theirs on a dark page.
+CSS = """
+:root {
+  color-scheme: light dark;
+  --page: #ffffff; --card: #f6f7f9; --text: #1c2430; --soft: #5a6472; --rule: #d9dee5;
+  --series-0: #1f6fb2; --series-1: #c2571a; --series-2: #2f8f4e; --series-3: #8a4fb0;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #14181e; --card: #1c222b; --text: #e4e8ee; --soft: #a2acba; --rule: #333c48;
+    --series-0: #6ab0ec; --series-1: #f2a065; --series-2: #74cf93; --series-3: #c69be6;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; max-width: 78rem; padding: 1rem; background: var(--page); color: var(--text);
+  font: 1rem/1.5 system-ui, sans-serif;
+}
+h1 { font-size: 1.6rem; margin: .5rem 0; }
+h2 { font-size: 1.35rem; margin: 2.5rem 0 .5rem; border-bottom: 2px solid var(--rule); }
+h3 { font-size: 1.1rem; margin: 1.8rem 0 .3rem; }
+h4 { font-size: 1rem; margin: 0; }
+p { margin: .4rem 0; max-width: 48rem; }
+.soft, figcaption { color: var(--soft); font-size: .9rem; }
+nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
+a { color: inherit; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em; }
+.card { margin: 1rem 0; padding: .8rem; background: var(--card); border-radius: .5rem; }
+.cards { display: grid; gap: 1rem; margin: 1rem 0;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }
+.cards .card { margin: 0; }
+.panels { display: grid; gap: .5rem 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
+figure { margin: 0; max-width: 32rem; }
+svg { display: block; width: 100%; height: auto; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--rule);
+  white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; font-size: .9rem; }
+dt { font-weight: 600; }
+dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
+summary { cursor: pointer; padding: .3rem 0; }
+code { overflow-wrap: anywhere; }
+"""
+SERIES = CSS.split("@media")[0].count("--series-")
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole page of elements."""
+    body = "\n".join(parts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def key(series: int, label: str) -> str:
+    """What a colour of the pictures stands for; `label` is text."""
+    colour = f"var(--series-{series % SERIES})"
+    return f'<span class="key" style="background: {colour}"></span>{escape(label)}'
+
+
+def legend(labels: Sequence[str]) -> str:
+    """What all colours stand for."""
+    keys = (f"<strong>{key(i, label)}</strong>" for i, label in enumerate(labels))
+    return f"<nav>{' '.join(keys)}</nav>"
+
+
+def definitions(rows: Iterable[tuple[str, str]]) -> str:
+    """A list of names and what belongs to each."""
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows) + "</dl>"
+
+
+def card(title: str, text: str, content: str) -> str:
+    """A box with a title, a text and pictures."""
+    return f'<section class="card"><h4>{title}</h4><p class="soft">{text}</p>{content}</section>'
+
+
+def figure(picture: str, caption: str = "") -> str:
+    """A picture, and what is said above it."""
+    above = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{above}{picture}</figure>"
+
+
+def panels(figures: Iterable[str]) -> str:
+    """Figures next to each other, as far as there is room."""
+    return f'<div class="panels">{"".join(figures)}</div>'
+
+
+def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table that a click unfolds; the first cell of each row names it, and has no head."""
+    head = "".join(f"<th scope='col'>{x}</th>" for x in heads)
+    body = "".join(
+        f"<tr><th scope='row'>{name}</th>" + "".join(f"<td>{x}</td>" for x in cells) + "</tr>"
+        for name, *cells in rows
+    )
+    return (
+        f'<details><summary>{summary}</summary><div class="scroll"><table>'
+        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+    )

@@ -1,1 +1,0 @@
-"""The order of splitting schemes and sub-steps, measured (`macaron-fairseq order`)."""

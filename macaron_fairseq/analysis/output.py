@@ -1,0 +1,79 @@
+"""What a command of this wing leaves in its folder: numbers as JSON, pictures, pages, tables."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.common.errors import UserError
+
+# A file's content: bytes and text as they are, all else as JSON.
+Content = bytes | str | Mapping[str, Any]
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise a `UserError` now, not after hours, if a folder cannot be written to."""
+    files.refuse_file(folder)
+    existing = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()
+    )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {existing}: give --output another folder")
+
+
+def provenance() -> dict[str, Any]:
+    """The command line and the versions of what ran, for a JSON file."""
+    command = shlex.join(["macaron-fairseq", *sys.argv[1:]])
+    return {"command": command, "versions": environment.versions()}
+
+
+def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
+    """Write files, each whole or not at all; return their paths.
+
+    Args:
+        folder: is made where it is missing.
+        contents: by name.
+
+    Raises:
+        UserError: if one cannot be written.
+    """
+    for name, content in contents.items():
+        if not isinstance(content, bytes | str):
+            content = as_json(content)
+        files.write(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """JSON text; lists for arrays, in which null stands for NaN, and text for paths.
+
+    Raises:
+        ValueError: for a NaN elsewhere, which JSON has not.
+    """
+    return json.dumps(content, default=_plain, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return str(value)
+    if value.dtype.kind == "f" and np.isnan(value).any():
+        return [None if np.isnan(number) else float(number) for number in value]
+    return value.tolist()
+
+
+def report(text: str, written: Iterable[Path] = ()) -> None:
+    """Print a command's result to stdout, as UTF-8, and the files' names to stderr.
+
+    Raises:
+        UserError: if standard output cannot be written.
+    """
+    sys.stdout.flush()
+    files.write(Path("-"), text)
+    for path in written:
+        print(f"wrote {path}", file=sys.stderr)

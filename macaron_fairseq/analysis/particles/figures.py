@@ -1,0 +1,220 @@
+"""A picture of each experiment, as the bytes of a PNG file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from macaron_fairseq.analysis.figures import png
+from macaron_fairseq.analysis.measures import Floats, cluster_labels
+from macaron_fairseq.analysis.particles.experiments import (
+    Equiangular,
+    Histograms,
+    Landscape,
+    Phase,
+    Trajectories,
+)
+
+TIME = "time (layers)"
+COSINE = "cosine of a pair"
+PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
+PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
+
+
+def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
+    """The paths, a colour for each cluster at the end; clusters, cosines and energy over time."""
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    figure.suptitle(title)
+    dim = result.positions.shape[2]
+    panels: dict[str, Any] = figure.subplot_mosaic(
+        [["paths", name] for name in ("clusters", "cosines", "energy")],
+        width_ratios=(1.15, 1),
+        per_subplot_kw={"paths": {"projection": "3d"}} if dim == 3 else {},
+    )
+    draw = {2: _draw_circle, 3: _draw_sphere}.get(dim, _draw_components)
+    draw(
+        panels["paths"],
+        result,
+        [f"C{i % 10}" for i in cluster_labels(result.positions[-1], cosine)],
+    )
+    top, middle, bottom = (panels[name] for name in ("clusters", "cosines", "energy"))
+    top.plot(result.times, result.clusters, label=f"clusters (cosine > {cosine:g})")
+    top.plot(result.times, result.effective_rank, label="effective rank")
+    top.set_yscale("log", base=2)
+    top.yaxis.set_major_formatter("{x:g}")
+    top.set_ylabel("number")
+    top.legend(fontsize="small")
+    middle.plot(result.times, result.mean_cosine, label="mean cosine")
+    middle.plot(result.times, result.share_above, label=f"share of pairs above {cosine:g}")
+    middle.set(ylabel="of all pairs", ylim=(-0.25, 1.05))
+    middle.legend(fontsize="small")
+    bottom.plot(result.times, result.energy, label="energy $E_β$")
+    if result.total is not None:
+        bottom.plot(result.times, result.total, label="$E_β + e^{-β}$ mean potential")
+        bottom.legend(fontsize="small")
+    bottom.set(xlabel=TIME, ylabel="energy")
+    for axes in (top, middle, bottom):
+        axes.grid(alpha=0.3)
+    return png(figure)
+
+
+def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
+    x = result.positions
+    angles = np.arctan2(x[..., 1], x[..., 0])
+    # No line where a particle leaves at one edge and comes back at the other.
+    jumps = np.abs(np.diff(angles, axis=0, append=angles[-1:])) > np.pi
+    for path, colour in zip(np.where(jumps, np.nan, angles).T, colours, strict=True):
+        axes.plot(result.times, path, colour, lw=0.8)
+    axes.set(xlabel=TIME, ylabel="angle of the particle (radians)", ylim=(-np.pi, np.pi))
+    axes.set_yticks(PI_TICKS, PI_LABELS)
+    axes.grid(alpha=0.3)
+
+
+def _draw_sphere(axes: Any, result: Trajectories, colours: Sequence[str]) -> None:
+    x = result.positions
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
+    axes.plot_wireframe(
+        np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
+    )
+    for path, colour in zip(np.moveaxis(x, 1, 0), colours, strict=True):
+        axes.plot(*path.T, color=colour, lw=0.8)
+    axes.scatter(*x[0].T, s=8, color="grey", label="start")
+    axes.scatter(*x[-1].T, s=35, color="black", label="end", depthshade=False)
+    axes.set(xlabel="$x_1$", ylabel="$x_2$", zlabel="$x_3$", box_aspect=(1, 1, 1))
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_major_locator(MaxNLocator(2))
+    axes.legend(fontsize="small", loc="upper left")
+
+
+def _draw_components(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
+    x = result.positions
+    # Of all positions at all times, and without taking the mean away: 0 is the sphere's centre.
+    plane = np.linalg.svd(x.reshape(-1, x.shape[2]), full_matrices=False)[2][:2]
+    for path, colour in zip(np.moveaxis(x @ plane.T, 1, 0), colours, strict=True):
+        axes.plot(*path.T, color=colour, lw=0.8)
+    for points, size, color, label in ((x[0], 8, "grey", "start"), (x[-1], 35, "black", "end")):
+        shown = points @ plane.T
+        axes.scatter(shown[:, 0], shown[:, 1], s=size, color=color, label=label, zorder=3)
+    circle = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(np.cos(circle), np.sin(circle), color="grey", lw=0.5)
+    axes.set(xlabel="first principal component", ylabel="second principal component")
+    axes.set_aspect("equal")
+    axes.legend(fontsize="small")
+
+
+def histograms(result: Histograms, title: str, shown: Sequence[float]) -> bytes:
+    """The cosines over time as a map, and at the times that are nearest to those shown."""
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    figure.suptitle(title)
+    below: list[Any] = [f"panel {i}" for i in range(len(shown))]
+    panels = figure.subplot_mosaic([["map"] * len(shown), below], height_ratios=(1.15, 1))
+    share = result.counts / result.counts.sum(axis=1, keepdims=True)
+    axes = panels["map"]
+    smallest = share[share > 0].min()
+    axes.set_facecolor(colormaps["viridis"](0.0))
+    image = axes.pcolormesh(
+        _edges(result.times),
+        result.edges,
+        np.where(share > 0, share, np.nan).T,
+        norm=LogNorm(smallest, 1),
+    )
+    figure.colorbar(
+        image, ax=axes, label=f"share of all pairs\nin a bin of {np.diff(result.edges)[0]:.2g}"
+    )
+    axes.set(xlabel=TIME, ylabel=COSINE)
+    for name, time in zip(below, shown, strict=True):
+        panel = panels[name]
+        frame = int(np.abs(result.times - time).argmin())
+        panel.stairs(share[frame], result.edges, fill=True)
+        clusters = result.clusters[frame]
+        panel.set_title(
+            f"time {result.times[frame]:.3g}: {clusters} cluster{'s' if clusters > 1 else ''}",
+            fontsize="small",
+        )
+        panel.set(xlabel=COSINE, yscale="log", ylim=(smallest / 2, 1.5))
+        panel.grid(alpha=0.3)
+        panel.label_outer()
+    panels[below[0]].set_ylabel("share of all pairs")
+    return png(figure)
+
+
+def phase(result: Phase, title: str, cosine: float) -> bytes:
+    """The two shares over time and beta."""
+    figure = Figure(figsize=(10, 4.8), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    shares = (
+        (result.all_pairs, f"share of trials, all pairs above {cosine:g}"),
+        (result.pairs, f"share of pairs above {cosine:g}"),
+    )
+    for axes, (share, label) in zip(panels, shares, strict=True):
+        image = axes.pcolormesh(
+            _edges(result.times), _edges(result.betas), share, cmap="RdBu_r", vmin=0, vmax=1
+        )
+        axes.set(xlabel=TIME, title=label)
+        axes.plot(
+            result.equiangular_time,
+            result.betas,
+            color="limegreen",
+            lw=2,
+            label="equiangular start (many dimensions)",
+        )
+        axes.set_xlim(result.times[0], result.times[-1])
+    panels[0].set_ylabel("inverse temperature β")
+    if np.isfinite(result.equiangular_time).any():
+        panels[0].legend(fontsize="small", loc="upper left")
+    figure.colorbar(image, ax=panels, label="share")
+    return png(figure)
+
+
+def equiangular(result: Equiangular, title: str) -> bytes:
+    """The equation as lines, the particles as dots, and how far they are apart."""
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    figure.suptitle(title)
+    left, right = figure.subplots(1, 2)
+    every = max(1, len(result.times) // 20)
+    for i, beta in enumerate(result.betas):
+        left.plot(result.times, result.equation[i], f"C{i}", label=f"β = {beta:g}")
+        left.plot(result.times[::every], result.simulation[i, ::every], f"C{i}o", ms=3.5)
+        apart = np.abs(result.simulation[i] - result.equation[i])
+        right.semilogy(result.times, np.maximum(apart, 1e-17), f"C{i}", label=f"β = {beta:g}")
+    left.set(xlabel=TIME, ylabel="cosine of every pair")
+    left.set_title("lines: the differential equation; dots: particles", fontsize="medium")
+    left.legend(fontsize="small")
+    right.set(xlabel=TIME, ylabel="|particles - equation|")
+    right.set_title("difference of the cosines", fontsize="medium")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    return png(figure)
+
+
+def landscape(result: Landscape, title: str) -> bytes:
+    """The perceptron's potential over the angle, and above it where particles end at each beta."""
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    figure.suptitle(title)
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(2.2, 1))
+    betas = np.broadcast_to(result.betas[:, None], result.final_angles.shape)
+    v = result.potential[:-1]  # the last angle is the first again
+    for angle in result.angles[:-1][(v > np.roll(v, 1)) & (v > np.roll(v, -1))]:
+        upper.axvline(angle, color="C0", ls=":", lw=1)
+    upper.plot(result.final_angles, betas, "k.", ms=3)
+    upper.set(ylabel="inverse temperature β")
+    upper.set_title("where each particle ended; dotted: the potential's maxima", fontsize="medium")
+    lower.plot(result.angles, result.potential)
+    lower.set(xlabel="angle (radians)", ylabel="potential V", xlim=(-np.pi, np.pi))
+    lower.set_xticks(PI_TICKS, PI_LABELS)
+    lower.set_title("the perceptron's potential, which particles climb", fontsize="medium")
+    for axes in (upper, lower):
+        axes.grid(alpha=0.3)
+    return png(figure)
+
+
+def _edges(centres: Floats) -> Floats:
+    """The boundaries of cells around evenly spaced centres."""
+    half = (centres[1] - centres[0]) / 2 if len(centres) > 1 else 0.5
+    return np.append(centres - half, centres[-1] + half)

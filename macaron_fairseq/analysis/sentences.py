@@ -1,0 +1,288 @@
+"""The sentences that trained models run on: a binarised data set or raw text, as token numbers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary, data_utils
+from torch import Tensor
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
+
+Encode = Callable[[str], data_folder.Tokens]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Token numbers of one sentence, as the model reads them: (time,)."""
+
+    number: int  # in its file, from 1
+    source: Tensor
+    target: Tensor | None  # what the decoder reads; None if there is none yet
+
+
+@dataclass(frozen=True)
+class Data:
+    """A folder of fairseq-preprocess, and how raw text becomes its tokens."""
+
+    folder: Path
+    pair: tuple[str, str] | None  # the languages; None for a language model's data
+    source: Dictionary
+    target: Dictionary | None
+    encode: tuple[Encode, Encode]
+
+    @property
+    def dictionaries(self) -> list[Path]:
+        """Their files."""
+        return [self.folder / f"dict.{x}.txt" for x in self.pair or ()] or [
+            self.folder / "dict.txt"
+        ]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some sentences of a text or a data set; all of them have a target, or none has."""
+
+    data: Data
+    where: str
+    sentences: list[Sentence]
+
+    @property
+    def has_references(self) -> bool:
+        """Whether the decoder is to read a given translation."""
+        return self.sentences[0].target is not None
+
+    def description(self) -> dict[str, Any]:
+        """What a JSON file says of them."""
+        counts = {"source": count(self.data.source, [x.source for x in self.sentences])}
+        if self.data.target is None:
+            decoder = "none, the models are encoders; no token is masked"
+        elif self.has_references:
+            targets = [x.target for x in self.sentences if x.target is not None]
+            counts["target"] = count(self.data.target, targets)
+            decoder = "reads the reference, as in training"
+        else:
+            decoder = "reads the model's own translation (beam 5), another for each model"
+        return {
+            "source": "standard input" if self.where == "-" else self.where,
+            "sentences": len(self.sentences),
+            "tokens": counts,
+            "decoder": decoder,
+        }
+
+
+def count(dictionary: Dictionary, found: list[Tensor]) -> dict[str, int]:
+    """How many tokens there are, and how many of them are unknown."""
+    return {
+        "tokens": sum(len(tokens) for tokens in found),
+        "unknown": sum(int((tokens == dictionary.unk()).sum()) for tokens in found),
+    }
+
+
+# --- data folders --------------------------------------------------------------------------------
+
+
+def open_translation(data: Path, source: str | None, target: str | None) -> Data:
+    """The data of a translation model.
+
+    Args:
+        data: what a recipe's prepare stage made, or a folder of fairseq-preprocess alone; of the
+            latter raw text is taken as tokens with spaces between them.
+        source: its language; None to find it out.
+        target: the same.
+
+    Raises:
+        UserError: if something is missing, or the languages cannot be told.
+    """
+    encode: tuple[Encode, Encode] = (str.split, str.split)
+    if (data / data_folder.NAME).is_file():
+        made = data_folder.read(data)
+        source, target = source or made.source, target or made.target
+        encode = made.encoder(made.source), made.encoder(made.target)
+    folder = binarised(data)
+    if source is None or target is None:
+        found = data_utils.infer_language_pair(str(folder))
+        source, target = source or found[0], target or found[1]
+    if source is None or target is None:
+        raise UserError(
+            f"{folder} does not tell its languages: name them with --source-lang and --target-lang"
+        )
+    dictionaries = [read_dictionary(folder / f"dict.{x}.txt") for x in (source, target)]
+    return Data(folder, (source, target), dictionaries[0], dictionaries[1], encode)
+
+
+def open_monolingual(data: Path) -> Data:
+    """The data of a masked language model; raw text is taken as tokens with spaces between them.
+
+    Raises:
+        UserError: if its dict.txt cannot be read.
+    """
+    folder = binarised(data)
+    dictionary = read_dictionary(folder / "dict.txt")
+    return Data(folder, None, dictionary, None, (str.split, str.split))
+
+
+def binarised(data: Path) -> Path:
+    """The folder of fairseq-preprocess that `data` is or holds."""
+    if not data.is_dir():
+        raise UserError(f"{data}: no such folder")
+    return data / "data-bin" if (data / "data-bin").is_dir() else data
+
+
+def read_dictionary(path: Path) -> Dictionary:
+    """A dictionary that fairseq-preprocess wrote."""
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing: give --data the folder, with the dictionary, that the model was "
+            "trained with"
+        )
+    return load_dictionary(path)
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+def read(data: Data, text: Path | None, target: Path | None, subset: str, limit: int) -> Sample:
+    """The first `limit` sentences of raw text or, without one, of a binarised data set.
+
+    Raises:
+        UserError: see `from_text` and `from_data_set`.
+    """
+    if text:
+        return Sample(data, str(text), from_text(data, text, target, limit))
+    found = from_data_set(data, subset, limit)
+    return Sample(data, f"{data.folder}, set {subset}", found)
+
+
+def from_text(data: Data, source: Path, target: Path | None, limit: int) -> list[Sentence]:
+    """The first `limit` sentences of raw text; lines without tokens are left out.
+
+    Args:
+        data: the models' data.
+        source: a file, or "-" for standard input.
+        target: its translation, line by line; None if there is none.
+        limit: the most sentences.
+
+    Raises:
+        UserError: if a file is bad or holds no sentence, or the two have not the same lines.
+    """
+    if target and data.target is None:
+        raise UserError("--target is for translation models, not for masked language models")
+    if target and str(source) == str(target) == "-":
+        raise UserError("INPUT and --target cannot both be standard input: give a file for one")
+    pairs = zip_longest(
+        files.read_lines(source),
+        files.read_lines(target) if target else (),
+        fillvalue=None,
+    )
+
+    def sentences() -> Iterator[Sentence]:
+        for number, (line, translated) in enumerate(pairs, 1):
+            if target and (line is None or translated is None):
+                short, long = (source, target) if line is None else (target, source)
+                raise UserError(
+                    f"{short} has {number - 1} lines, fewer than {long}: line N of one must be the "
+                    "translation of line N of the other"
+                )
+            tokens = data.encode[0](line or "")
+            target_tokens = data.encode[1](translated) if translated is not None else None
+            if tokens and target_tokens != []:
+                yield Sentence(
+                    number,
+                    source_input(data, [data.source.index(token) for token in tokens]),
+                    None
+                    if target_tokens is None or data.target is None
+                    else decoder_input(data, [data.target.index(token) for token in target_tokens]),
+                )
+
+    return some(islice(sentences(), limit), source)
+
+
+def from_data_set(data: Data, subset: str, limit: int) -> list[Sentence]:
+    """The first `limit` sentences of a binarised data set; empty ones are left out.
+
+    Raises:
+        UserError: if there is no such set, it is damaged or holds no sentence.
+    """
+    where = f"the set {subset} of {data.folder}"
+    names = [subset] * 2
+    if data.pair:
+        orders = ["-".join(data.pair), "-".join(reversed(data.pair))]
+        found = [o for o in orders if (data.folder / f"{subset}.{o}.{data.pair[0]}.idx").is_file()]
+        names = [f"{subset}.{(found or orders)[0]}.{language}" for language in data.pair]
+    if not (data.folder / f"{names[0]}.idx").is_file():
+        raise UserError(
+            f"{data.folder} has no file {names[0]}.idx: choose a set with --gen-subset, or give a "
+            "file of raw text"
+        )
+    for name in dict.fromkeys(names):
+        refuse_truncated(data.folder / f"{name}.idx")
+    try:
+        sources, targets = (
+            data_utils.load_indexed_dataset(str(data.folder / name), dictionary)
+            for name, dictionary in zip(names, (data.source, data.target), strict=True)
+        )
+        found_numbers = [
+            (sources[i].tolist(), targets[i].tolist() if data.target and targets else None)
+            for i in range(min(len(sources), limit))
+        ]
+    except Exception as error:  # of fairseq, numpy or struct, by what is wrong with the file
+        raise UserError(f"cannot read {where}: {in_a_line(error)}") from error
+
+    def sentences() -> Iterator[Sentence]:
+        for number, (source, target) in enumerate(found_numbers, 1):
+            for tokens, dictionary in ((source, data.source), (target or [], data.target)):
+                if any(token >= len(dictionary or ()) for token in tokens):
+                    raise UserError(f"{where} was made with another dictionary than is there")
+            end = data.source.eos()
+            source = source[:-1] if source[-1:] == [end] else source
+            if source and target != [end]:
+                yield Sentence(
+                    number,
+                    source_input(data, source),
+                    None if target is None else decoder_input(data, target[:-1]),
+                )
+
+    return some(sentences(), where)
+
+
+def refuse_truncated(index: Path) -> None:
+    """Raise a `UserError` for an index of today's format that is not as long as it says.
+
+    fairseq would complain of it while it is being thrown away, too.
+    """
+    if not index.is_file():
+        return
+    with index.open("rb") as file:
+        header = file.read(26)  # magic, version, type, number of sentences
+    if header.startswith(b"MMIDIDX") and not (
+        len(header) == 26
+        and index.stat().st_size == 26 + 12 * int.from_bytes(header[18:], "little")
+    ):
+        raise UserError(f"{index} is truncated: run fairseq-preprocess again")
+
+
+def some(found: Iterator[Sentence], where: object) -> list[Sentence]:
+    """All of them, if there are any."""
+    sentences = list(found)
+    if not sentences:
+        name = "standard input" if str(where) == "-" else where
+        raise UserError(f"{name} holds no sentence: give text that is not empty")
+    return sentences
+
+
+def source_input(data: Data, tokens: list[int]) -> Tensor:
+    """What the encoder reads of a sentence; masked language models begin with <s>."""
+    start = [] if data.pair else [data.source.bos()]
+    return torch.tensor([*start, *tokens, data.source.eos()])
+
+
+def decoder_input(data: Data, tokens: list[int]) -> Tensor:
+    """What the decoder reads when it is to predict these tokens: fairseq begins with </s>."""
+    return torch.tensor([data.source.eos(), *tokens])

@@ -1,0 +1,105 @@
+"""The layers of `model/layers.py` with this room's attention, dropout and linear maps."""
+
+from typing import Any
+
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+
+from macaron_fairseq.fast import caches
+from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.linear import Linear
+from macaron_fairseq.model.incremental import IncrementalState
+from macaron_fairseq.model.layers import Evaluate, MacaronDecoderLayer, MacaronEncoderLayer
+
+
+class FusedLayer:
+    """What the two layers share: they build other modules, which compute the same."""
+
+    normalize_before: bool
+    dropout_module: FairseqDropout
+    activation_dropout_module: FairseqDropout
+
+    def replace_dropout(self, name: str) -> None:
+        """Take this room's dropout, known to `--retain-dropout-modules` as before."""
+        self.dropout_module = Dropout.of(self.dropout_module, name)
+        self.activation_dropout_module = Dropout.of(self.activation_dropout_module, name)
+
+    def build_fc1(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
+        """The first linear map of an FFN; there is no noise of quantisation in this room."""
+        return Linear(input_dim, output_dim)
+
+    def build_fc2(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
+        """The second one."""
+        return Linear(input_dim, output_dim)
+
+    def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
+        """The state after all steps; as fairseq transposes x, each LayerNorm would copy it."""
+        return super().advance(x.contiguous(), evaluate, skipped)  # type: ignore[misc]
+
+
+class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):
+    """The encoder layer."""
+
+    def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
+        super().__init__(cfg, return_fc)
+        self.replace_dropout(MacaronEncoderLayer.__name__)
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
+        """Self-attention, with the arguments that fairseq's layer gives."""
+        return Attention(
+            embed_dim,
+            cfg.encoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            self_attention=True,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+
+
+class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
+    """The decoder layer."""
+
+    def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
+        self.replace_dropout(MacaronDecoderLayer.__name__)
+
+    def build_self_attention(
+        self,
+        embed_dim: int,
+        cfg: TransformerConfig,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+    ) -> Attention:
+        """Self-attention, with the arguments that fairseq's layer gives."""
+        return Attention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            dropout=cfg.attention_dropout,
+            add_bias_kv=add_bias_kv,
+            add_zero_attn=add_zero_attn,
+            self_attention=not cfg.cross_self_attention,
+            xformers_att_config=cfg.decoder.xformers_att_config,
+        )
+
+    def build_encoder_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
+        """Attention to the source, with the arguments that fairseq's layer gives."""
+        return Attention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
+
+    def state_of_evaluation(
+        self, incremental_state: IncrementalState | None, evaluation: int
+    ) -> IncrementalState | None:
+        """The state of an evaluation, which knows the batch that it belongs to."""
+        state = super().state_of_evaluation(incremental_state, evaluation)
+        if state is not None and incremental_state is not None and evaluation:
+            state[caches.BATCH] = caches.batch(incremental_state)
+            state[caches.EVALUATION] = evaluation
+        return state

@@ -1,0 +1,216 @@
+"""Linear maps in fp32 on a CPU by oneDNN, where it is faster than MKL.
+
+PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Intel's processors. It
+has oneDNN too, for convolutions, other precisions and compiled models; the operator here is theirs.
+Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+from torch.nn import functional
+
+from macaron_fairseq.common import environment
+
+# oneDNN makes a kernel for each new number of rows: with fewer weights it costs more than it gains.
+LEAST_WEIGHTS = 2**18
+# The way to it is longer than to MKL.
+LEAST_MULTIPLICATIONS = 2**20
+# Blocks are made for a batch, and cost as much as a few products with the weight.
+LEAST_ROWS = 16
+# Where memory for the result is available, oneDNN, which takes new memory, must gain more.
+LEAST_WIDTH = 256
+
+
+class Linear(nn.Linear):
+    """PyTorch's linear map, by the faster library."""
+
+    constant: "ConstantLinear | None" = (
+        None  # while weights stay as they are, see `constant_weights`
+    )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
+        if self.constant and not torch.is_grad_enabled():
+            return self.constant(x)
+        return linear(x, self.weight, self.bias)
+
+    def hold_weights(self, rows: int) -> None:
+        """See `constant_weights`."""
+        self.constant = ConstantLinear(self.weight, self.bias, rows)
+
+    def release_weights(self) -> None:
+        """See `constant_weights`."""
+        self.constant = None
+
+
+@contextmanager
+def constant_weights(models: Iterable[nn.Module], rows: int) -> Iterator[None]:
+    """A time in which no weight changes, so that modules may keep what they make of theirs.
+
+    Args:
+        models: what computes; modules other than this package's are left as they are.
+        rows: how many states are multiplied at a time.
+    """
+    modules: list[Any] = [
+        x for model in models for x in model.modules() if hasattr(x, "hold_weights")
+    ]
+    held = [x for x in modules if not x.constant]  # others are in such a time already
+    for module in held:
+        module.hold_weights(rows)
+    try:
+        yield
+    finally:
+        for module in held:
+            module.release_weights()
+
+
+class ConstantLinear:
+    """A linear map without gradients, whose weight stays as it is while this object lives.
+
+    oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once. Rows of
+    zeros are added, so that it makes and keeps kernels for a few numbers of rows and not for all.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
+        """Make the blocks, if there are enough rows to multiply at a time."""
+        self.has_blocks = rows >= LEAST_ROWS and suits_onednn(weight)
+        self.weight, self.bias = in_blocks(weight) if self.has_blocks else weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x weight^T + bias, (..., out channel), of x, (..., in channel), with a row at least."""
+        if not self.has_blocks:
+            return functional.linear(x, self.weight, self.bias)
+        rows = x.reshape(-1, x.shape[-1])
+        more = -len(rows) % (8 if len(rows) <= 64 else 32)
+        padded = functional.pad(rows, (0, 0, 0, more)) if more else rows
+        y = multiply(padded, self.weight, self.bias)
+        return y[: len(rows)].view(*x.shape[:-1], y.shape[-1])
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`functional.linear`: x weight^T + bias, with gradients of any order."""
+    if not is_for_onednn(x, weight):
+        return functional.linear(x, weight, bias)
+    if torch.is_grad_enabled():
+        return LinearMap.apply(x, weight, bias)
+    return multiply(x, weight, bias)
+
+
+def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
+    """x weight^T of two matrices without gradients, in `out` or in new memory."""
+    if min(weight.shape) >= LEAST_WIDTH and is_for_onednn(x, weight):
+        return multiply(x, weight, None)
+    return torch.mm(x, weight.t(), out=out)
+
+
+class LinearMap(torch.autograd.Function):
+    """oneDNN's linear map and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Multiply."""
+        ctx.save_for_backward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Multiply the gradient with weight and x, in operations that have gradients again."""
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
+        rows = grad.reshape(-1, len(weight))
+        return (
+            linear(grad, weight.t()) if of_x else None,
+            # MKL's product: oneDNN's operator would first copy what is transposed here.
+            torch.mm(rows.t(), x.reshape(len(rows), -1)) if of_weight else None,
+            rows.sum(0) if of_bias else None,
+        )
+
+
+# --- where and how oneDNN multiplies -------------------------------------------------------------
+
+
+def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN is to multiply x with the transposed weight."""
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * len(weight) >= LEAST_MULTIPLICATIONS
+        and suits_onednn(weight)
+    )
+
+
+def suits_onednn(weight: Tensor) -> bool:
+    """Whether oneDNN is to multiply by the transposed weight."""
+    return (
+        weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and weight.numel() >= LEAST_WEIGHTS
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()  # for which it has no rules
+        and is_faster()
+    )
+
+
+@cache
+def is_faster() -> bool:
+    """Whether oneDNN is faster here: measured on AMD's processors (docs/speedups.md)."""
+    return (
+        torch.backends.mkl.is_available() and "AMD" in environment.cpu_model() and is_known_here()
+    )
+
+
+def is_known_here() -> bool:
+    """Whether this PyTorch has the operators, which are no part of what it promises."""
+    x, weight, bias = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2)
+    try:
+        results = [multiply(x, y, bias) for y in (weight, in_blocks(weight))]
+        return all(torch.equal(result, weight.t() + bias) for result in results)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """oneDNN's x weight^T + bias, without gradients."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+def in_blocks(weight: Tensor) -> Tensor:
+    """A weight for `multiply` as oneDNN would rearrange it each time."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight)
+
+
+# --- what may be computed otherwise --------------------------------------------------------------
+
+
+def is_linear(module: Any) -> bool:
+    """Whether it is a linear map and no more: not quantised, pruned or watched by hooks."""
+    return (
+        type(module) in (nn.Linear, Linear)
+        and isinstance(module.weight, nn.Parameter)  # not parametrised or sharded
+        and not module._forward_pre_hooks  # as of quantisation noise
+        and not module._forward_hooks
+    )
+
+
+def projects_features(decoder: Any) -> bool:
+    """Whether its logits are features weight^T, with the weight of `decoder.output_projection`."""
+    methods = "forward", "output_layer", "get_normalized_probs", "get_normalized_probs_scriptable"
+    return (
+        isinstance(decoder, TransformerDecoderBase)
+        and inherits(decoder, TransformerDecoderBase, methods)
+        and decoder.adaptive_softmax is None
+        and is_linear(decoder.output_projection)
+        and decoder.output_projection.bias is None
+        and not torch.is_autocast_enabled(decoder.output_projection.weight.device.type)
+    )
+
+
+def inherits(module: nn.Module, base: type, methods: tuple[str, ...]) -> bool:
+    """Whether these methods are those of the base class."""
+    return all(getattr(type(module), x, None) is getattr(base, x, None) for x in methods)

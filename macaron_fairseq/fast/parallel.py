@@ -1,0 +1,132 @@
+"""Batches translated in parallel on a CPU, each by a process with one thread.
+
+A step of beam search is many small operations, which two threads do little sooner than one. So a
+batch for each core is faster than all cores for one batch, and finds the same.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+from torch import Tensor, nn
+
+from macaron_fairseq.common import environment
+from macaron_fairseq.common.workers import Workers
+from macaron_fairseq.fast.beam_search import CandidateGenerator
+
+Sample = dict[str, Any]
+Hypotheses = list[list[dict[str, Any]]]  # of each sentence, the best one first
+
+
+class Ahead:
+    """The next batches of a data set, translated before they are asked for."""
+
+    def __init__(
+        self,
+        generator: CandidateGenerator,
+        models: list[nn.Module],
+        dataset: Any,
+        batches: Sequence[list[int]],
+        count: int,
+    ) -> None:
+        """Start `count` processes, for which weights and data stay as they are now.
+
+        Args:
+            generator: what is to search.
+            models: what it searches with.
+            dataset: fairseq's.
+            batches: the indices in each batch.
+            count: of batches at a time.
+        """
+        self.generator = generator
+
+        def translate(batch: list[int]) -> tuple[Any, Hypotheses]:
+            sample = dataset.collater([dataset[i] for i in batch])
+            found = generator.generate(models, sample)
+            return sample["net_input"]["src_tokens"].numpy(), converted(found, Tensor.numpy)
+
+        rows = max(map(len, batches)) * generator.search.beam
+        self.workers = start(generator, translate, rows, count, "--decoding-processes 1")
+        self.results: Iterator[tuple[Any, Hypotheses]] = self.workers.map(batches)
+
+    def next(self, sample: Sample) -> Hypotheses | None:
+        """What was found for the next batch; None, for good, if this is another one."""
+        for tokens, found in self.results:
+            if torch.equal(torch.from_numpy(tokens), sample["net_input"]["src_tokens"]):
+                return converted(found, torch.from_numpy)
+            break
+        self.workers.close()
+        self.results = iter(())
+        return None
+
+
+def ahead(
+    generator: CandidateGenerator, models: list[nn.Module], batches: EpochBatchIterator, count: int
+) -> Ahead | None:
+    """What translates an iterator's batches, `count` or, for 0, as many at a time as is fastest.
+
+    None if that is one batch after the other.
+    """
+    own = batches.frozen_batches[batches.shard_id :: batches.num_shards]
+    count = min(count, len(own)) if count else count_for(len(own))
+    return Ahead(generator, models, batches.dataset, own, count) if count > 1 else None
+
+
+def start(
+    generator: CandidateGenerator,
+    function: Callable[[Any], Any],
+    rows: int,
+    count: int,
+    advice: str,
+) -> Workers:
+    """Processes with one thread each, which find the models as they are now.
+
+    What is made of the weights for `rows` hypotheses at a time is made before, and shared.
+    """
+
+    def with_one_thread(argument: Any) -> Any:
+        torch.set_num_threads(1)  # more would wait for threads that only the parent has
+        return function(argument)
+
+    with torch.no_grad(), generator.model.constant_weights(rows):
+        return Workers(count, with_one_thread, advice, "fork")
+
+
+def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:
+    """Whether processes would find the same: beam search in fp32 on a CPU, no dropout.
+
+    macOS can fork, but its libraries may fail thereafter.
+    """
+    plain = isinstance(generator, CandidateGenerator) and generator.is_plain
+    return plain and sys.platform == "linux" and all(map(is_repeatable, models))
+
+
+def is_repeatable(model: nn.Module) -> bool:
+    """Whether a model says the same in any process, and is done with training."""
+    return (
+        getattr(model, "_is_generation_fast", False)  # fairseq's word for that
+        and all(x.is_cpu and x.dtype == torch.float32 for x in model.parameters())
+        and not any(getattr(x, "apply_during_inference", False) for x in model.modules())
+    )
+
+
+def count_for(batches: int) -> int:
+    """How many of so many batches at a time; 1 where all threads for each may be faster.
+
+    That 4n threads are faster than n processes is a guess: docs/speedups.md has two of both.
+    """
+    # Where threads are bound to cores, this one's is all that its processes would have.
+    threads = min(torch.get_num_threads(), environment.available_cores())
+    return min(batches, threads) if 4 * batches >= threads else 1
+
+
+def converted(found: Hypotheses, convert: Callable[[Any], Any]) -> Hypotheses:
+    """Hypotheses with another kind of arrays: PyTorch would hand each over in a shared file."""
+    kinds = Tensor, np.ndarray
+    return [
+        [{k: convert(v) if isinstance(v, kinds) else v for k, v in x.items()} for x in beam]
+        for beam in found
+    ]

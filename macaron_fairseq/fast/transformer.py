@@ -1,0 +1,155 @@
+"""The model with this room's layers: what `macaron_transformer` is unless told otherwise."""
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+from torch import Tensor, nn
+
+from macaron_fairseq.fast import caches
+from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
+from macaron_fairseq.fast.task import MacaronTranslationTask
+from macaron_fairseq.model.arguments import FAIRSEQ
+from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
+from macaron_fairseq.model.layers import wrap_layer
+from macaron_fairseq.model.transformer import (
+    MacaronTransformerDecoder,
+    MacaronTransformerEncoder,
+    MacaronTransformerModel,
+)
+
+NO_LAYER = -1
+
+
+class FusedTransformerEncoder(MacaronTransformerEncoder):
+    """The encoder, whose output says how hypotheses and sentences belong together."""
+
+    dropout_module: FairseqDropout
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerEncoder.__name__)
+
+    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(FusedEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        """Select and repeat sentences; hypotheses that only change places cost nothing.
+
+        The result says in "sentences" from which sentence each row came.
+        """
+        before = encoder_out.get("sentences")
+        sentences = new_order if before is None else before[0][new_order]
+        if before is not None and torch.equal(sentences, before[0]):
+            return encoder_out
+        reordered = super().reorder_encoder_out(encoder_out, new_order)
+        return {**reordered, "sentences": [sentences]}
+
+
+class FusedTransformerDecoder(MacaronTransformerDecoder):
+    """The decoder, which keeps the caches of `caches.py`."""
+
+    dropout_module: FairseqDropout
+    trains_without_weights = False  # of attention, which fairseq returns but few criteria read
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerDecoder.__name__)
+
+    def build_decoder_layer(
+        self, cfg: TransformerConfig, no_encoder_attn: bool = False
+    ) -> nn.Module:
+        """One layer, wrapped as fairseq wraps its own."""
+        return wrap_layer(FusedDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, Any] | None,
+        incremental_state: IncrementalState | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """fairseq's features and attention weights, these where they are wanted."""
+        if self.training and self.trains_without_weights and alignment_layer is None:
+            alignment_layer = NO_LAYER
+        if incremental_state is not None:
+            caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
+        return super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        """fairseq's mask, which says what it is, so that a kernel may do without it."""
+        mask = super().buffered_future_mask(tensor)
+        # With activation checkpoints the second computation gets a copy of the mask, and must be by
+        # the same kernel as the first, to draw the same dropout.
+        mask.hides_future = not self.cfg.checkpoint_activations
+        return mask
+
+    def reorder_incremental_state_scripting(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the caches, as beam search asks for."""
+        caches.batch(incremental_state).reorder(new_order)
+        # fairseq visits all modules: only where one of its attentions has kept something.
+        states = states_of_evaluations(incremental_state)
+        if any(name not in caches.OWN for state in states for name in state):
+            super().reorder_incremental_state_scripting(incremental_state, new_order)
+
+
+class FusedTransformerModel(MacaronTransformerModel):
+    """`macaron_transformer` with `--macaron-kernels fused`; with `fairseq` the one of `model/`."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> MacaronTransformerModel:
+        """Build the model that the arguments ask for.
+
+        Where weights are to be quantised, fairseq replaces linear maps by their class, and the
+        model is built without this room's.
+        """
+        is_quantised = getattr(args, "quant_noise_pq", 0) or getattr(args, "quant_noise_scalar", 0)
+        if is_quantised or getattr(args, "macaron_kernels", None) == FAIRSEQ:
+            return MacaronTransformerModel.build_model(args, task)
+        model = super().build_model(args, task)
+        model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
+        return model
+
+    @classmethod
+    def build_encoder(
+        cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
+    ) -> FusedTransformerEncoder:
+        """Build the encoder."""
+        return FusedTransformerEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(
+        cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Module
+    ) -> FusedTransformerDecoder:
+        """Build the decoder."""
+        return FusedTransformerDecoder(
+            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
+        )
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> GeneratorHubInterface:
+        """Load trained models as the parent class does, with the faster beam search."""
+        hub = super().from_pretrained(*args, **kwargs)
+        if type(hub.task) is TranslationTask:  # which finds the same, slower
+            dictionaries = hub.task.source_dictionary, hub.task.target_dictionary
+            hub.task = MacaronTranslationTask(hub.task.cfg, *dictionaries)
+        return hub

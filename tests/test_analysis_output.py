@@ -1,0 +1,76 @@
+"""What the commands of the analysis wing leave behind, and what they say meanwhile."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stored import CHECKPOINT
+
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.analysis import output, progress
+
+FEW = ["--particles", "3", "--frames", "2", "--time", "1"]
+TOY = ["--scheme", "parallel", "--substep", "euler"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["describe", "--path", str(CHECKPOINT)],
+        ["order", *TOY, "-o", "out"],
+        ["particles", "trajectories", *FEW, "-o", "out"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_full_disk_behind_stdout_is_one_sentence(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        with pytest.raises(UserError, match=r"^cannot write to standard output: No space left"):
+            cli.main(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(["order", *TOY], "order.png"), (["particles", "trajectories", *FEW], "trajectories.json")],
+    ids=lambda x: x[0] if isinstance(x, list) else "",
+)
+def test_a_full_disk_behind_a_file_is_one_sentence(words, name, tmp_path):
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises(UserError, match=rf"^cannot write {tmp_path / name}: No space left"):
+        cli.main([*words, "-o", str(tmp_path)])
+
+
+def test_what_cannot_be_written_to_is_refused_at_once(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file is a file: give --output a folder"):
+        output.refuse_unwritable(tmp_path / "file")
+    output.refuse_unwritable(tmp_path / "a" / "b")
+    asked = []
+    monkeypatch.setattr(os, "access", lambda *args: asked.append(args))
+    with pytest.raises(UserError, match=rf"^cannot write to {tmp_path}: give --output another"):
+        output.refuse_unwritable(tmp_path / "a" / "b")
+    assert asked == [(tmp_path, os.W_OK | os.X_OK)]
+
+
+def test_json_has_lists_for_arrays_and_null_for_their_nan(tmp_path):
+    content = {"a": np.array([1, np.nan]), "b": np.eye(2), "c": tmp_path, "d": "ö"}
+    assert json.loads(output.as_json(content)) == {
+        **{"a": [1, None], "b": [[1, 0], [0, 1]], "c": str(tmp_path), "d": "ö"}
+    }
+    with pytest.raises(ValueError, match="nan"):
+        output.as_json({"a": float("nan")})
+
+
+def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SECONDS", 0)
+    assert list(progress.following("abcd", "letters", 4)) == [*"abcd"]
+    assert capsys.readouterr().err.splitlines() == [
+        *("letters: begins", "letters: 25%", "letters: 50%", "letters: 75%", "letters: 100%")
+    ]
+    monkeypatch.setattr(progress, "SECONDS", 1000)
+    list(progress.following("abcd", "letters", 4))
+    assert capsys.readouterr().err == "letters: begins\n"

@@ -1,0 +1,217 @@
+"""What is refused before fairseq's commands parse, and that the installed fairseq needs it.
+
+A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
+"""
+
+import logging
+from argparse import Namespace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import FIXTURES, train
+from fairseq import checkpoint_utils, options
+from fairseq.data import data_utils
+from fairseq.dataclass.configs import DistributedTrainingConfig
+from fairseq.distributed.utils import infer_init_method
+from fairseq.models.transformer import TransformerConfig
+from fairseq.trainer import Trainer
+from small import NO_DROPOUT
+
+from macaron_fairseq import UserError
+from macaron_fairseq.compat import preflight, ranks
+
+STORED = FIXTURES / "stored"
+
+
+def refusal(*words):
+    """The sentence with which a command line is refused."""
+    with pytest.raises(UserError) as refused:
+        preflight.check([str(word) for word in words])
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_flags_and_defaults_are_fairseqs():
+    """Of all commands: what `parse` finds is what fairseq's own parsers find."""
+    words = ["data", "--path", "a.pt", "--fp16", "--save-dir", "s", "--distributed-port", "3"]
+    for parser in (
+        options.get_training_parser(),
+        options.get_generation_parser(),
+        options.get_interactive_generation_parser(),
+        options.get_validation_parser(),
+        options.get_eval_lm_parser(),
+    ):
+        for given in (["data"], words):
+            ours = vars(preflight.parse(given))
+            theirs = vars(parser.parse_known_args(given)[0])
+            shared = ours.keys() & theirs.keys() - {"distributed_world_size", "path"}
+            assert {"fp16", "cpu", "required_batch_size_multiple"} < shared
+            assert {name: ours[name] for name in shared} == {n: theirs[n] for n in shared}
+    names = {"checkpoint_activations", "offload_activations"}
+    assert names <= {*TransformerConfig.__dataclass_fields__}
+    assert names | {"macaron_matmul"} <= vars(preflight.parse([])).keys()
+    assert preflight.parse(["--distributed-world-size", "2"]).distributed_world_size == 2
+    assert preflight.parse([]).distributed_world_size is None  # not given
+
+
+def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
+    for words in (
+        ["fairseq-preprocess", "--path", "nosuch.pt"],
+        ["python", "--path", "nosuch.pt"],
+        ["fairseq-generate", "data", "--path"],
+        ["fairseq-generate", "data", "--distributed-port", "x", "--path", "nosuch.pt"],
+        ["fairseq-generate", "data", "--path", "https://example.org/model.pt"],
+        [],
+    ):
+        preflight.check(words)
+
+
+@pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--memory-efficient-fp16"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_half_precision_without_a_gpu(precision):
+    for command in ("fairseq-train", "fairseq-generate", "/x/fairseq_cli/train.py"):
+        sentence = refusal(command, "nowhere", precision)
+        assert f"{precision} needs a GPU" in sentence and "fp32 on the CPU" in sentence
+
+
+# --- files that are not there --------------------------------------------------------------------
+
+
+def test_fairseq_starts_from_scratch_without_a_named_checkpoint(tmp_path):
+    trainer = SimpleNamespace(data_parallel_world_size=1)
+    assert Trainer.load_checkpoint(trainer, str(tmp_path / "mistyped.pt")) is None
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
+    train = ["fairseq-train", "data", "--cpu", "--save-dir", tmp_path]
+    mistyped = tmp_path / "mistyped.pt"
+    assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
+    assert refusal(*train, f"{flag}={tmp_path}").startswith(f"{tmp_path} is a folder")
+    preflight.check([*map(str, train), "--restore-file", "checkpoint_last.pt"])  # the default
+    preflight.check([*map(str, train), flag, str(STORED / "checkpoint.pt")])
+    (tmp_path / "mistyped-shard0.pt").touch()
+    preflight.check([*map(str, train), flag, str(mistyped)])  # which fairseq completes
+
+
+def test_what_is_not_used_is_not_missed(tmp_path):
+    """With a checkpoint to go on from, fairseq-train does not look at the other."""
+    (tmp_path / "checkpoint_last.pt").write_bytes((STORED / "checkpoint.pt").read_bytes())
+    words = ["--save-dir", str(tmp_path), "--finetune-from-model", str(tmp_path / "gone.pt")]
+    preflight.check(["fairseq-train", "data", "--cpu", *words])
+
+
+def test_fairseq_generate_ends_in_a_traceback_without_its_checkpoint(tmp_path):
+    for path, error in [(tmp_path / "nosuch.pt", OSError), (tmp_path, OSError)]:
+        with pytest.raises(error) as raised:
+            checkpoint_utils.load_model_ensemble([str(path)])
+        assert not isinstance(raised.value, SystemExit)
+
+
+def test_a_missing_checkpoint_to_decode_with(tmp_path):
+    nosuch = tmp_path / "nosuch.pt"
+    for command in ("generate", "interactive", "validate", "eval-lm"):
+        words = [f"fairseq-{command}", "data", "--cpu", "--path"]
+        assert refusal(*words, nosuch) == f"{nosuch}: no such checkpoint"
+        ensemble = f"{STORED / 'checkpoint.pt'}:{nosuch}"
+        assert refusal(*words, ensemble) == f"{nosuch}: no such checkpoint"
+        assert refusal(*words, tmp_path).startswith(f"{tmp_path} is a folder")
+
+
+# --- batches that are left out -------------------------------------------------------------------
+
+
+def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
+    def sentences(multiple):
+        batches = data_utils.batch_by_size(
+            np.arange(20), lambda i: 5, np.full(20, 5), 60, required_batch_size_multiple=multiple
+        )
+        return sum(map(len, batches))
+
+    assert sentences(1) == 20
+    assert sentences(preflight.parse([]).required_batch_size_multiple) == 16
+    multiple = "--required-batch-size-multiple"
+    with caplog.at_level(logging.WARNING):
+        preflight.check(["fairseq-train", "data", "--cpu"])  # where a batch less does not matter
+        preflight.check(["fairseq-generate", "data", "--cpu", multiple, "1"])
+        assert not caplog.messages
+        preflight.check(["fairseq-generate", "data", "--cpu"])
+    assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
+
+
+# --- ranks that would train separately -----------------------------------------------------------
+
+TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}
+SRUN = {"SLURM_STEP_NUM_TASKS": "4"}
+
+
+def check(environ, gpus, world_size=None, port=-1, init_method=None):
+    flags = Namespace(
+        distributed_world_size=world_size,
+        distributed_port=port,
+        distributed_init_method=init_method,
+    )
+    ranks.check(flags, environ, gpus)
+
+
+def test_fairseq_does_not_see_what_torchrun_started(monkeypatch):
+    """Where there is one GPU or none, which it takes for a training of one process."""
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    config = DistributedTrainingConfig(distributed_world_size=1)
+    infer_init_method(config)
+    assert (config.distributed_world_size, config.distributed_init_method) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        # As fairseq decides: world size 1 on a single visible GPU, whatever was started.
+        (dict(environ=TORCHRUN, gpus=1), "pass --distributed-world-size 2"),
+        (dict(environ=TORCHRUN, gpus=0), "--distributed-init-method"),
+        (dict(environ=TORCHRUN, gpus=0, world_size=2), "--distributed-init-method"),
+        (dict(environ=SRUN, gpus=1), "pass --distributed-world-size 4"),
+        (dict(environ=SRUN, gpus=8), "pass --distributed-port"),
+        (dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1), "mpirun started 2 processes"),
+        (dict(environ={"PMI_SIZE": "4"}, gpus=8), "start them with torchrun"),
+    ],
+)
+def test_refused(flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        check(**flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        dict(environ={}, gpus=1),
+        dict(environ={**TORCHRUN, "WORLD_SIZE": "1"}, gpus=1),
+        dict(environ=TORCHRUN, gpus=8),
+        dict(environ=TORCHRUN, gpus=1, world_size=2),
+        dict(environ=SRUN, gpus=1, world_size=1),  # a sweep, one training a task
+        dict(environ=SRUN, gpus=8, port=9218),
+        dict(environ=SRUN, gpus=1, port=9218, world_size=4),
+        # salloc and sbatch set this for the shell, where one process is started by hand.
+        dict(environ={"SLURM_NTASKS": "4"}, gpus=1),
+        dict(environ={**SRUN, "PMI_SIZE": "4"}, gpus=8, port=9218),  # srun --mpi=pmi2
+        dict(environ={**TORCHRUN, "OMPI_COMM_WORLD_SIZE": "2"}, gpus=8),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1, world_size=1),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "1"}, gpus=8),
+        dict(environ=TORCHRUN, gpus=0, init_method="tcp://127.0.0.1:1"),
+    ],
+)
+def test_left_alone(flags):
+    check(**flags)
+
+
+def test_fairseq_train_is_refused(tmp_path, monkeypatch):
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    done = train("nowhere", tmp_path / "save", *NO_DROPOUT, check=False)
+    assert done.returncode == 1 and "torchrun started 2 processes" in done.stdout
+    assert "Traceback" not in done.stdout and not (tmp_path / "save").exists()

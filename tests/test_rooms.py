@@ -1,0 +1,118 @@
+"""The house: a room imports only what stands below it, and stands without what stands above."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, USER_DIR
+
+# From the highest floor to the lowest.
+ROOMS = [
+    *("commands", "plugin", "analysis", "translation", "evaluation", "fast", "model", "schemes"),
+    *("text", "compat", "common"),
+]
+SOURCES = sorted(USER_DIR.rglob("*.py"))
+
+
+def room(module):
+    """The room of a module's name; None for the package, its version and its command."""
+    name = (module.split(".") + [""])[1]
+    return name if name in ROOMS else None
+
+
+def imported(path):
+    """The package's modules and names that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(USER_DIR)))
+def test_a_room_imports_only_what_stands_below_it(path):
+    relative = path.relative_to(ROOT).with_suffix("")
+    own = room(".".join(relative.parts))
+    if own is None:
+        return
+    found = {room(name) for name in imported(path) if name.split(".")[0] == USER_DIR.name}
+    above = ROOMS[: ROOMS.index(own)]
+    assert not found & set(above)
+
+
+def test_every_folder_is_a_room():
+    folders = {path.name for path in USER_DIR.iterdir() if (path / "__init__.py").is_file()}
+    assert folders <= set(ROOMS)
+
+
+def test_splitting_schemes_need_no_torch_and_no_fairseq():
+    code = """
+import sys
+for name in ("torch", "fairseq"):
+    sys.modules[name] = None  # its import fails
+from macaron_fairseq.schemes import splitting, substeps
+assert substeps.get("midpoint").slope(lambda x: -x, 1.0, 0.5, None) == -0.75
+assert len(splitting.SCHEMES) == 7
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# fast/ cannot be imported, and all is built, trained, translated and saved in one process.
+WITHOUT_FAST = """
+import io, sys
+sys.modules["macaron_fairseq.fast"] = None
+sys.path.insert(0, "tests")
+import macaron_fairseq  # before fairseq: nothing is registered
+import torch
+from small import SMALL, batch, build, dictionary
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model
+from fairseq.sequence_generator import SequenceGenerator
+from macaron_fairseq.model import architectures
+from macaron_fairseq.model.transformer import MacaronTransformerModel
+
+register_model(architectures.MODEL)(MacaronTransformerModel)
+architectures.register_all()
+source, lengths, previous = batch()
+sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+flags = [*SMALL, "--encoder-ffn-embed-dim", "32", "--share-all-embeddings"]
+several = ["--macaron-scheme", "strang-symmetric", "--macaron-substep", "midpoint"]
+archs = [x for x, model in ARCH_MODEL_REGISTRY.items() if model is MacaronTransformerModel]
+assert len(archs) == 10, archs
+for arch, more in [*((arch, []) for arch in archs), ("macaron_transformer", several)]:
+    model = build(arch, *flags, *more).train()
+    optimizer = torch.optim.Adam(model.parameters())
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        log_p = model(source, lengths, previous)[0].log_softmax(-1)
+        loss = label_smoothed_nll_loss(log_p.flatten(0, 1), previous.flatten(), 0.1, 1)[0]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[1] < losses[0], arch
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    again = build(arch, *flags, *more, seed=2)
+    again.load_state_dict(torch.load(io.BytesIO(file.getvalue())))
+    found = []
+    for one in (model.eval(), again):
+        generator = SequenceGenerator([one], dictionary(), beam_size=3, max_len_b=8)
+        found.append([x[0]["tokens"].tolist() for x in generator.generate([one], sample)])
+    assert found[0] == found[1], arch
+assert not [name for name in sys.modules if name.startswith("macaron_fairseq.fast.")]
+"""
+
+
+def test_every_architecture_trains_and_translates_without_the_fast_room():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_FAST],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
