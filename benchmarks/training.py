@@ -15,7 +15,6 @@ median and range.
 """
 
 import argparse
-import json
 import shlex
 import statistics
 import tempfile
@@ -33,7 +32,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.compat import bf16
-from macaron_fairseq.evaluation.training_log import FIGURES, PARAMETERS
+from macaron_fairseq.evaluation import training_log
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]
@@ -237,13 +236,13 @@ def read_log(log: str, skip: int, updates: int) -> Figures:
     Raises:
         UserError: if it does not hold that many updates.
     """
-    lines = []
-    for line in log.split("\n"):
-        if (match := FIGURES.match(line)) and match[1] == "train_inner":
-            found = json.loads(match[2])
-            if int(found["num_updates"]) > skip:
-                lines.append((float(found["wpb"]), float(found["wps"]), float(found["loss"])))
-    parameters = PARAMETERS.search(log)
+    logged = [training_log.parse(line) for line in log.split("\n")]
+    lines = [
+        tuple(float(line.figures[name]) for name in ("wpb", "wps", "loss"))
+        for line in logged
+        if line and line.kind == "train_inner" and line.update > skip
+    ]
+    parameters = training_log.PARAMETERS.search(log)
     if len(lines) != updates or not parameters:
         raise UserError(f"fairseq-train logged {len(lines)} of {updates} updates to measure")
     tokens = round(sum(tokens for tokens, _, _ in lines))

@@ -11,7 +11,6 @@ import pytest
 import torch
 from conftest import (
     FIXTURES,
-    ROOT,
     TRAIN,
     USER_DIR,
     free_port,
@@ -26,7 +25,7 @@ from fairseq.data import Dictionary
 from small import NO_DROPOUT, build, task
 from subword_nmt.apply_bpe import BPE
 
-from macaron_fairseq import MacaronTransformerModel
+from macaron_fairseq import MacaronTransformerModel, cli
 
 STORED = FIXTURES / "stored"  # reverses strings of digits
 # Without it fairseq leaves out sentences.
@@ -130,8 +129,7 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
 
 def test_an_average_is_the_mean_of_trained_checkpoints_and_decodes(data_bin, trained, tmp_path):
     path = tmp_path / "averaged.pt"
-    command = ["python", "-m", "macaron_fairseq.cli", "average"]
-    run(*command, trained, "--last", "2", "-o", path, PYTHONPATH=str(ROOT))
+    cli.main(["average", str(trained), "--last", "2", "-o", str(path)])
     averaged = load(path)["model"]
     last_two = [load(trained / name)["model"] for name in ("checkpoint_2_16.pt", "checkpoint2.pt")]
     assert list(averaged) == list(last_two[0])
@@ -319,21 +317,11 @@ def test_the_python_interface_tokenises_and_splits_words(tmp_path):
         assert text.replace(" ", "") == raw.replace("@@", "").replace(" ", "")
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["dynamics", "--path", "none.pt", "--data", "none"], "none.pt: no such checkpoint"),
-        (["order", "--scheme", "strang-marchk"], "--scheme takes strang-marchuk"),
-        (["particles", "trajectories", "--system", "usaa"], "--system takes usa"),
-        (
-            ["describe", "--arch", "macaron_transformer", "--macaron-scheme", "lie-troter"],
-            "--macaron-scheme takes lie-trotter",
-        ),
-    ],
-)
-def test_a_mistake_is_one_sentence_and_status_1(words, sentence, tmp_path):
+def test_a_mistake_is_one_sentence_and_status_1(tmp_path):
+    """Of a command that imports fairseq, too, which says this and that while it is imported."""
+    words = ["dynamics", "--path", "none.pt", "--data", "none"]
     done = run("macaron-fairseq", *words, check=False, cwd=tmp_path)
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()  # standard error is there, too
-    assert sentence in line
+    assert line == "none.pt: no such checkpoint"
     assert not list(tmp_path.iterdir())

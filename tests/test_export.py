@@ -416,11 +416,6 @@ def test_an_ensemble_is_refused(data, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_a_bad_checkpoint_is_refused(data, tmp_path):
-    with pytest.raises(UserError, match=f"^{tmp_path}/none.pt: no such checkpoint$"):
-        exporting.export(str(tmp_path / "none.pt"), data, tmp_path / "out", "float32")
-
-
 def test_an_export_that_computes_something_else_is_not_written(data, tmp_path, monkeypatch):
     """As a fault of this package would: here it forgets the step of each half."""
     whole = [specification.Part(x.attends, x.ffn, x.layer_norm, 1) for x in MACARON_PARTS]

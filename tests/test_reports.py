@@ -643,6 +643,14 @@ def test_other_merges_than_the_runs_are_refused_where_its_manifest_knows_them(pr
         write_manifest(tmp_path / "run", prepared)
 
 
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"data": {}}', '{"data": {"sha256": {"code": 1}}}']
+)
+def test_of_another_programs_manifest_nothing_is_known(content, tmp_path):
+    (tmp_path / "manifest.json").write_text(content)
+    assert manifest.data_hashes(tmp_path / "checkpoint.pt") == {}
+
+
 def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
     with pytest.raises(UserError, match="name no architecture: add --arch ARCH"):
         write_manifest(tmp_path / "run", prepared, "data-bin", "--seed", "1")

@@ -1,6 +1,7 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
+from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 
@@ -33,6 +34,15 @@ examples:
   macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
 """
 
+NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
+    ("--beam", positive, 5, "N", "hypotheses kept"),
+    ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
+    ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
+    ("--max-len-b", positive, 200, "B", "see --max-len-a"),
+    ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
+    ("--batch-size", positive, 128, "N", "sentences of a batch"),
+    ("--batch-lines", positive, 2000, "N", "lines read, sorted by length and translated at once"),
+)
 PRECISIONS = ("fp16", "bf16")
 
 
@@ -71,43 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fairseq",
         help="what searches; ctranslate2 runs what macaron-fairseq export wrote (default: fairseq)",
     )
-    add("--beam", type=positive, default=5, metavar="N", help="hypotheses kept (default: 5)")
-    add(
-        "--lenpen",
-        type=finite,
-        default=1.0,
-        metavar="X",
-        help="length penalty: above 1 favours longer translations (default: 1)",
-    )
-    add(
-        "--max-len-a",
-        type=not_negative,
-        default=0.0,
-        metavar="A",
-        help="a translation ends at A * (tokens of its batch's longest source) + B (default: 0)",
-    )
-    add("--max-len-b", type=positive, default=200, metavar="B", help="see there (default: 200)")
-    add(
-        "--max-tokens",
-        type=positive,
-        default=4096,
-        metavar="N",
-        help="source tokens of a batch, padding included (default: 4096)",
-    )
-    add(
-        "--batch-size",
-        type=positive,
-        default=128,
-        metavar="N",
-        help="sentences of a batch (default: 128)",
-    )
-    add(
-        "--batch-lines",
-        type=positive,
-        default=2000,
-        metavar="N",
-        help="lines read, sorted by length, translated and written at once (default: 2000)",
-    )
+    for flag, kind, default, metavar, text in NUMBERS:
+        text = f"{text} (default: {default:g})"
+        add(flag, type=kind, default=default, metavar=metavar, help=text)
     add("--cpu", action="store_true", help="use no GPU")
     precision = parser.add_mutually_exclusive_group()
     for name in PRECISIONS:

@@ -115,7 +115,7 @@ def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, An
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` if the output is one of the files to read, under whatever name."""
     for path in inputs:
-        if str(path) == "-" or not (path.is_file() and output.is_file()):
+        if "-" in (str(path), str(output)) or not (path.is_file() and output.is_file()):
             continue
         if path.samefile(output):
             raise UserError(f"{output} is one of the files to read: choose another name")

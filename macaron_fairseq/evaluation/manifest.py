@@ -80,9 +80,10 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
     None if no manifest is in the checkpoint's folder or, as of averaged ones, the one above.
     """
     for folder in (checkpoint.parent, checkpoint.parent.parent):
-        if (folder / NAME).is_file():
-            with suppress(UserError):
-                return read(folder, "")["data"].get("sha256", {})
+        with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
+            found = files.load_json(folder / NAME, "")["data"]["sha256"]
+            if data_folder.is_mapping(found):
+                return found
     return {}
 
 

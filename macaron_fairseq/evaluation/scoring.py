@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation import metrics
 from macaron_fairseq.evaluation.metrics import Score
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
@@ -25,7 +26,7 @@ LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredText:
     """A translation of a test set with its scores."""
 
     hypotheses: list[str]  # detokenised, in the reference's order
@@ -66,7 +67,7 @@ def score(
     test: str | None = None,
     hypotheses_file: Path | None = None,
     json_file: Path | None = None,
-) -> Scored:
+) -> ScoredText:
     """Put hypotheses in order, join BPE, detokenise, and compare with the reference.
 
     Files are written both or, where one cannot be, neither.
@@ -88,15 +89,10 @@ def score(
         UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
             an output is an input or cannot be written.
     """
-    wanted = list(dict.fromkeys(wanted))
     if "tokenised-bleu" in wanted and plain:
         raise UserError(
             "tokenised-bleu needs the model's tokens, which plain text has no more: give what "
             "fairseq-generate printed, without --plain"
-        )
-    if "tokenised-bleu" in wanted and not tokenized_reference:
-        raise UserError(
-            "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
         )
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
@@ -114,20 +110,19 @@ def score(
         tokens = without_bpe(tokens, name)
         hypotheses = detokenize(tokens, language)
 
-    def of(metric: str) -> Score:
-        if metric == "bleu":
-            return metrics.bleu(hypotheses, references, language, lowercase)
-        if metric == "chrf":
-            return metrics.chrf(hypotheses, references, lowercase)
-        if metric == "compound-split-bleu":
-            return metrics.compound_split_bleu(hypotheses, references, language, lowercase)
-        assert tokenized_reference
-        tokenized = read_tokenized(tokenized_reference, references, reference)
-        return metrics.tokenised_bleu(tokens, tokenized, lowercase)
-
-    scored = Scored(
+    compute: dict[str, Callable[[], Score]] = {
+        "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
+        "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
+        "tokenised-bleu": lambda: metrics.tokenised_bleu(
+            tokens, read_tokenized(tokenized_reference, references, reference), lowercase
+        ),
+        "compound-split-bleu": lambda: metrics.compound_split_bleu(
+            hypotheses, references, language, lowercase
+        ),
+    }
+    scored = ScoredText(
         hypotheses,
-        [of(metric) for metric in wanted],
+        [look_up(compute, name, "metric", "--metric")() for name in dict.fromkeys(wanted)],
         reference,
         sha256(reference, references),
         sha256(generated, printed),
@@ -245,8 +240,12 @@ def without_bpe(lines: list[str], name: Path | str) -> list[str]:
     return remove_bpe(lines)
 
 
-def read_tokenized(path: Path, references: Sequence[str], reference: Path) -> list[str]:
+def read_tokenized(path: Path | None, references: Sequence[str], reference: Path) -> list[str]:
     """The tokenised reference, with as many lines as the raw one and no BPE marks."""
+    if path is None:
+        raise UserError(
+            "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
+        )
     tokenized = complete(list(read_lines(path)), path)
     same_length(tokenized, path, references, reference)
     return without_bpe(tokenized, path)
@@ -255,5 +254,5 @@ def read_tokenized(path: Path, references: Sequence[str], reference: Path) -> li
 def sha256(path: Path, lines: Sequence[str]) -> str:
     """The SHA-256 of a file, in hexadecimal; of its lines if it is a pipe, which is empty now."""
     if path != STDIO and path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return files.sha256(path)
     return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
