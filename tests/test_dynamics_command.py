@@ -472,8 +472,8 @@ def test_a_training_folder_that_may_be_another_is_not_read(data, tmp_path, monke
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "dict.de.txt").write_text("other 1\n")
     monkeypatch.chdir(tmp_path)
-    assert models.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
-    assert models.data_folder(CHECKPOINT) is None
+    assert models.read(trained_in("data-bin", tmp_path / "relative.pt")).data is None
+    assert models.read(CHECKPOINT).data is None
 
 
 def trained_in(folder, path):
@@ -502,18 +502,21 @@ def test_labels_tell_the_checkpoints_apart(tmp_path):
         (tmp_path / name).mkdir()
         return altered(CHECKPOINT, tmp_path / name, **model_arguments)
 
+    def labels(paths):
+        return models.labels([models.read(path) for path in paths])
+
     lie = stored("a", macaron_scheme="lie-trotter")
     midpoint = stored("b", macaron_substep="midpoint")
     mixed = stored("m", macaron_encoder_scheme="parallel")
     baseline = stored("c", _name="transformer", arch="transformer", macaron_scheme=None)
-    assert models.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
-    assert models.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
-    assert models.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
+    assert labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
+    assert labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
+    assert labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
         *("transformer", "strang-marchuk", "lie-trotter", "strang-marchuk, midpoint"),
         "encoder parallel, strang-marchuk",
     ]
     same = stored("d")
-    assert models.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
+    assert labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):

@@ -509,7 +509,7 @@ def test_sentence_longer_than_the_positions(data, tmp_path):
 
 
 def test_released_checkpoints_are_known_by_their_scheme():
-    found = models.settings(FIXTURES / "released" / "checkpoint.pt")
+    found = models.read(FIXTURES / "released" / "checkpoint.pt").settings
     assert trained_order.trained_as(found) == "scheme strang-marchuk"
 
 

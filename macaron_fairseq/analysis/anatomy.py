@@ -40,6 +40,14 @@ def is_masked_lm(model: Any) -> bool:
     return issubclass(model, (RobertaModel, MaskedLMModel))
 
 
+def not_supported(path: object, architecture: str) -> str:
+    """What to say of a checkpoint of another model."""
+    return (
+        f"{path} holds a model of the architecture {architecture}, which is not supported: "
+        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+    )
+
+
 def stacks(model: Any) -> dict[str, str]:
     """The name of the module list that holds the layers, of each side that a model has."""
     has_inner = hasattr(model.encoder, "sentence_encoder")  # in masked language models

@@ -86,10 +86,7 @@ def of_checkpoint(path: Path) -> tuple[Namespace, Any]:
     state = checkpoints.load(path)
     args = Namespace(**checkpoints.model_arguments(state))
     if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
-        raise UserError(
-            f"{path} holds a model of the architecture {args.arch}, which is not supported: "
-            "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
-        )
+        raise UserError(anatomy.not_supported(path, args.arch))
     names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
     if anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
         names = ["sentence_encoder.embed_tokens.weight"]
