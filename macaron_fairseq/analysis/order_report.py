@@ -81,14 +81,9 @@ def picture(measured: Measured) -> bytes:
         row[0].set_ylabel("local error")
     for axes in grid[-1]:
         axes.set_xlabel("step h")
-    handles: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    labels = [name for name in names if name in handles]
+    drawn = {handle.get_label(): handle for axes in figure.axes for handle in axes.get_lines()}
     figure.legend(
-        handles=[handles[x] for x in labels],
-        labels=labels,
+        handles=[drawn[name] for name in names if name in drawn],
         loc="outside right upper",
         fontsize=8,
         frameon=False,
