@@ -9,15 +9,13 @@ from argparse import Namespace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from conftest import SMALL, arguments, dictionary
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from stored import CHECKPOINT, altered, noisy, write_data
+from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import dynamics_report, figures, models
@@ -30,23 +28,7 @@ LINES = ["er lower, the", "the new", "a is the est", "öl, er"]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """The stored model's data folder, with a binarised test set of LINES, reversed as target."""
-    folder = write_data(tmp_path_factory.mktemp("a data folder") / "data")
-    words = Dictionary.load(str(folder / "data-bin" / "dict.en.txt"))
-    sources = [tokens.split() for tokens in TOKENS]
-    binarise(folder / "data-bin" / "test.en-de.en", words, sources)
-    binarise(folder / "data-bin" / "test.en-de.de", words, [x[::-1] for x in sources])
-    return folder
-
-
-TOKENS = ["er low@@ er , the", "the new", "a is the est", "öl , er"]
-
-
-def binarise(prefix, words, sentences):
-    """Write a data set as fairseq-preprocess does."""
-    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
-    for tokens in sentences:
-        builder.add_item(torch.tensor([*map(words.index, tokens), words.eos()]))
-    builder.finalize(f"{prefix}.idx")
+    return write_test_set(tmp_path_factory.mktemp("a data folder") / "data")
 
 
 def save(path, args, model):

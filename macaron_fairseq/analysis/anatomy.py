@@ -21,7 +21,7 @@ from macaron_fairseq.schemes.substeps import Gate, SubStep
 ENCODER = "encoder"
 DECODER = "decoder"
 
-# fairseq's are known by what they compute: a subclass with a `forward` of its own is another layer.
+# fairseq's are known by what they compute: a subclass with another `forward` is another layer.
 FORWARDS = {
     TransformerEncoderLayerBase.forward,
     TransformerDecoderLayerBase.forward,

@@ -56,7 +56,7 @@ def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace,
     """
     known = {name: model for name, model in ARCH_MODEL_REGISTRY.items() if is_known(model)}
     look_up(known, arch, "architecture", "--arch")
-    if known[arch] is not MacaronTransformerModel:
+    if not issubclass(known[arch], MacaronTransformerModel):
         refuse_unknown(arch, known[arch], flags)
     args = copy(flags)
     args.arch = arch
@@ -107,19 +107,16 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 
 
 def is_known(model: Any) -> bool:
-    """Whether a model class can be described: a subclass may have other layers."""
-    return model in (MacaronTransformerModel, TransformerModel, RobertaModel, MaskedLMModel)
+    """Whether a model class can be described; a subclass of fairseq's may have other layers."""
+    is_ours = isinstance(model, type) and issubclass(model, MacaronTransformerModel)
+    return is_ours or model in (TransformerModel, RobertaModel, MaskedLMModel)
 
 
 def task(source_types: int, target_types: int) -> Any:
     """What building a model needs of a task: dictionaries of these sizes."""
     source = dictionary_of(source_types)
     target = source if source_types == target_types else dictionary_of(target_types)
-    return SimpleNamespace(
-        source_dictionary=source,
-        target_dictionary=target,
-        dictionary=source,
-    )
+    return SimpleNamespace(source_dictionary=source, target_dictionary=target, dictionary=source)
 
 
 def dictionary_of(types: int) -> Dictionary:
@@ -142,7 +139,7 @@ def build(args: Namespace, task: Any) -> Any:
 
 def is_macaron(args: Namespace) -> bool:
     """Whether a model is of this package, not fairseq's own."""
-    return ARCH_MODEL_REGISTRY[args.arch] is MacaronTransformerModel
+    return issubclass(ARCH_MODEL_REGISTRY[args.arch], MacaronTransformerModel)
 
 
 def baseline(args: Namespace) -> Namespace:

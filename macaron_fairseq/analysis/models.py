@@ -58,33 +58,32 @@ class TrainedModel:
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }
 
-    def refuse_long(self, sample: Sample) -> None:
-        """Raise a `UserError` if a sentence has more tokens than the model has positions."""
+    def check(self, sample: Sample) -> float | None:
+        """The `bits_per_token` of the sample's references; None without any.
+
+        Raises:
+            UserError: if a sentence is too long, or see `checked_bits`.
+        """
         for sentence in sample.sentences:
-            for side, tokens, most in zip(
-                ("source", "target"),
-                (sentence.source, sentence.target),
-                self.positions,
-                strict=True,
-            ):
-                if tokens is not None and len(tokens) > most:
+            tokens = {"source": sentence.source, "target": sentence.target}
+            for (side, found), most in zip(tokens.items(), self.positions, strict=True):
+                if found is not None and len(found) > most:
                     raise UserError(
-                        f"sentence {sentence.number} has {len(tokens)} {side} tokens, its end "
+                        f"sentence {sentence.number} has {len(found)} {side} tokens, its end "
                         f"included, more than the {most} positions of {self.path}: leave it out"
                     )
+        return self.checked_bits(sample) if sample.has_references else None
 
-    def checked_bits(self, sample: Sample) -> float | None:
-        """The `bits_per_token` of the sample's references; None without any.
+    def checked_bits(self, sample: Sample) -> float:
+        """The `bits_per_token` of a translation model on the sample's references.
 
         Raises:
             UserError: if they say that the model was trained with another dictionary (they are more
                 than if all types were as likely), or in the other direction (they are fewer with
                 source and target exchanged).
         """
-        data = sample.data
-        if not sample.has_references or data.target is None:
-            return None
-        model = self.runnable()
+        data, model = sample.data, self.runnable()
+        assert data.target is not None
         bits, chance = bits_per_token(model, sample.sentences), math.log2(len(data.target))
         found = f"{self.path} needs {bits:.1f} bits for a token of these sentences"
         if bits > chance + MARGIN:
@@ -120,7 +119,7 @@ class TrainedModel:
             for batch, translations in zip(batches, self.engine.translate(symbols), strict=True):
                 for i, translation in zip(batch, translations, strict=True):
                     numbers = [target.index(token) for token in translation]
-                    read = sentences.decoder_input(sample.data, numbers)
+                    read = sample.data.decoder_input(numbers)
                     done.append(replace(found[i], target=read))
                     shown.update()
         return sorted(done, key=lambda sentence: sentence.number)
@@ -282,7 +281,7 @@ def labels(found: Sequence[Checkpoint]) -> list[str]:
 def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
     """Raise a `UserError` if the checkpoints were trained with different dictionaries.
 
-    Their sizes tell, the manifest that a recipe's run has beside its checkpoints, and the data
+    Their sizes tell, the manifest that a recipe's run has next to its checkpoints, and the data
     folder that a checkpoint names, as long as it is there.
     """
     first = found[0]

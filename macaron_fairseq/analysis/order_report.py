@@ -94,7 +94,7 @@ def picture(measured: Measured) -> bytes:
 def draw(axes: Axes, results: Sequence[Result], names: list[str], steps: Sequence[float]) -> None:
     """A line for each of the results; errors of zero are left out.
 
-    Each scheme has a marker of its own, hollow, and lines get thinner from scheme to scheme, so
+    Each scheme has another marker, hollow, and lines get thinner from scheme to scheme, so
     that one that lies on another hides nothing of it.
     """
     for x in results:

@@ -70,8 +70,7 @@ def of_trained_model(
     (model,), opened = models.load([path], data, source_lang, target_lang)
     pairs = choose(model.model, scheme_names, substep_names)
     sample = sentences.read(opened, text, target, subset, limit)
-    model.refuse_long(sample)
-    model.checked_bits(sample)
+    model.check(sample)
     found = model.to_read(sample)
     steps = local_error.halved(longest, times=5)
     return Measured(

@@ -16,7 +16,7 @@ the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| 
 
 EXAMPLES = """\
 OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture;
-of a trained model order.json has each layer besides all together. A trained model is measured with
+of a trained model order.json also has each layer alone. A trained model is measured with
 all schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many
 FFNs in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
 project the state, and follow no flow.

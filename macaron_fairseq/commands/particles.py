@@ -18,7 +18,7 @@ examples:
   macaron-fairseq particles phase --dim 2 --particles 32 --trials 200
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
-each with --help of its own, as in
+each has its --help, as in
   macaron-fairseq particles phase --help
 
 The systems, on the unit sphere (arXiv 2312.10794): x_i' is the projection to the tangent space at
@@ -130,7 +130,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"particles": 32, "dim": 2, "frames": 61, "trials": 100},
     ),
     "equiangular": (
-        "equal cosines, beside their differential equation",
+        "equal cosines, compared with their differential equation",
         {"system": "sa", "beta": [0.0, 1.0, 3.0, 5.0], "particles": 16, "rho": 0.0}
         | {"time": 20, "frames": 201},
     ),

@@ -186,6 +186,6 @@ def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
     """
     shape = 2 * (1 - rho) * ((n - 1) * rho + 1)
     if name == "sa":
-        other = np.exp(beta * (rho - 1))  # the weight of another particle beside one's own
+        other = np.exp(beta * (rho - 1))  # the weight of another particle where one's own is 1
         return shape * other / (1 + (n - 1) * other)
     return shape * np.exp(beta * rho) / n
