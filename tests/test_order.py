@@ -462,11 +462,17 @@ def test_text_without_a_translation_is_translated(data, tmp_path):
     assert content["data"]["decoder"].startswith("reads the model's own translation")
 
 
+ONE = ["--scheme", "parallel", "--substep", "rk4"]
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["--scheme", "strang-marchk"], "--scheme takes strang-marchuk, strang-marchuk-attention"),
-        (["--step", "1e300"], "not finite: give a smaller --step"),
+        (
+            ["--step", "1e300", "--scheme", "parallel", "--substep", "rk4"],
+            "not finite: give a smaller --step",
+        ),
         (["--substep", "exakt"], "unknown sub-step 'exakt': --substep takes exact"),
         (["--path", CHECKPOINT], "--path and --data belong together"),
         (["--sentences", 3], "--sentences has no meaning without --path"),
@@ -474,11 +480,12 @@ def test_text_without_a_translation_is_translated(data, tmp_path):
         (["--path", "x.pt", "--data", "x", "--seed", 0], "--seed has no meaning with --path"),
         (["--path", "x", "--data", "x", "--target", "y"], "--target is the translation of INPUT"),
         (["--path", "none.pt", "--data", "none"], "none.pt: no such checkpoint"),
-        (["--path", CHECKPOINT, "--data", "x", "--substep", "exact"], "takes euler, midpoint"),
-        (["--path", CHECKPOINT, "--data", "x", "--scheme", "richardson-strang"], "takes lie-"),
+        (["--path", CHECKPOINT, "--data", "DATA", "--substep", "exact"], "takes euler, midpoint"),
+        (["--path", CHECKPOINT, "--data", "DATA", "--scheme", "richardson-strang"], "takes lie-"),
     ],
 )
-def test_mistakes(words, sentence, tmp_path):
+def test_mistakes(words, sentence, data, tmp_path):
+    words = [data if word == "DATA" else word for word in words]
     with pytest.raises(UserError) as error:
         command(*words, "-o", tmp_path / "out")
     assert sentence in str(error.value)

@@ -166,7 +166,13 @@ def read_dictionary(path: Path) -> Dictionary:
 # --- sentences -----------------------------------------------------------------------------------
 
 
-def read(data: Data, text: Path | None, target: Path | None, subset: str, limit: int) -> Sample:
+def read(
+    data: Data,
+    text: Path | None = None,
+    target: Path | None = None,
+    subset: str = "test",
+    limit: int = 200,
+) -> Sample:
     """The first sentences of raw text or, without one, of a binarised data set; no empty ones.
 
     Args:

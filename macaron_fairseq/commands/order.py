@@ -81,21 +81,13 @@ def run(args: argparse.Namespace) -> None:
     output.refuse_unwritable(args.output)
     if args.path:
         from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
-        from macaron_fairseq.analysis import trained_order
+        from macaron_fairseq.analysis import models, sentences, trained_order
 
-        measured = trained_order.of_trained_model(
-            args.path,
-            args.data,
-            args.scheme,
-            args.substep,
-            args.step or 1.0,
-            text=args.input,
-            target=args.target,
-            subset=args.gen_subset or "test",
-            limit=args.sentences or 20,
-            source_lang=args.source_lang,
-            target_lang=args.target_lang,
-        )
+        (model,), data = models.load([args.path], args.data, args.source_lang, args.target_lang)
+        subset, limit = args.gen_subset or "test", args.sentences or 20
+        sample = sentences.read(data, args.input, args.target, subset, limit)
+        longest = args.step or 1.0
+        measured = trained_order.of_trained_model(model, sample, args.scheme, args.substep, longest)
     else:
         seed = 1 if args.seed is None else args.seed
         measured = order.of_toy_systems(args.scheme, args.substep, args.step or 0.01, seed)
