@@ -8,9 +8,12 @@ import random
 import shutil
 
 import fairseq_cli.generate
+import numpy as np
 import torch
 from conftest import FIXTURES
 from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 
@@ -43,6 +46,28 @@ def write_data(folder):
     codes = "".join(merge + "\n" for merge in ["#version: 0.2", *MERGES])
     (folder / "code").write_text(codes, encoding="utf-8")
     (folder / "preprocessing.json").write_text(json.dumps(PREPROCESSING))
+    return folder
+
+
+# A small test set, whose target is the source reversed.
+TOKENS = ["er low@@ er , the", "the new", "a is the est", "öl , er"]
+
+
+def binarise(prefix, words, sentences):
+    """Write a data set as fairseq-preprocess does."""
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
+    for tokens in sentences:
+        builder.add_item(torch.tensor([*map(words.index, tokens), words.eos()]))
+    builder.finalize(f"{prefix}.idx")
+
+
+def write_test_set(folder, sentences=TOKENS):
+    """A data folder for the stored model with these sentences as its test set."""
+    write_data(folder)
+    words = Dictionary.load(str(folder / "data-bin" / "dict.en.txt"))
+    sources = [tokens.split() for tokens in sentences]
+    binarise(folder / "data-bin" / "test.en-de.en", words, sources)
+    binarise(folder / "data-bin" / "test.en-de.de", words, [x[::-1] for x in sources])
     return folder
 
 

@@ -9,15 +9,13 @@ from argparse import Namespace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from small import SMALL, arguments, dictionary
-from stored import CHECKPOINT, altered, noisy, write_data
+from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import dynamics_report, figures, models
@@ -30,23 +28,7 @@ LINES = ["er lower, the", "the new", "a is the est", "öl, er"]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """The stored model's data folder, with a binarised test set of LINES, reversed as target."""
-    folder = write_data(tmp_path_factory.mktemp("a data folder") / "data")
-    words = Dictionary.load(str(folder / "data-bin" / "dict.en.txt"))
-    sources = [tokens.split() for tokens in TOKENS]
-    binarise(folder / "data-bin" / "test.en-de.en", words, sources)
-    binarise(folder / "data-bin" / "test.en-de.de", words, [x[::-1] for x in sources])
-    return folder
-
-
-TOKENS = ["er low@@ er , the", "the new", "a is the est", "öl , er"]
-
-
-def binarise(prefix, words, sentences):
-    """Write a data set as fairseq-preprocess does."""
-    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32)
-    for tokens in sentences:
-        builder.add_item(torch.tensor([*map(words.index, tokens), words.eos()]))
-    builder.finalize(f"{prefix}.idx")
+    return write_test_set(tmp_path_factory.mktemp("a data folder") / "data")
 
 
 def save(path, args, model):
@@ -472,8 +454,8 @@ def test_a_training_folder_that_may_be_another_is_not_read(data, tmp_path, monke
     (tmp_path / "data-bin").mkdir()
     (tmp_path / "data-bin" / "dict.de.txt").write_text("other 1\n")
     monkeypatch.chdir(tmp_path)
-    assert models.data_folder(trained_in("data-bin", tmp_path / "relative.pt")) is None
-    assert models.data_folder(CHECKPOINT) is None
+    assert models.read(trained_in("data-bin", tmp_path / "relative.pt")).data is None
+    assert models.read(CHECKPOINT).data is None
 
 
 def trained_in(folder, path):
@@ -502,18 +484,21 @@ def test_labels_tell_the_checkpoints_apart(tmp_path):
         (tmp_path / name).mkdir()
         return altered(CHECKPOINT, tmp_path / name, **model_arguments)
 
+    def labels(paths):
+        return models.labels([models.read(path) for path in paths])
+
     lie = stored("a", macaron_scheme="lie-trotter")
     midpoint = stored("b", macaron_substep="midpoint")
     mixed = stored("m", macaron_encoder_scheme="parallel")
     baseline = stored("c", _name="transformer", arch="transformer", macaron_scheme=None)
-    assert models.labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
-    assert models.labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
-    assert models.labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
+    assert labels([CHECKPOINT]) == ["macaron_transformer_tiny"]
+    assert labels([baseline, CHECKPOINT]) == ["transformer", "macaron_transformer_tiny"]
+    assert labels([baseline, CHECKPOINT, lie, midpoint, mixed]) == [
         *("transformer", "strang-marchuk", "lie-trotter", "strang-marchuk, midpoint"),
         "encoder parallel, strang-marchuk",
     ]
     same = stored("d")
-    assert models.labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
+    assert labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):

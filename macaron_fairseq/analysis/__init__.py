@@ -1,7 +1,18 @@
 """Trained models and ideal systems as dynamics: layers as time, tokens as particles.
 
-To look at a trained model along its layers: `models.load` it, `sentences.read` what it is to read,
-and `trajectories.run` it. A layer then has its sub-layers, each with the state before it and with
-what it adds, as a function of the state: `jacobians` and `local_error` take such functions, and
-`measures` the states. `dynamics` and `order` put all that together.
+Data passes through four hands. `models.load` loads trained models, `sentences.read` what they are
+to read; `dynamics`, `order` or a function of yours measures; `output.write` writes.
+
+To look at a model along its layers, `trajectories.run` it on a sentence: each `Layer` has its
+sub-layers, and each of these the state before it and what it adds as a function of the state.
+`jacobians` and `local_error` take such functions, `measures` the states.
+
+- A measure along the layers: compute it in `dynamics.add_state`, `add_states` or `add_jacobian`,
+  and say in `glossary` what it is; page and tables then show it.
+- A kind of model: `anatomy` says where its layers are, `models.load_one` and `trajectories.run` how
+  it is loaded and run.
+- A figure: `figures` draws lines and distributions as PNG or SVG, `html_page` holds the parts of a
+  page, `dynamics_report` puts them together.
+- An ideal system: `particles.systems`; an experiment with it: `particles.experiments`, its picture
+  `particles.figures`, both named in `particles.run`.
 """

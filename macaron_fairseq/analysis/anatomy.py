@@ -21,7 +21,7 @@ from macaron_fairseq.schemes.substeps import Gate, SubStep
 ENCODER = "encoder"
 DECODER = "decoder"
 
-# fairseq's are known by what they compute: a subclass with a `forward` of its own is another layer.
+# fairseq's are known by what they compute: a subclass with another `forward` is another layer.
 FORWARDS = {
     TransformerEncoderLayerBase.forward,
     TransformerDecoderLayerBase.forward,
@@ -38,6 +38,14 @@ def is_translation(model: Any) -> bool:
 def is_masked_lm(model: Any) -> bool:
     """Whether that class is of a masked language model with layers that are known here."""
     return issubclass(model, (RobertaModel, MaskedLMModel))
+
+
+def not_supported(path: object, architecture: str) -> str:
+    """What to say of a checkpoint of another model."""
+    return (
+        f"{path} holds a model of the architecture {architecture}, which is not supported: "
+        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+    )
 
 
 def stacks(model: Any) -> dict[str, str]:

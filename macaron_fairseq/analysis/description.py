@@ -86,10 +86,7 @@ def of_checkpoint(path: Path) -> tuple[Namespace, Any]:
     state = checkpoints.load(path)
     args = Namespace(**checkpoints.model_arguments(state))
     if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
-        raise UserError(
-            f"{path} holds a model of the architecture {args.arch}, which is not supported: "
-            "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
-        )
+        raise UserError(anatomy.not_supported(path, args.arch))
     names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
     if anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
         names = ["sentence_encoder.embed_tokens.weight"]
@@ -110,20 +107,16 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 
 
 def is_known(model: Any) -> bool:
-    """Whether a model class can be described: a subclass may have other layers."""
-    fairseqs = TransformerModel, RobertaModel, MaskedLMModel
-    return model in fairseqs or (model and issubclass(model, MacaronTransformerModel))
+    """Whether a model class can be described; a subclass of fairseq's may have other layers."""
+    is_ours = isinstance(model, type) and issubclass(model, MacaronTransformerModel)
+    return is_ours or model in (TransformerModel, RobertaModel, MaskedLMModel)
 
 
 def task(source_types: int, target_types: int) -> Any:
     """What building a model needs of a task: dictionaries of these sizes."""
     source = dictionary_of(source_types)
     target = source if source_types == target_types else dictionary_of(target_types)
-    return SimpleNamespace(
-        source_dictionary=source,
-        target_dictionary=target,
-        dictionary=source,
-    )
+    return SimpleNamespace(source_dictionary=source, target_dictionary=target, dictionary=source)
 
 
 def dictionary_of(types: int) -> Dictionary:

@@ -116,13 +116,11 @@ def compare(
 
     Raises:
         UserError: if a sentence is too long for a model, the data are not what it was trained for
-            (see `TrainedModel.checked_bits`), or `measure` raises it.
+            (see `TrainedModel.check`), or `measure` raises it.
     """
     count = min(settings.jacobian_sentences, len(sample.sentences))
     settings = replace(settings, jacobian_sentences=count)
-    for model in models:
-        model.refuse_long(sample)
-    bits = [model.checked_bits(sample) for model in models]
+    bits = [model.check(sample) for model in models]
     summaries = []
     for model, bits_per_token in zip(models, bits, strict=True):
         read = model.to_read(sample)

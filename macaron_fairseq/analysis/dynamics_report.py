@@ -180,7 +180,7 @@ def page(content: dict[str, Any]) -> str:
         *(part for side in sides for part in one_side(side, models, words)),
         '<h2 id="numbers">All figures</h2>',
         '<p class="soft">Means, with the standard deviation of what the mean is taken over: '
-        "tokens, pairs of tokens or sentences. The JSON file beside this page has the numbers "
+        "tokens, pairs of tokens or sentences. The JSON file next to this page has the numbers "
         "of each, and the histograms.</p>",
         *(part for model in models for part in all_figures(model)),
     ]

@@ -159,7 +159,7 @@ def svg(draw: Callable[[Axes], None], alt: str) -> str:
     with mpl.rc_context({**STYLE, **colours}):
         figure = Figure(figsize=(3.5, 2.3))
         figure.patch.set_alpha(0)
-        # Fixed margins, so that pictures beside each other align.
+        # Fixed margins, so that pictures next to each other align.
         axes: Any = figure.add_axes((0.17, 0.19, 0.81, 0.78))
         axes.patch.set_alpha(0)
         draw(axes)

@@ -64,7 +64,7 @@ def of_model(model: nn.Module, within: str = "") -> Work:
     widths = {"encoder": 0, "decoder": 0, "cross": 0}
     times = evaluations(model)
     sees_source = getattr(getattr(model, "decoder", None), "cross_self_attention", False)
-    # The output projection may be the embedding, and has a name of its own all the same.
+    # The output projection may be the embedding, but has another name.
     for name, weight in model.named_parameters(remove_duplicate=False):
         if weight.dim() != 2 or ".embed_" in name or not name.startswith(within):
             continue

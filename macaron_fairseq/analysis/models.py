@@ -58,33 +58,32 @@ class TrainedModel:
             "parameters": sum(p.numel() for p in self.model.parameters()),
         }
 
-    def refuse_long(self, sample: Sample) -> None:
-        """Raise a `UserError` if a sentence has more tokens than the model has positions."""
+    def check(self, sample: Sample) -> float | None:
+        """The `bits_per_token` of the sample's references; None without any.
+
+        Raises:
+            UserError: if a sentence is too long, or see `checked_bits`.
+        """
         for sentence in sample.sentences:
-            for side, tokens, most in zip(
-                ("source", "target"),
-                (sentence.source, sentence.target),
-                self.positions,
-                strict=True,
-            ):
-                if tokens is not None and len(tokens) > most:
+            tokens = {"source": sentence.source, "target": sentence.target}
+            for (side, found), most in zip(tokens.items(), self.positions, strict=True):
+                if found is not None and len(found) > most:
                     raise UserError(
-                        f"sentence {sentence.number} has {len(tokens)} {side} tokens, its end "
+                        f"sentence {sentence.number} has {len(found)} {side} tokens, its end "
                         f"included, more than the {most} positions of {self.path}: leave it out"
                     )
+        return self.checked_bits(sample) if sample.has_references else None
 
-    def checked_bits(self, sample: Sample) -> float | None:
-        """The `bits_per_token` of the sample's references; None without any.
+    def checked_bits(self, sample: Sample) -> float:
+        """The `bits_per_token` of a translation model on the sample's references.
 
         Raises:
             UserError: if they say that the model was trained with another dictionary (they are more
                 than if all types were as likely), or in the other direction (they are fewer with
                 source and target exchanged).
         """
-        data = sample.data
-        if not sample.has_references or data.target is None:
-            return None
-        model = self.runnable()
+        data, model = sample.data, self.runnable()
+        assert data.target is not None
         bits, chance = bits_per_token(model, sample.sentences), math.log2(len(data.target))
         found = f"{self.path} needs {bits:.1f} bits for a token of these sentences"
         if bits > chance + MARGIN:
@@ -120,13 +119,72 @@ class TrainedModel:
             for batch, translations in zip(batches, self.engine.translate(symbols), strict=True):
                 for i, translation in zip(batch, translations, strict=True):
                     numbers = [target.index(token) for token in translation]
-                    read = sentences.decoder_input(sample.data, numbers)
+                    read = sample.data.decoder_input(numbers)
                     done.append(replace(found[i], target=read))
                     shown.update()
         return sorted(done, key=lambda sentence: sentence.number)
 
 
 # --- loading -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint says of its model and of the data it was trained with."""
+
+    path: Path
+    architecture: str
+    settings: dict[str, str]  # of a Macaron model: scheme, sub-step
+    types: dict[str, int]  # of each embedding
+    data: Path | None  # the folder of fairseq-preprocess, where it names one for sure
+    hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
+
+    @property
+    def is_translation(self) -> bool:
+        """Whether it is of a translation model; otherwise it is of a masked language model.
+
+        Raises:
+            UserError: if it is of neither.
+        """
+        model = ARCH_MODEL_REGISTRY.get(self.architecture) or MODEL_REGISTRY.get(self.architecture)
+        if model and (anatomy.is_translation(model) or anatomy.is_masked_lm(model)):
+            return anatomy.is_translation(model)
+        raise UserError(anatomy.not_supported(self.path, self.architecture))
+
+
+def read(path: Path) -> Checkpoint:
+    """What a checkpoint says.
+
+    Raises:
+        UserError: if the file is bad or does not say which model it holds.
+    """
+    state = checkpoints.load(path)
+    model = dict(checkpoints.model_arguments(state))
+    if model["arch"] is None:
+        raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
+    if model.get("macaron"):  # of the authors' code
+        model["macaron_scheme"] = splitting.DEFAULT
+    task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
+    task = task if isinstance(task, Mapping) else vars(task)
+    data = Path(str(task.get("data") or "").partition(":")[0])  # of shards, the first
+    hashes: dict[str, str] = {}
+    for folder in (path.parent.parent, path.parent):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+            hashes = dict(manifest["data"]["sha256"])
+    return Checkpoint(
+        path,
+        model["arch"],
+        {
+            key.removeprefix("macaron_"): model[key]
+            for key in sorted(model)
+            if re.fullmatch("macaron_.*(scheme|substep)", key) and model[key]
+        },
+        {k: len(x) for k, x in state["model"].items() if k.endswith("embed_tokens.weight")},
+        # A relative path is of the folder that the training ran in, which nothing tells.
+        data if data.is_absolute() else None,
+        hashes,
+    )
 
 
 def load(
@@ -154,29 +212,35 @@ def load(
         UserError: if a checkpoint is bad or not supported, they do not go together, or something is
             wrong with the data.
     """
-    if are_translation(paths):
+    found = [read(path) for path in paths]
+    kinds = {checkpoint.is_translation for checkpoint in found}
+    if len(kinds) > 1:
+        raise UserError(
+            "the checkpoints are of translation models and of masked language models: compare "
+            "models of one kind"
+        )
+    if kinds == {True}:
         opened = sentences.open_translation(data, source, target)
     else:
         opened = sentences.open_monolingual(data)
-    refuse_different(paths, opened)
+    refuse_different(found, opened)
     device = device or torch.device("cpu")
     return [
-        load_one(path, name, opened, device)
-        for path, name in zip(paths, names or labels(paths), strict=True)
+        load_one(checkpoint, name, opened, device)
+        for checkpoint, name in zip(found, names or labels(found), strict=True)
     ], opened
 
 
-def load_one(path: Path, label: str, data: Data, device: torch.device) -> TrainedModel:
+def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.device) -> TrainedModel:
     """Load a model, in evaluation mode and with frozen parameters.
 
     Raises:
-        UserError: if the file is bad or was trained with other dictionaries than the data's.
+        UserError: if it was trained with other dictionaries than the data's.
     """
-    name = architecture(path)
-    engine = None
+    path, engine = checkpoint.path, None
     if data.target is None:
         task = MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
-        for types in embedded(path).values():
+        for types in checkpoint.types.values():
             if types != len(data.source):
                 raise UserError(
                     f"{path} embeds {types} types, but the dictionary in {data.folder} has "
@@ -184,141 +248,62 @@ def load_one(path: Path, label: str, data: Data, device: torch.device) -> Traine
                 )
         (model,) = load_models(str(path), task)
         model.to(device)
-        source, target = model.max_positions(), 0
+        positions = model.max_positions(), 0
     else:
         generation = GenerationConfig(beam=BEAM)
         engine = FairseqEngine(str(path), data.source, data.target, generation, device)
         model = engine.models[0]
-        source, target = model.max_positions()
+        positions = model.max_positions()
     model.eval()
     model.requires_grad_(False)
-    return TrainedModel(label, path, name, settings(path), model, (source, target), engine)
+    settings = checkpoint.settings
+    return TrainedModel(label, path, checkpoint.architecture, settings, model, positions, engine)
 
 
-def labels(paths: Sequence[Path]) -> list[str]:
+def labels(found: Sequence[Checkpoint]) -> list[str]:
     """What tells the checkpoints apart: architectures, schemes and sub-steps, or paths."""
-    architectures = [architecture(path) for path in paths]
+    architectures = [checkpoint.architecture for checkpoint in found]
     described = [
         ", ".join(
             " ".join([*key.split("_")[:-1], value])  # encoder_scheme: the encoder's
-            for key, value in settings(path).items()
+            for key, value in checkpoint.settings.items()
             if value != substeps.DEFAULT
         )
-        or name
-        for path, name in zip(paths, architectures, strict=True)
+        or checkpoint.architecture
+        for checkpoint in found
     ]
     for names in (architectures, described):
         if len(set(names)) == len(names):
             return names
-    return [str(path) for path in paths]
+    return [str(checkpoint.path) for checkpoint in found]
 
 
-def architecture(path: Path) -> str:
-    """The name of a checkpoint's architecture, or of its model.
-
-    Raises:
-        UserError: if the file is bad or does not say it.
-    """
-    name = checkpoints.model_arguments(checkpoints.load(path))["arch"]
-    if name is None:
-        raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
-    return name
-
-
-def settings(path: Path) -> dict[str, str]:
-    """The scheme and the sub-step of a checkpoint's Macaron model; empty for other models."""
-    given = dict(checkpoints.model_arguments(checkpoints.load(path)))
-    if given.get("macaron"):  # of the authors' code
-        given["macaron_scheme"] = splitting.DEFAULT
-    return {
-        key.removeprefix("macaron_"): given[key]
-        for key in sorted(given)
-        if re.fullmatch("macaron_.*(scheme|substep)", key) and given[key]
-    }
-
-
-def are_translation(paths: Sequence[Path]) -> bool:
-    """Whether the checkpoints are of translation models; if not, of masked language models.
-
-    Raises:
-        UserError: if one is of neither, or not all are of the same.
-    """
-    kinds = {}
-    for path in paths:
-        name = architecture(path)
-        model = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-        if model and anatomy.is_translation(model):
-            kinds[path] = True
-        elif model and anatomy.is_masked_lm(model):
-            kinds[path] = False
-        else:
-            raise UserError(
-                f"{path} holds a model of the architecture {name}, which is not supported: "
-                "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
-            )
-    if len(set(kinds.values())) > 1:
-        raise UserError(
-            "the checkpoints are of translation models and of masked language models: compare "
-            "models of one kind"
-        )
-    return kinds[paths[0]]
-
-
-def refuse_different(paths: Sequence[Path], data: Data) -> None:
+def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
     """Raise a `UserError` if the checkpoints were trained with different dictionaries.
 
-    Their sizes tell, the manifest that a recipe's run has beside its checkpoints, and the data
+    Their sizes tell, the manifest that a recipe's run has next to its checkpoints, and the data
     folder that a checkpoint names, as long as it is there.
     """
-    sizes = [embedded(path) for path in paths]
-    for path, size in zip(paths, sizes, strict=True):
-        for name in size:
-            if sizes[0].get(name, size[name]) != size[name]:
+    first = found[0]
+    for one in found:
+        for name, types in one.types.items():
+            if first.types.get(name, types) != types:
                 raise UserError(
-                    f"{paths[0]} and {path} were trained with different dictionaries, of "
-                    f"{sizes[0][name]} and {size[name]} types: compare models of the same data"
+                    f"{first.path} and {one.path} were trained with different dictionaries, of "
+                    f"{first.types[name]} and {types} types: compare models of the same data"
                 )
-        trained_with, folder = manifest_hashes(path), data_folder(path)
         for dictionary in data.dictionaries:
-            expected = trained_with.get(dictionary.name)
+            expected, own = one.hashes.get(dictionary.name), one.data and one.data / dictionary.name
             if expected and expected != files.sha256(dictionary):
                 raise UserError(
-                    f"{path} was trained with another dictionary than {dictionary}, as its run's "
-                    "manifest.json says: compare models of the same data, and give its folder"
+                    f"{one.path} was trained with another dictionary than {dictionary}, as its "
+                    "run's manifest.json says: compare models of the same data, and give its folder"
                 )
-            own = folder and folder / dictionary.name
             if own and own.is_file() and files.sha256(own) != files.sha256(dictionary):
                 raise UserError(
-                    f"{path} was trained with the dictionary {own}, and {dictionary} is another: "
-                    "compare models of the same data, and give its folder"
+                    f"{one.path} was trained with the dictionary {own}, and {dictionary} is "
+                    "another: compare models of the same data, and give its folder"
                 )
-
-
-def embedded(path: Path) -> dict[str, int]:
-    """How many types each embedding of a checkpoint has."""
-    return {
-        name: len(tensor)
-        for name, tensor in checkpoints.load(path)["model"].items()
-        if name.endswith("embed_tokens.weight")
-    }
-
-
-def manifest_hashes(path: Path) -> dict[str, str]:
-    """The SHA-256 of the data files that a checkpoint's run was trained with, by name."""
-    for folder in (path.parent, path.parent.parent):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return dict(json.loads((folder / "manifest.json").read_text("utf-8"))["data"]["sha256"])
-    return {}
-
-
-def data_folder(path: Path) -> Path | None:
-    """The folder of fairseq-preprocess that a checkpoint names; None if it names none for sure."""
-    state = checkpoints.load(path)
-    task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    given = task if isinstance(task, Mapping) else vars(task)
-    folder = Path(str(given.get("data") or "").partition(":")[0])  # of shards, the first
-    # A relative path is of the folder that the training ran in, which nothing tells.
-    return folder if folder.is_absolute() else None
 
 
 # --- likelihood ----------------------------------------------------------------------------------

@@ -52,11 +52,7 @@ class Measured:
 
 
 def result(
-    side: str,
-    pair: Pair,
-    steps: Sequence[float],
-    errors: list[float],
-    layer: int | None = None,
+    side: str, pair: Pair, steps: Sequence[float], errors: list[float], layer: int | None = None
 ) -> Result:
     """A result with its slope."""
     slope = local_error.slope(steps, errors, local_error.RESOLVED_IN_FP64)

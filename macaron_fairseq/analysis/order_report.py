@@ -81,14 +81,9 @@ def picture(measured: Measured) -> bytes:
         row[0].set_ylabel("local error")
     for axes in grid[-1]:
         axes.set_xlabel("step h")
-    handles: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    labels = [name for name in names if name in handles]
+    drawn = {handle.get_label(): handle for axes in figure.axes for handle in axes.get_lines()}
     figure.legend(
-        handles=[handles[x] for x in labels],
-        labels=labels,
+        handles=[drawn[name] for name in names if name in drawn],
         loc="outside right upper",
         fontsize=8,
         frameon=False,
@@ -99,7 +94,7 @@ def picture(measured: Measured) -> bytes:
 def draw(axes: Axes, results: Sequence[Result], names: list[str], steps: Sequence[float]) -> None:
     """A line for each of the results; errors of zero are left out.
 
-    Each scheme has a marker of its own, hollow, and lines get thinner from scheme to scheme, so
+    Each scheme has another marker, hollow, and lines get thinner from scheme to scheme, so
     that one that lies on another hides nothing of it.
     """
     for x in results:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
 Encode = Callable[[str], data_folder.Tokens]
+Numbers = tuple[list[int], list[int] | None]  # of the tokens of a sentence and its translation
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,17 @@ class Data:
     @property
     def dictionaries(self) -> list[Path]:
         """Their files."""
-        return [self.folder / f"dict.{x}.txt" for x in self.pair or ()] or [
-            self.folder / "dict.txt"
-        ]
+        names = [f"dict.{language}.txt" for language in self.pair or ()] or ["dict.txt"]
+        return [self.folder / name for name in names]
+
+    def encoder_input(self, tokens: list[int]) -> Tensor:
+        """What the encoder reads of a sentence; masked language models begin with <s>."""
+        start = [] if self.pair else [self.source.bos()]
+        return torch.tensor([*start, *tokens, self.source.eos()])
+
+    def decoder_input(self, tokens: list[int]) -> Tensor:
+        """What the decoder reads when it is to predict these tokens: fairseq begins with </s>."""
+        return torch.tensor([self.source.eos(), *tokens])
 
 
 @dataclass(frozen=True)
@@ -148,68 +157,69 @@ def read_dictionary(path: Path) -> Dictionary:
 # --- sentences -----------------------------------------------------------------------------------
 
 
-def read(data: Data, text: Path | None, target: Path | None, subset: str, limit: int) -> Sample:
-    """The first `limit` sentences of raw text or, without one, of a binarised data set.
-
-    Raises:
-        UserError: see `from_text` and `from_data_set`.
-    """
-    if text:
-        return Sample(data, str(text), from_text(data, text, target, limit))
-    found = from_data_set(data, subset, limit)
-    return Sample(data, f"{data.folder}, set {subset}", found)
-
-
-def from_text(data: Data, source: Path, target: Path | None, limit: int) -> list[Sentence]:
-    """The first `limit` sentences of raw text; lines without tokens are left out.
+def read(
+    data: Data,
+    text: Path | None = None,
+    target: Path | None = None,
+    subset: str = "test",
+    limit: int = 200,
+) -> Sample:
+    """The first sentences of raw text or, without one, of a binarised data set; no empty ones.
 
     Args:
         data: the models' data.
-        source: a file, or "-" for standard input.
+        text: a file, or "-" for standard input.
         target: its translation, line by line; None if there is none.
+        subset: the name of the data set.
         limit: the most sentences.
 
     Raises:
         UserError: if a file is bad or holds no sentence, or the two have not the same lines.
     """
+    if text:
+        found, where, name = from_text(data, text, target), str(text), str(text)
+    else:
+        found = iter(from_data_set(data, subset, limit))
+        where, name = f"{data.folder}, set {subset}", f"the set {subset} of {data.folder}"
+    sentences = (
+        Sentence(number, data.encoder_input(x), None if y is None else data.decoder_input(y))
+        for number, (x, y) in enumerate(found, 1)
+        if x and y != []
+    )
+    sample = Sample(data, where, list(islice(sentences, limit)))
+    if not sample.sentences:
+        name = "standard input" if name == "-" else name
+        raise UserError(f"{name} holds no sentence: give text that is not empty")
+    return sample
+
+
+def from_text(data: Data, source: Path, target: Path | None) -> Iterator[Numbers]:
+    """The lines of raw text and of its translation, which are empty without one."""
     if target and data.target is None:
         raise UserError("--target is for translation models, not for masked language models")
     if target and str(source) == str(target) == "-":
         raise UserError("INPUT and --target cannot both be standard input: give a file for one")
-    pairs = zip_longest(
-        files.read_lines(source),
-        files.read_lines(target) if target else (),
-        fillvalue=None,
-    )
-
-    def sentences() -> Iterator[Sentence]:
-        for number, (line, translated) in enumerate(pairs, 1):
-            if target and (line is None or translated is None):
-                short, long = (source, target) if line is None else (target, source)
-                raise UserError(
-                    f"{short} has {number - 1} lines, fewer than {long}: line N of one must be the "
-                    "translation of line N of the other"
-                )
-            tokens = data.encode[0](line or "")
-            target_tokens = data.encode[1](translated) if translated is not None else None
-            if tokens and target_tokens != []:
-                yield Sentence(
-                    number,
-                    source_input(data, [data.source.index(token) for token in tokens]),
-                    None
-                    if target_tokens is None or data.target is None
-                    else decoder_input(data, [data.target.index(token) for token in target_tokens]),
-                )
-
-    return some(islice(sentences(), limit), source)
+    translations = files.read_lines(target) if target else repeat("")
+    for number, (line, translated) in enumerate(
+        zip_longest(files.read_lines(source), translations), 1
+    ):
+        if line is None and not target:
+            return
+        if line is None or translated is None:
+            short, long = (source, target) if line is None else (target, source)
+            raise UserError(
+                f"{short} has {number - 1} lines, fewer than {long}: line N of one must be the "
+                "translation of line N of the other"
+            )
+        tokens = [data.source.index(token) for token in data.encode[0](line)]
+        if target and data.target:
+            yield tokens, [data.target.index(token) for token in data.encode[1](translated)]
+        else:
+            yield tokens, None
 
 
-def from_data_set(data: Data, subset: str, limit: int) -> list[Sentence]:
-    """The first `limit` sentences of a binarised data set; empty ones are left out.
-
-    Raises:
-        UserError: if there is no such set, it is damaged or holds no sentence.
-    """
+def from_data_set(data: Data, subset: str, limit: int) -> list[Numbers]:
+    """The first of a binarised data set."""
     where = f"the set {subset} of {data.folder}"
     names = [subset] * 2
     if data.pair:
@@ -228,28 +238,20 @@ def from_data_set(data: Data, subset: str, limit: int) -> list[Sentence]:
             data_utils.load_indexed_dataset(str(data.folder / name), dictionary)
             for name, dictionary in zip(names, (data.source, data.target), strict=True)
         )
-        found_numbers = [
+        numbers = [
             (sources[i].tolist(), targets[i].tolist() if data.target and targets else None)
             for i in range(min(len(sources), limit))
         ]
     except Exception as error:  # of fairseq, numpy or struct, by what is wrong with the file
         raise UserError(f"cannot read {where}: {in_a_line(error)}") from error
-
-    def sentences() -> Iterator[Sentence]:
-        for number, (source, target) in enumerate(found_numbers, 1):
-            for tokens, dictionary in ((source, data.source), (target or [], data.target)):
-                if any(token >= len(dictionary or ()) for token in tokens):
-                    raise UserError(f"{where} was made with another dictionary than is there")
-            end = data.source.eos()
-            source = source[:-1] if source[-1:] == [end] else source
-            if source and target != [end]:
-                yield Sentence(
-                    number,
-                    source_input(data, source),
-                    None if target is None else decoder_input(data, target[:-1]),
-                )
-
-    return some(sentences(), where)
+    end = data.source.eos()
+    for source, target in numbers:
+        for tokens, dictionary in ((source, data.source), (target or [], data.target)):
+            if any(token >= len(dictionary or ()) for token in tokens):
+                raise UserError(f"{where} was made with another dictionary than is there")
+            if tokens[-1:] == [end]:
+                tokens.pop()
+    return numbers
 
 
 def refuse_truncated(index: Path) -> None:
@@ -266,23 +268,3 @@ def refuse_truncated(index: Path) -> None:
         and index.stat().st_size == 26 + 12 * int.from_bytes(header[18:], "little")
     ):
         raise UserError(f"{index} is truncated: run fairseq-preprocess again")
-
-
-def some(found: Iterator[Sentence], where: object) -> list[Sentence]:
-    """All of them, if there are any."""
-    sentences = list(found)
-    if not sentences:
-        name = "standard input" if str(where) == "-" else where
-        raise UserError(f"{name} holds no sentence: give text that is not empty")
-    return sentences
-
-
-def source_input(data: Data, tokens: list[int]) -> Tensor:
-    """What the encoder reads of a sentence; masked language models begin with <s>."""
-    start = [] if data.pair else [data.source.bos()]
-    return torch.tensor([*start, *tokens, data.source.eos()])
-
-
-def decoder_input(data: Data, tokens: list[int]) -> Tensor:
-    """What the decoder reads when it is to predict these tokens: fairseq begins with </s>."""
-    return torch.tensor([data.source.eos(), *tokens])

@@ -9,24 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from macaron_fairseq.analysis import (
-    anatomy,
-    integrators,
-    local_error,
-    models,
-    sentences,
-    trajectories,
-)
+from macaron_fairseq.analysis import anatomy, integrators, local_error, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
+from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.order import Measured, Pair, Result, refuse_unknown, result
 from macaron_fairseq.analysis.progress import following
-from macaron_fairseq.analysis.sentences import Sentence
+from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.schemes import splitting, substeps
@@ -34,48 +27,31 @@ from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, Steps
 
 
 def of_trained_model(
-    path: Path,
-    data: Path,
+    model: TrainedModel,
+    sample: Sample,
     scheme_names: Sequence[str] | None = None,
     substep_names: Sequence[str] | None = None,
     longest: float = 1.0,
-    *,
-    text: Path | None = None,
-    target: Path | None = None,
-    subset: str = "test",
-    limit: int = 20,
-    source_lang: str | None = None,
-    target_lang: str | None = None,
 ) -> Measured:
     """The errors of a trained model's layers at the states of real sentences.
 
     Args:
-        path: its checkpoint.
-        data: what it was trained with, see `sentences.open_translation`.
+        model: see `models.load`; it is left in fp64.
+        sample: see `sentences.read`; without references the decoder reads the model's translations.
         scheme_names: only these; otherwise all that its weights allow.
         substep_names: the same.
         longest: the longest step; five more are each half of the one before.
-        text: raw text, see `sentences.read`.
-        target: its translation; without one the decoder reads the model's own.
-        subset: the data set to read where there is no text.
-        limit: the most sentences.
-        source_lang: where the data do not tell it.
-        target_lang: the same.
 
     Raises:
-        UserError: if something is wrong with the checkpoint, the data or the names, the model is
-            post-norm, or the errors are not finite.
+        UserError: if the model does not fit the sample or the names, it is post-norm, or the errors
+            are not finite.
     """
-    refuse_unknown(scheme_names, substep_names, splitting.SCHEMES, substeps.SUBSTEPS)
-    (model,), opened = models.load([path], data, source_lang, target_lang)
     pairs = choose(model.model, scheme_names, substep_names)
-    sample = sentences.read(opened, text, target, subset, limit)
-    model.refuse_long(sample)
-    model.checked_bits(sample)
+    model.check(sample)
     found = model.to_read(sample)
     steps = local_error.halved(longest, times=5)
     return Measured(
-        f"Local error of the layers of {path}, trained as {trained_as(model.settings)}",
+        f"Local error of the layers of {model.path}, trained as {trained_as(model.settings)}",
         {"model": model.description(), "data": sample.description()},
         steps,
         measure(model.runnable().double(), found, pairs, steps),
@@ -97,8 +73,10 @@ def choose(
     """Those of the schemes and sub-steps that the model's weights allow; None stands for all.
 
     Raises:
-        UserError: if something was named that they do not allow, or the model is post-norm.
+        UserError: if something was named that there is not or that they do not allow, or the model
+            is post-norm.
     """
+    refuse_unknown(scheme_names, substep_names, splitting.SCHEMES, substeps.SUBSTEPS)
     layers = [x for x in model.modules() if anatomy.is_layer(x)]
     if not layers:
         raise UserError("the model has no layers of a kind that is supported")

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
-        "operations beside those of the Transformer with FFNs of the same width together, and "
+        "operations next to those of the Transformer with FFNs of the same width together, and "
         "the parameters of the architecture's named baseline. No data is needed. Works for "
         "macaron_transformer, fairseq's transformer, and its masked language models (roberta, "
         "masked_lm)."

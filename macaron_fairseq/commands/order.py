@@ -16,7 +16,7 @@ the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| 
 
 EXAMPLES = """\
 OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture;
-of a trained model order.json has each layer besides all together. A trained model is measured with
+of a trained model order.json also has each layer alone. A trained model is measured with
 all schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many
 FFNs in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
 project the state, and follow no flow.
@@ -81,21 +81,13 @@ def run(args: argparse.Namespace) -> None:
     output.refuse_unwritable(args.output)
     if args.path:
         from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
-        from macaron_fairseq.analysis import trained_order
+        from macaron_fairseq.analysis import models, sentences, trained_order
 
-        measured = trained_order.of_trained_model(
-            args.path,
-            args.data,
-            args.scheme,
-            args.substep,
-            args.step or 1.0,
-            text=args.input,
-            target=args.target,
-            subset=args.gen_subset or "test",
-            limit=args.sentences or 20,
-            source_lang=args.source_lang,
-            target_lang=args.target_lang,
-        )
+        (model,), data = models.load([args.path], args.data, args.source_lang, args.target_lang)
+        subset, limit = args.gen_subset or "test", args.sentences or 20
+        sample = sentences.read(data, args.input, args.target, subset, limit)
+        longest = args.step or 1.0
+        measured = trained_order.of_trained_model(model, sample, args.scheme, args.substep, longest)
     else:
         seed = 1 if args.seed is None else args.seed
         measured = order.of_toy_systems(args.scheme, args.substep, args.step or 0.01, seed)

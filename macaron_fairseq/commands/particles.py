@@ -3,6 +3,7 @@
 import argparse
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ examples:
   macaron-fairseq particles phase --dim 2 --particles 32 --trials 200
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
-each with --help of its own, as in
+each has its --help, as in
   macaron-fairseq particles phase --help
 
 The systems, on the unit sphere (arXiv 2312.10794): x_i' is the projection to the tangent space at
@@ -36,6 +37,111 @@ or in any form
 """
 
 
+def number(lowest: float, highest: float, wanted: str) -> Callable[[str], float]:
+    """What reads a number within these limits."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{text} is not {wanted}")
+        return value
+
+    return read
+
+
+def whole(lowest: int, highest: int, wanted: str) -> Callable[[str], int]:
+    """What reads a whole number within these limits."""
+
+    def read(text: str) -> int:
+        value = int(text) if text.isdecimal() else -1
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number {wanted}")
+        return value
+
+    return read
+
+
+# Beyond it, fp64 no longer tells the cosines of near particles apart.
+BETA = number(0, 1e9, "a number from 0 to 1e9")
+ABOVE_0 = number(1e-9, 1e9, "a number above 0")
+SEVERAL = whole(2, 10**6, "from 2 to a million")
+
+# How each option is read, what --help calls its value and says of it; some mean something else in
+# one of the choices.
+OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
+    "system": (str, "NAME", "sa, usa or none"),
+    "perceptron": (str, "ACTIVATION", "add a perceptron block: relu, gelu or tanh"),
+    "neurons": (positive, "M", "of the perceptron, in random directions (default: 4)"),
+    "strength": (ABOVE_0, "S", "s_m is S or -S, at random (default: 1)"),
+    "weights": (Path, "FILE", "of the perceptron, see below"),
+    "beta": (BETA, "B", "inverse temperature"),
+    "beta-min": (BETA, "B", "lowest inverse temperature"),
+    "beta-max": (BETA, "B", "highest inverse temperature"),
+    "betas": (SEVERAL, "N", "how many, evenly between"),
+    # A matrix of all their cosines has 128 MiB at most.
+    "particles": (whole(2, 4096, "from 2 to 4096"), "N", "uniform on the sphere at the start"),
+    "dim": (SEVERAL, "D", "dimensions of the space around the sphere"),
+    "rho": (float, "COSINE", "of all pairs at the start (default: 0, orthogonal)"),
+    "seed": (whole(0, 2**63, "of at least 0"), "N", "of all that is random"),
+    "cosine": (
+        number(-1, 1 - 1e-9, "a cosine below 1"),
+        "C",
+        "above it two particles are taken for one",
+    ),
+    "time": (ABOVE_0, "T", "to simulate; 1 is about a layer"),
+    "frames": (SEVERAL, "N", "times to write down, evenly from 0 to T"),
+    "shown": (
+        number(0, 1e9, "a number of at least 0"),
+        "T",
+        "times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
+    ),
+    "trials": (positive, "N", "random starts, the same for each beta"),
+    "equiangular system": (str, "NAME", "sa or usa"),
+    "equiangular beta": (BETA, "B", "inverse temperatures"),
+    "equiangular particles": (
+        whole(2, 512, "from 2 to 512"),
+        "N",
+        "and as many dimensions: more change nothing",
+    ),
+}
+SYSTEM: dict[str, Any] = {"system": "sa", "perceptron": None}
+SYSTEM |= dict.fromkeys(("neurons", "strength", "weights"))
+BETAS: dict[str, Any] = {"beta-min": 0, "beta-max": 9, "betas": 46}
+CLOUD: dict[str, Any] = {"particles": 64, "dim": 3, "seed": 1, "cosine": 0.999}
+TIME: dict[str, Any] = {"time": 30, "frames": 121}
+
+# What each choice is, and its options with their defaults.
+CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
+    "trajectories": (
+        "paths, clusters and energy of one run",
+        {**SYSTEM, "beta": 9, **CLOUD, **TIME},
+    ),
+    "histograms": (
+        "cosines of all pairs over time",
+        {**SYSTEM, "beta": 6, **CLOUD, **TIME}
+        | {"particles": 128, "dim": 16, "time": 40, "frames": 201, "shown": None},
+    ),
+    "phase": (
+        "over time and beta, which trials ended in a point",
+        {**SYSTEM, **BETAS, **CLOUD, **TIME}
+        | {"particles": 32, "dim": 2, "frames": 61, "trials": 100},
+    ),
+    "equiangular": (
+        "equal cosines, compared with their differential equation",
+        {"system": "sa", "beta": [0.0, 1.0, 3.0, 5.0], "particles": 16, "rho": 0.0}
+        | {"time": 20, "frames": 201},
+    ),
+    "landscape": (
+        "where a perceptron makes particles end, d = 2",
+        {**SYSTEM, **BETAS, **CLOUD}
+        | {"perceptron": "relu", "beta-max": 12, "betas": 49, "dim": 2, "time": 200},
+    ),
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its choices."""
     parser.description = (
@@ -44,71 +150,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = EXAMPLES
     choices = parser.add_subparsers(title="choices", required=True, metavar="CHOICE")
-
-    one = _add(choices, "trajectories", "paths, clusters and energy of one run")
-    _add_system(one)
-    _add_beta(one, 9)
-    _add_cloud(one, dim=3, particles=64)
-    _add_time(one, 30, frames=121)
-
-    one = _add(choices, "histograms", "cosines of all pairs over time")
-    _add_system(one)
-    _add_beta(one, 6)
-    _add_cloud(one, dim=16, particles=128)
-    _add_time(one, 40, frames=201)
-    one.add_argument(
-        "--shown",
-        type=_not_negative,
-        nargs="+",
-        metavar="T",
-        help="times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
-    )
-
-    one = _add(choices, "phase", "over time and beta, which trials ended in a point")
-    _add_system(one)
-    _add_betas(one, 0, 9, 46)
-    _add_cloud(one, dim=2, particles=32)
-    _add_time(one, 30, frames=61)
-    one.add_argument(
-        "--trials",
-        type=positive,
-        default=100,
-        metavar="N",
-        help="random starts, the same for each beta (default: %(default)s)",
-    )
-
-    one = _add(choices, "equiangular", "equal cosines, beside their differential equation")
-    one.add_argument("--system", default="sa", metavar="NAME", help="sa or usa (default: sa)")
-    one.add_argument(
-        "--beta",
-        type=_beta,
-        nargs="+",
-        default=[0.0, 1.0, 3.0, 5.0],
-        metavar="B",
-        help="inverse temperatures (default: 0 1 3 5)",
-    )
-    one.add_argument(
-        "--particles",
-        type=_few_particles,
-        default=16,
-        metavar="N",
-        help="and as many dimensions: more change nothing (default: %(default)s)",
-    )
-    one.add_argument(
-        "--rho",
-        type=float,
-        default=0.0,
-        metavar="COSINE",
-        help="of all pairs at the start (default: 0, orthogonal)",
-    )
-    _add_time(one, 20, frames=201)
-
-    one = _add(choices, "landscape", "where a perceptron makes particles end, d = 2")
-    _add_system(one, perceptron="relu")
-    _add_betas(one, 0, 12, 49)
-    _add_cloud(one, dim=None, particles=64)
-    _add_time(one, 200)
-    one.set_defaults(dim=2)
+    for name, (summary, options) in CHOICES.items():
+        one = choices.add_parser(
+            name,
+            help=summary,
+            description=f"Write {name}.json and {name}.png: {summary}.",
+            epilog=WEIGHTS if "weights" in options else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        one.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            default=Path("particles"),
+            metavar="FOLDER",
+            help="where to write the files (default: %(default)s)",
+        )
+        one.set_defaults(run=run, choice=name)
+        for option, default in options.items():
+            if name == "landscape" and option == "dim":  # a circle
+                one.set_defaults(dim=default)
+                continue
+            kind, metavar, meaning = OPTIONS.get(f"{name} {option}") or OPTIONS[option]
+            several = isinstance(default, list)
+            shown = " ".join(f"{x:g}" for x in default) if several else default
+            if "default" not in meaning and option != "weights":
+                meaning += f" (default: {'none' if default is None else shown})"
+            one.add_argument(
+                f"--{option}",
+                type=kind,
+                nargs="+" if several or option == "shown" else None,
+                default=default,
+                metavar=metavar,
+                help=meaning,
+            )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -122,170 +197,3 @@ def run(args: argparse.Namespace) -> None:
     output.refuse_unwritable(args.output)
     parameters = {k: v for k, v in vars(args).items() if k not in ("run", "choice", "output")}
     output.report(run_experiment(args.choice, parameters, args.output))
-
-
-def _add(choices: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    one: argparse.ArgumentParser = choices.add_parser(
-        name,
-        help=summary,
-        description=f"Write {name}.json and {name}.png: {summary}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    one.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        default=Path("particles"),
-        metavar="FOLDER",
-        help="where to write the files (default: %(default)s)",
-    )
-    one.set_defaults(run=run, choice=name)
-    return one
-
-
-def _add_system(one: argparse.ArgumentParser, perceptron: str | None = None) -> None:
-    one.epilog = WEIGHTS
-    one.add_argument("--system", default="sa", metavar="NAME", help="sa, usa or none (default: sa)")
-    one.add_argument(
-        "--perceptron",
-        default=perceptron,
-        metavar="ACTIVATION",
-        help=f"add a perceptron block: relu, gelu or tanh (default: {perceptron or 'none'})",
-    )
-    one.add_argument(
-        "--neurons",
-        type=positive,
-        metavar="M",
-        help="of the perceptron, in random directions (default: 4)",
-    )
-    one.add_argument(
-        "--strength",
-        type=_above_0,
-        metavar="S",
-        help="s_m is S or -S, at random (default: 1)",
-    )
-    one.add_argument("--weights", type=Path, metavar="FILE", help="of the perceptron, see below")
-
-
-def _add_beta(one: argparse.ArgumentParser, default: float) -> None:
-    one.add_argument(
-        "--beta",
-        type=_beta,
-        default=default,
-        metavar="B",
-        help="inverse temperature (default: %(default)s)",
-    )
-
-
-def _add_betas(one: argparse.ArgumentParser, lowest: float, highest: float, count: int) -> None:
-    for name, which, default in (("min", "lowest", lowest), ("max", "highest", highest)):
-        one.add_argument(
-            f"--beta-{name}",
-            type=_beta,
-            default=default,
-            metavar="B",
-            help=f"{which} inverse temperature (default: %(default)s)",
-        )
-    one.add_argument(
-        "--betas",
-        type=_two_or_more,
-        default=count,
-        metavar="N",
-        help="how many, evenly between (default: %(default)s)",
-    )
-
-
-def _add_cloud(one: argparse.ArgumentParser, particles: int, dim: int | None) -> None:
-    one.add_argument(
-        "--particles",
-        type=_particles,
-        default=particles,
-        metavar="N",
-        help="uniform on the sphere at the start (default: %(default)s)",
-    )
-    if dim is not None:
-        one.add_argument(
-            "--dim",
-            type=_two_or_more,
-            default=dim,
-            metavar="D",
-            help="dimensions of the space around the sphere (default: %(default)s)",
-        )
-    one.add_argument(
-        "--seed", type=_seed, default=1, metavar="N", help="of all that is random (default: 1)"
-    )
-    one.add_argument(
-        "--cosine",
-        type=_cosine,
-        default=0.999,
-        metavar="C",
-        help="above it two particles are taken for one (default: %(default)s)",
-    )
-
-
-def _add_time(one: argparse.ArgumentParser, default: float, frames: int | None = None) -> None:
-    one.add_argument(
-        "--time",
-        type=_above_0,
-        default=default,
-        metavar="T",
-        help="to simulate; 1 is about a layer (default: %(default)s)",
-    )
-    if frames is not None:
-        one.add_argument(
-            "--frames",
-            type=_two_or_more,
-            default=frames,
-            metavar="N",
-            help="times to write down, evenly from 0 to T (default: %(default)s)",
-        )
-
-
-def _number(text: str, lowest: float, highest: float, wanted: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not lowest <= value <= highest:
-        raise argparse.ArgumentTypeError(f"{text} is not {wanted}")
-    return value
-
-
-def _beta(text: str) -> float:
-    # Beyond it, fp64 no longer tells the cosines of near particles apart.
-    return _number(text, 0, 1e9, "a number from 0 to 1e9")
-
-
-def _cosine(text: str) -> float:
-    return _number(text, -1, 1 - 1e-9, "a cosine below 1")
-
-
-def _above_0(text: str) -> float:
-    return _number(text, 1e-9, 1e9, "a number above 0")
-
-
-def _not_negative(text: str) -> float:
-    return _number(text, 0, 1e9, "a number of at least 0")
-
-
-def _whole(text: str, lowest: int, highest: int, wanted: str) -> int:
-    value = int(text) if text.isdecimal() else -1
-    if not lowest <= value <= highest:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number {wanted}")
-    return value
-
-
-def _two_or_more(text: str) -> int:
-    return _whole(text, 2, 10**6, "from 2 to a million")
-
-
-def _particles(text: str) -> int:
-    return _whole(text, 2, 4096, "from 2 to 4096")  # a matrix of all their cosines: 128 MiB
-
-
-def _few_particles(text: str) -> int:
-    return _whole(text, 2, 512, "from 2 to 512")
-
-
-def _seed(text: str) -> int:
-    return _whole(text, 0, 2**63, "of at least 0")

@@ -21,33 +21,19 @@ BINS = 50
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Particles over time, with what `measures` says of them at each of the t times.
-
-    Attributes:
-        times: (t,).
-        positions: (t, n, d).
-        clusters: at the cosine threshold; whole numbers, (t,).
-        mean_cosine: of all pairs, (t,).
-        share_above: of the pairs above the cosine threshold, (t,).
-        effective_rank: (t,).
-        participation_ratio: (t,).
-        energy: E_beta, (t,).
-        potential: the mean of the perceptron's potential, (t,); None without one.
-        total: energy + e^-beta potential, which only rises along USA, (t,); None without potential.
-        speed: the root mean square of |x_i'|, (t,).
-    """
+    """Particles over time, with what `measures` says of them at each of the t times, (t,)."""
 
     times: Floats
-    positions: Floats
-    clusters: NDArray[np.int64]
-    mean_cosine: Floats
-    share_above: Floats
+    positions: Floats  # (t, n, d)
+    clusters: NDArray[np.int64]  # at the cosine threshold
+    mean_cosine: Floats  # of all pairs
+    share_above: Floats  # of the pairs above the cosine threshold
     effective_rank: Floats
     participation_ratio: Floats
-    energy: Floats
-    potential: Floats | None
-    total: Floats | None
-    speed: Floats
+    energy: Floats  # E_beta
+    potential: Floats | None  # the mean of the perceptron's; None without one
+    total: Floats | None  # energy + e^-beta potential, which only rises along USA
+    speed: Floats  # the root mean square of |x_i'|
 
 
 def trajectories(system: System, start: Floats, times: Floats, cosine: float) -> Trajectories:
@@ -73,19 +59,12 @@ def trajectories(system: System, start: Floats, times: Floats, cosine: float) ->
 
 @dataclass(frozen=True)
 class Histograms:
-    """How many pairs have which cosine.
+    """How many pairs have which cosine."""
 
-    Attributes:
-        times: (t,).
-        edges: of the bins of cosines, from -1 to 1, (BINS + 1,).
-        counts: pairs in each bin, (t, BINS).
-        clusters: (t,).
-    """
-
-    times: Floats
-    edges: Floats
-    counts: NDArray[np.int64]
-    clusters: NDArray[np.int64]
+    times: Floats  # (t,)
+    edges: Floats  # of the bins of cosines, from -1 to 1, (BINS + 1,)
+    counts: NDArray[np.int64]  # pairs in each bin, (t, BINS)
+    clusters: NDArray[np.int64]  # (t,)
 
 
 def histograms(system: System, start: Floats, times: Floats, cosine: float) -> Histograms:
@@ -104,21 +83,16 @@ def histograms(system: System, start: Floats, times: Floats, cosine: float) -> H
 class Phase:
     """Over time and beta, how far particles from random starts have come.
 
-    Attributes:
-        times: (t,).
-        betas: (b,).
-        all_pairs: the share of the trials where each pair is above the cosine, (b, t).
-        pairs: the share of all pairs that are, over all trials, (b, t).
-        equiangular_time: when particles that start orthogonal, as random ones do in the limit of
-            many dimensions, reach the cosine by `equiangular_rate`, which knows no perceptron; NaN
-            with one, and if after the last time, (b,).
+    `equiangular_time` is when particles that start orthogonal, as random ones do in the limit of
+    many dimensions, reach the cosine by `equiangular_rate`, which knows no perceptron; NaN with one
+    and if after the last time.
     """
 
-    times: Floats
-    betas: Floats
-    all_pairs: Floats
-    pairs: Floats
-    equiangular_time: Floats
+    times: Floats  # (t,)
+    betas: Floats  # (b,)
+    all_pairs: Floats  # the share of the trials where each pair is above the cosine, (b, t)
+    pairs: Floats  # the share of all pairs that are, over all trials, (b, t)
+    equiangular_time: Floats  # (b,)
 
 
 def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: float) -> Phase:
@@ -157,23 +131,14 @@ def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: 
 
 @dataclass(frozen=True)
 class Equiangular:
-    """Particles that start with equal cosines, beside the differential equation of the cosine.
+    """Particles that start with equal cosines, and the differential equation of the cosine."""
 
-    Attributes:
-        times: (t,).
-        betas: (b,).
-        equation: the cosine by its differential equation, (b, t).
-        simulation: the mean over the pairs of the particles, (b, t).
-        spread: the largest minus the smallest cosine of a pair, (b, t).
-        difference: the largest between a pair's cosine and the equation, over all times, (b,).
-    """
-
-    times: Floats
-    betas: Floats
-    equation: Floats
-    simulation: Floats
-    spread: Floats
-    difference: Floats
+    times: Floats  # (t,)
+    betas: Floats  # (b,)
+    equation: Floats  # the cosine by its differential equation, (b, t)
+    simulation: Floats  # the mean over the pairs of the particles, (b, t)
+    spread: Floats  # the largest minus the smallest cosine of a pair, (b, t)
+    difference: Floats  # the largest between a pair and the equation, over all times, (b,)
 
 
 def equiangular(
@@ -201,25 +166,15 @@ def equiangular(
 
 @dataclass(frozen=True)
 class Landscape:
-    """Where particles on the circle end, over beta, on the landscape of a perceptron.
+    """Where particles on the circle end, over beta, on the landscape of a perceptron."""
 
-    Attributes:
-        angles: (361,), in radians, from -pi to pi.
-        potential: the perceptron's, at these angles, (361,).
-        betas: (b,).
-        final_angles: of the particles, (b, n).
-        clusters: (b,).
-        separation: the smallest angle between two clusters' particles; NaN for one cluster, (b,).
-        speed: the root mean square of |x_i'| at the end, (b,): how far from rest they still are.
-    """
-
-    angles: Floats
-    potential: Floats
-    betas: Floats
-    final_angles: Floats
-    clusters: NDArray[np.int64]
-    separation: Floats
-    speed: Floats
+    angles: Floats  # in radians, from -pi to pi, (361,)
+    potential: Floats  # the perceptron's, at these angles, (361,)
+    betas: Floats  # (b,)
+    final_angles: Floats  # of the particles, (b, n)
+    clusters: NDArray[np.int64]  # (b,)
+    separation: Floats  # the smallest angle between two clusters; NaN for one cluster, (b,)
+    speed: Floats  # the root mean square of |x_i'| at the end, (b,): how far from rest
 
 
 def landscape(

@@ -94,7 +94,7 @@ def phase(args: Namespace) -> Found:
 
 
 def equiangular(args: Namespace) -> Found:
-    """Set particles of equal cosines beside the equation of the cosine."""
+    """Compare particles of equal cosines with the equation of the cosine."""
     look_up(systems.SYSTEMS, args.system, "system", "--system")
     if args.system == "none":
         raise UserError("without attention the cosines stay as they are: take --system sa or usa")

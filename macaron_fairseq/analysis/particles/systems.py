@@ -26,22 +26,6 @@ from macaron_fairseq.common.errors import UserError
 # --- the perceptron block ------------------------------------------------------------------------
 
 
-def _relu(u: Floats) -> Floats:
-    return np.maximum(u, 0)
-
-
-def _relu_integral(u: Floats) -> Floats:
-    return np.maximum(u, 0) ** 2 / 2
-
-
-def _tanh_integral(u: Floats) -> Floats:
-    return np.logaddexp(u, -u) - np.log(2)  # ln cosh u, which overflows as it is written
-
-
-def _gelu(u: Floats) -> Floats:
-    return u * ndtr(u)
-
-
 def _gelu_integral(u: Floats) -> Floats:
     density = np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi)
     return ((u**2 - 1) * ndtr(u) + u * density) / 2
@@ -49,27 +33,21 @@ def _gelu_integral(u: Floats) -> Floats:
 
 # Each with its integral, which makes the potential.
 ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
-    "relu": (_relu, _relu_integral),
-    "gelu": (_gelu, _gelu_integral),
-    "tanh": (np.tanh, _tanh_integral),
+    "relu": (lambda u: np.maximum(u, 0), lambda u: np.maximum(u, 0) ** 2 / 2),
+    "gelu": (lambda u: u * ndtr(u), _gelu_integral),
+    # ln cosh u, which overflows as it is written
+    "tanh": (np.tanh, lambda u: np.logaddexp(u, -u) - np.log(2)),
 }
 
 
 @dataclass(frozen=True)
 class Perceptron:
-    """The drift sum_m w_m sigma(a_m . x) of m neurons.
+    """The drift sum_m w_m sigma(a_m . x) of m neurons."""
 
-    Attributes:
-        activation: sigma, a name of `ACTIVATIONS`.
-        a: what the neurons look for, (m, d).
-        w: what they add, (m, d).
-        s: in gradient form, w_m = s_m a_m, the strengths (m,); otherwise None.
-    """
-
-    activation: str
-    a: Floats
-    w: Floats
-    s: Floats | None = None
+    activation: str  # sigma, a name of `ACTIVATIONS`
+    a: Floats  # what the neurons look for, (m, d)
+    w: Floats  # what they add, (m, d)
+    s: Floats | None = None  # in gradient form, w_m = s_m a_m, the strengths (m,)
 
     def drift(self, x: Floats) -> Floats:
         """The drift at the points x, (..., d), before it is projected."""
@@ -208,6 +186,6 @@ def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
     """
     shape = 2 * (1 - rho) * ((n - 1) * rho + 1)
     if name == "sa":
-        other = np.exp(beta * (rho - 1))  # the weight of another particle beside one's own
+        other = np.exp(beta * (rho - 1))  # the weight of another particle where one's own is 1
         return shape * other / (1 + (n - 1) * other)
     return shape * np.exp(beta * rho) / n
