@@ -7,6 +7,7 @@ project.
 """
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -86,7 +87,8 @@ def attend(connection):
     if ended not in ready:  # the stand-in was killed
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    with contextlib.suppress(BrokenPipeError):
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 

@@ -28,9 +28,9 @@ SCRIPTS = sorted(
         ROOT / ".ci" / "run",
     ]
 )
-# An update is one batch, and two epochs are fewer than 8 of them.
+# An update is an epoch.
 ANY = ["--sizes", "any", "--workers", "1"]
-TWO_EPOCHS = ["--max-update", "8", "--batch", "4096", "--max-tokens", "4096"]
+EPOCHS = ["--max-update", "4", "--batch", "16384", "--max-tokens", "4096"]
 
 
 def test_shellcheck():
@@ -53,10 +53,10 @@ def iwslt14(tmp_path_factory):
 def iwslt14_work(iwslt14, tmp_path_factory):
     """All stages from a local folder, in one go."""
     work = tmp_path_factory.mktemp("the work 100%s")
-    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST, *TWO_EPOCHS]
+    arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS), *FAST, *EPOCHS]
     arguments += ["--workers", "2", *FLAGS]
     output = recipe("iwslt14/reproduce.sh", *arguments)
-    assert "1 x 4096 tokens x update-freq 1 = 4096 tokens an update at most" in output
+    assert "1 x 4096 tokens x update-freq 4 = 16384 tokens an update at most" in output
     assert "no GPU: training in fp32 on CPU cores" in output
     assert "since nothing says what checksum they should have: de-en.tgz (" in output
     return work
@@ -124,7 +124,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
         "de-en.tgz": "truncated-once",
     }
     with serve(iwslt14, **behaviour) as server:
-        arguments = ["--archs", ARCHS[1], *FAST, *TWO_EPOCHS, "--work", work]
+        arguments = ["--archs", ARCHS[1], *FAST, *EPOCHS, "--work", work]
         for folder in ("/down", "/slow", "/corrupt", ""):
             arguments += ["--mirror", server.url + folder]
 
@@ -153,7 +153,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     text = (work / "report" / "report.md").read_text()
     assert "- translated with the mean of the last 2 checkpoints, --beam 5 --lenpen 1.0" in text
     # Scores of a model that is trained on are not taken for its own.
-    arguments += ["--max-update", "9"]
+    arguments += ["--max-update", "5"]
     stage("train")
     assert (run / "trained").is_file()
     output = recipe("iwslt14/reproduce.sh", "report", *arguments, *FLAGS, status=1)
@@ -165,7 +165,7 @@ def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "moved"
     shutil.copytree(iwslt14_work, work)
     arguments = ["--from", iwslt14, "--work", work, "--archs", " ".join(ARCHS)]
-    arguments += [*FAST, *TWO_EPOCHS]
+    arguments += [*FAST, *EPOCHS]
     run = work / ARCHS[0] / "seed1"
 
     def stages(*words, flags=(), status=0):
@@ -183,9 +183,9 @@ def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     before = (run / "checkpoint_last.pt").read_bytes()
     output = stages("train", flags=["--dropout", "0"], status=1)
     assert "--dropout" in output and "Traceback" not in output
-    output = stages("train", "--batch", "2048", "--max-update", "12", status=1)
-    assert "was trained with 4096 tokens an update" in output
-    assert "has had 8 updates already" in stages("train", "--max-update", "4", status=1)
+    output = stages("train", "--batch", "8192", "--max-update", "12", status=1)
+    assert "was trained with 16384 tokens an update" in output
+    assert "has had 4 updates already" in stages("train", "--max-update", "2", status=1)
     (run / "trained").unlink()  # as if killed between the last update and this
     assert "updates/s" not in stages("train")
     assert (run / "checkpoint_last.pt").read_bytes() == before
