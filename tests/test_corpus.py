@@ -1,4 +1,4 @@
-"""Archives to sentence pairs: extract.py, clean.py and split.py on miniatures of the real ones."""
+"""Archives to sentence pairs: extract.py and parallel_text.py on miniatures of the real ones."""
 
 import hashlib
 import os
@@ -9,35 +9,23 @@ from pathlib import Path
 
 import archives
 import pytest
-from conftest import ROOT
+from recipes import EXAMPLES
 
-COMMON = ROOT / "examples" / "common"
-
-
-def script(name, *args, **env):
-    """Run a script of examples/common in a bare locale; stdout and stderr in one."""
-    return subprocess.run(
-        [sys.executable, COMMON / f"{name}.py", *map(str, args)],
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="backslashreplace",
-        timeout=600,
-    )
+# After `recipes`, which knows where they are.
+import extract  # isort: skip
+import parallel_text  # isort: skip
 
 
-def good(name, *args, **env):
-    done = script(name, *args, **env)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+def refused(function, *args):
+    """The sentence with which it ends the program."""
+    with pytest.raises(SystemExit) as end:
+        function(*args)
+    assert isinstance(end.value.code, str) and "\n" not in end.value.code
+    return end.value.code
 
 
-def refused(name, *args, **env):
-    """The sentence, a line without traceback, with which it ends."""
-    done = script(name, *args, **env)
-    assert done.returncode == 1 and "Traceback" not in done.stdout
-    return done.stdout.removesuffix("\n").split("\n")[-1]
+def both(folder, name, source="en", target="de"):
+    return folder / f"{name}.{source}", folder / f"{name}.{target}"
 
 
 def lines(path):
@@ -46,12 +34,8 @@ def lines(path):
 
 def written(folder, name, source="en", target="de"):
     """The pairs (source, target) of two files."""
-    sides = [lines(folder / f"{name}.{language}") for language in (source, target)]
+    sides = [lines(path) for path in both(folder, name, source, target)]
     return [*zip(*sides, strict=True)]
-
-
-def swapped(pairs):
-    return [(german, english) for english, german in pairs]
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +70,23 @@ def test_archives_are_the_same_each_time(made, tmp_path):
         ("nc-v9", "training/news-commentary-v9"),  # lines that end in "\r\n"
     ],
 )
-def test_bitext(made, tmp_path, archive, member):
+def test_two_files_of_an_archive(made, tmp_path, archive, member):
     folder, pairs = made
-    members = [f"{member}.de-en.{language}" for language in ("en", "de")]
-    archive_path = folder / f"training-parallel-{archive}.tgz"
-    said = good("extract", "bitext", archive_path, *members, tmp_path / "a.en", tmp_path / "a.de")
-    assert written(tmp_path, "a") == pairs[archive]
-    assert said == f"extract: {len(pairs[archive])} pairs in a\n"
+    names = tuple(f"{member}.de-en.{language}" for language in ("en", "de"))
+    path = folder / f"training-parallel-{archive}.tgz"
+    number = extract.from_archive(path, names, "lines", both(tmp_path, "a"))
+    assert written(tmp_path, "a") == pairs[archive] and number == len(pairs[archive])
     # Whichever of the two comes first in the archive.
-    good("extract", "bitext", archive_path, *members[::-1], tmp_path / "b.de", tmp_path / "b.en")
+    extract.from_archive(path, names[::-1], "lines", both(tmp_path, "b", "de", "en"))
     assert written(tmp_path, "b") == pairs[archive]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.de", "a.en", "b.de", "b.en"]
 
 
-def test_bitext_refuses_what_is_wrong(made, tmp_path):
+def test_an_archive_that_is_not_as_it_should_be(made, tmp_path):
     out = tmp_path / "out"
 
     def bitext(path, *members):
-        return refused("extract", "bitext", path, *members, out / "a.en", out / "a.de")
+        return refused(extract.from_archive, path, members, "lines", both(out, "a"))
 
     europarl = made[0] / "training-parallel-europarl-v7.tgz"
     stem = "training/europarl-v7"
@@ -129,50 +112,46 @@ def test_bitext_refuses_what_is_wrong(made, tmp_path):
     assert not [*out.iterdir()]
 
 
-def test_testset_is_read_as_sacrebleu_reads_it(made, tmp_path):
+def test_a_test_set_is_read_as_sacrebleu_reads_it(made, tmp_path):
     folder, pairs = made
-    unused = tmp_path / "cache"
 
-    def testset(name, pair, *languages):
-        out = [tmp_path / f"{name.replace('/', '-')}.{language}" for language in languages]
-        good("extract", "testset", "--any", name, pair, folder, *out, SACREBLEU=str(unused))
+    def testset(name, pair, archive, *languages):
+        out = both(tmp_path, name.replace("/", "-"), *languages)
+        extract.testset(name, pair, archive, out, is_usual=False)
 
-    testset("wmt14/full", "en-de", "en", "de")
+    full = folder / "test-full.tgz"
+    testset("wmt14/full", "en-de", full, "en", "de")
     assert written(tmp_path, "wmt14-full") == pairs["newstest2014"]
     assert pairs["newstest2014"][-1] == ("Cats &amp; cows", "Katzen &amp; Kühe")
-    testset("wmt14/full", "de-en", "de", "en")
+    testset("wmt14/full", "de-en", full, "de", "en")
     assert written(tmp_path, "wmt14-full") == pairs["newstest2014"]
-    testset("wmt13", "en-de", "en", "de")
+    archives.wmt13_of_sacrebleu(tmp_path, pairs["newstest2013"])
+    testset("wmt13", "en-de", tmp_path / "test.tgz", "en", "de")
     assert written(tmp_path, "wmt13") == pairs["newstest2013"]
-    assert not unused.exists()
+    # And from WMT14's own archive, which sacreBLEU does not read.
+    names = tuple(f"dev/newstest2013-{side}.sgm" for side in ("src.en", "ref.de"))
+    extract.from_archive(folder / "dev.tgz", names, "sgm", both(tmp_path, "dev"))
+    assert written(tmp_path, "dev") == pairs["newstest2013"]
 
 
-def test_testset_takes_wmt13_as_sacrebleu_has_it(tmp_path):
-    pairs = archives.sentences(5, 77)
-    archives.wmt13_of_sacrebleu(tmp_path, pairs)
-    out = tmp_path / "a.en", tmp_path / "a.de"
-    good("extract", "testset", "--any", "wmt13", "en-de", tmp_path, *out)
-    assert written(tmp_path, "a") == pairs
-
-
-def test_testset_is_where_sacrebleu_has_it():
-    address = good("extract", "address", "wmt14/full").rstrip()
+def test_a_test_set_is_where_sacrebleu_has_it():
+    address = extract.address("wmt14/full")
     assert address.startswith("https://") and address.endswith("statmt.org/wmt14/test-full.tgz")
+    pairs = [extract.has_pair("multi30k/2016", pair) for pair in (("de", "en"), ("de", "fr"))]
+    assert pairs == ["de-en", ""] or pairs == ["en-de", ""]
 
 
-def test_testset_refuses_what_is_wrong(made, tmp_path):
-    def testset(name, pair, folder=tmp_path, *options):
-        out = tmp_path / "a.en", tmp_path / "a.de"
-        return refused("extract", "testset", *options, name, pair, folder, *out)
+def test_a_test_set_that_is_not_as_it_should_be(made, tmp_path):
+    def testset(name, pair, folder=tmp_path, is_usual=True):
+        path = folder / "test-full.tgz"
+        return refused(extract.testset, name, pair, path, both(tmp_path, "a"), is_usual)
 
     said = testset("wmt14/full", "en-de")
     assert said == f"cannot read {tmp_path}/test-full.tgz: No such file or directory"
-    said = testset("wmt13", "en-de")
-    assert said == f"cannot read {tmp_path}/test.tgz: No such file or directory"
     assert "has no test set wmt14/fall; it has wmt14/full, " in testset("wmt14/fall", "en-de")
     assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx")
     archives.tgz(tmp_path / "test-full.tgz", {"test-full/README": b"\n"})
-    said = testset("wmt14/full", "en-de", tmp_path, "--any")
+    said = testset("wmt14/full", "en-de", is_usual=False)
     assert "does not hold test-full/newstest2014-deen-ref.de.sgm and test-full/newst" in said
     said = testset("wmt14/full", "en-de", made[0])
     digest = hashlib.md5((made[0] / "test-full.tgz").read_bytes()).hexdigest()
@@ -180,123 +159,83 @@ def test_testset_refuses_what_is_wrong(made, tmp_path):
     assert "give the recipe --sizes any" in said
 
 
-def test_nothing_is_written_where_an_archive_says(tmp_path):
-    """dev.tgz, which no checksum covers, with members that point out of any folder."""
-    folder, out, outside = tmp_path / "archives", tmp_path / "out", tmp_path / "outside"
-    files = archives.sgm_files("dev/newstest2013", "newstest2013", archives.sentences(5, 77))
-    names = (*("../" * n + "escaped" for n in range(1, 9)), str(outside), "dev/../../escaped")
-    archives.tgz(folder / "dev.tgz", {**dict.fromkeys(names, b"x"), **files})
-    with tarfile.open(folder / "dev.tgz") as tar:
-        members = [(m, tar.extractfile(m)) for m in tar]
-        with tarfile.open(folder / "links.tgz", "w:gz") as evil:
-            for kind, to in ((tarfile.SYMTYPE, str(outside)), (tarfile.CHRTYPE, "")):
-                link = tarfile.TarInfo("dev/newstest2013-ref.fr.sgm")
-                link.type, link.linkname = kind, to
-                evil.addfile(link)
-            for member, content in members:
-                evil.addfile(member, content)
-    (folder / "links.tgz").replace(folder / "dev.tgz")
-    before = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
-    cache = tmp_path / "a" / "b" / "c"
+def test_nothing_is_written_where_an_archive_says(tmp_path, monkeypatch):
+    """Members that point out of any folder, links and devices."""
+    folder, outside = tmp_path / "archives", tmp_path / "outside"
+    pairs = archives.sentences(5, 77)
+    archives.wmt13_of_sacrebleu(folder, pairs)
+    archive, cache = folder / "test.tgz", tmp_path / "a" / "b" / "c"
+    names = (*("../" * n + "escaped" for n in range(1, 9)), str(outside), "test/../../escaped")
+    with tarfile.open(archive) as tar, tarfile.open(folder / "evil.tgz", "w:gz") as evil:
+        for name in names:
+            evil.addfile(tarfile.TarInfo(name))
+        for kind, to in ((tarfile.SYMTYPE, str(outside)), (tarfile.CHRTYPE, "")):
+            link = tarfile.TarInfo("test/newstest2013-src.en.sgm")
+            link.type, link.linkname = kind, to
+            evil.addfile(link)
+        for member in tar:
+            evil.addfile(member, tar.extractfile(member))
     cache.mkdir(parents=True)
-    paths = out / "valid.en", out / "valid.de"
-    good("extract", "testset", "--any", "wmt13", "en-de", folder, *paths, TMPDIR=str(cache))
-    assert written(out, "valid") == archives.sentences(5, 77)
+    before = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
+    monkeypatch.setattr(extract.tempfile, "tempdir", str(cache))
+    paths = both(tmp_path / "out", "valid")
+    extract.testset("wmt13", "en-de", folder / "evil.tgz", paths, is_usual=False)
+    assert written(tmp_path / "out", "valid") == pairs
     after = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
-    assert after - before == {out, tmp_path / "a"} and not [*cache.iterdir()]
+    assert after - before == {tmp_path / "out"} and not [*cache.iterdir()]
     assert [*cache.parent.iterdir()] == [cache] and not Path("/tmp/escaped").exists()
 
 
-@pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "de")])
-def test_iwslt14(made, tmp_path, source, target):
+def test_formats_of_iwslt14(made, tmp_path):
     folder, pairs = made[0], made[1]["iwslt14"]
-    said = good("extract", "iwslt14", folder / "de-en.tgz", source, target, tmp_path)
-    train, test = (written(tmp_path, name) for name in ("train", "test"))
+    names = tuple(f"de-en/train.tags.de-en.{language}" for language in ("en", "de"))
+    extract.from_archive(folder / "de-en.tgz", names, "ted-tags", both(tmp_path, "train"))
+    train = written(tmp_path, "train")
     assert train == pairs["train"]
     assert train[:3] == [
         ("<speaker>A. Speaker</speaker>", "<speaker>A. Speaker</speaker>"),
         ("Talk 0: on cats", "Vortrag 0: über Katzen"),
         (" A speaker on cats. ", " Jemand über Katzen. "),
     ]
-    # 10, 11, 12, 13 and 14 pairs; the last set begins with curly apostrophes in the archive.
-    order = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-    expected = [pair for name in order for pair in pairs[name]]
-    expected[46] = ("It's 5 &gt; 4", "Ist's 5 &gt; 4")
-    assert test == expected and len(test) == 60
-    assert said == "extract: 313 pairs in train\nextract: 60 pairs in test\n"
+    names = tuple(f"de-en/IWSLT14.TED.tst2012.de-en.{language}.xml" for language in ("en", "de"))
+    extract.from_archive(folder / "de-en.tgz", names, "ted-xml", both(tmp_path, "test"))
+    # Its first sentence has curly apostrophes in the archive.
+    expected = [("It's 5 &gt; 4", "Ist's 5 &gt; 4"), *pairs["TED.tst2012"][1:]]
+    assert written(tmp_path, "test") == expected
 
 
-def test_iwslt14_refuses_what_is_wrong(made, tmp_path):
-    archive = tmp_path / "de-en.tgz"
-    out = tmp_path / "out"
-    with tarfile.open(made[0] / "de-en.tgz") as tar:
-        files = {m.name: tar.extractfile(m).read() for m in tar if m.isfile()}
-    name = "de-en/IWSLT14.TED.tst2011.de-en.de.xml"
-    archives.tgz(archive, {**files, name: files[name].replace(b'<seg id="1">', b"<seg>")})
-    said = refused("extract", "iwslt14", archive, "de", "en", out)
-    assert f"{name} has 12 lines and de-en/IWSLT14.TED.tst2011.de-en.en.xml has 13" in said
-    archives.tgz(archive, {n: content for n, content in files.items() if n != name})
-    said = refused("extract", "iwslt14", archive, "de", "en", out)
-    assert f"{archive} does not hold {name}; it holds de-en/README, " in said
-    said = refused("extract", "iwslt14", archive, "de", "fr", out)
-    assert said == "the pairs are de-en and en-de, not de-fr"
-
-
-SETS = {"train": "train", "val": "valid"}  # the others keep their names
-
-
-def test_multi30k_from_a_folder(made, tmp_path):
+def test_two_text_files(made, tmp_path):
     folder, pairs = made[0] / "multi30k", made[1]["multi30k"]
-    good("extract", "multi30k", folder, "en", "de", tmp_path)
-    for name, expected in pairs.items():
-        assert written(tmp_path, SETS.get(name, name)) == expected
-    assert len([*tmp_path.iterdir()]) == 10
-    said = good("extract", "multi30k", folder, "cs", "en", tmp_path / "cs")
-    assert "test_2017_mscoco is left out, since it is not there in cs\n" in said
-    assert written(tmp_path / "cs", "test_2016_flickr", "cs", "en") == swapped(
-        pairs["test_2016_flickr"]
-    )
-    assert len([*(tmp_path / "cs").iterdir()]) == 6
+    paths = folder / "train.en.gz", folder / "train.de.gz"
+    assert extract.from_files(paths, "lines", both(tmp_path, "train")) == len(pairs["train"])
+    assert written(tmp_path, "train") == pairs["train"]
+    (tmp_path / "a.en").write_text("a\nb\n")
+    (tmp_path / "a.de.gz").write_bytes((folder / "val.de.gz").read_bytes())
+    paths = tmp_path / "a.en", tmp_path / "a.de.gz"
+    said = refused(extract.from_files, paths, "lines", both(tmp_path, "out"))
+    assert f"a.en has 2 lines and {tmp_path}/a.de.gz has 20: " in said
+    for content, reason in (
+        (b"no gzip", "is damaged (Not a gzipped file"),
+        (paths[1].read_bytes()[:-20], "is damaged or no such archive (Compressed file ended"),
+    ):
+        paths[1].write_bytes(content)
+        said = refused(extract.from_files, paths, "lines", both(tmp_path, "out"))
+        assert f"{paths[1]} {reason}" in said
+    assert not [*tmp_path.glob("out*")]
 
 
-def test_multi30k_from_an_archive_and_by_its_old_names(made, tmp_path):
-    pairs = made[1]["multi30k"]
-    names = {"train": "train", "val": "val", "test_2016_flickr": "test2016"}
-    files = {
-        f"dataset/raw/{there}.{language}": archives.text([pair[i] for pair in pairs[name]])
-        for name, there in names.items()
-        for i, language in enumerate(("en", "de"))
-    }
-    archives.tgz(tmp_path / "all.tar.gz", {"dataset/README": b"", **files})
-    good("extract", "multi30k", tmp_path / "all.tar.gz", "de", "en", tmp_path)
-    for name in names:
-        assert written(tmp_path, SETS.get(name, name)) == pairs[name]
-
-
-def test_multi30k_refuses_what_is_wrong(made, tmp_path):
-    (tmp_path / "train.en").write_text("a\nb\n")
-    (tmp_path / "train.de.gz").write_bytes((made[0] / "multi30k" / "val.de.gz").read_bytes())
-    said = refused("extract", "multi30k", tmp_path, "en", "de", tmp_path / "out")
-    assert f"train.en of {tmp_path} has 2 lines and train.de.gz of {tmp_path} has 20: " in said
-    said = refused("extract", "multi30k", tmp_path, "en", "fr", tmp_path / "out")
-    assert f"{tmp_path} does not hold train in fr: it should hold train, val, test_2016" in said
-    (tmp_path / "train.de.gz").write_bytes(b"no gzip")
-    said = refused("extract", "multi30k", tmp_path, "en", "de", tmp_path / "out")
-    assert f"train.de.gz of {tmp_path} is damaged (Not a gzipped file" in said
-
-
-# --- clean.py and split.py -----------------------------------------------------------------------
+# --- parallel_text.py ----------------------------------------------------------------------------
 
 
 def put(folder, name, pairs):
     folder.mkdir(exist_ok=True)
-    paths = [folder / f"{name}.{language}" for language in ("en", "de")]
+    paths = both(folder, name)
     for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
         path.write_bytes(archives.text(side))
     return paths
 
 
-def test_clean_keeps_what_is_worth_training_on(tmp_path):
+def test_clean_keeps_what_is_worth_training_on(tmp_path, capsys):
     pairs = [
         ("a b", "c d"),
         ("  a \t b\u00a0c ", "d  e"),  # 3 to 2: the limit itself
@@ -312,19 +251,19 @@ def test_clean_keeps_what_is_worth_training_on(tmp_path):
         ("x y", "y " + "x" * 1001),
     ]
     files = put(tmp_path / "raw text", "train", pairs)
-    out = [tmp_path / "out" / "train.en", tmp_path / "out" / "train.de"]
-    said = good("clean", "--min", 2, "--max", 6, "--ratio", 1.5, *files, *out)
+    parallel_text.clean(files, both(tmp_path / "out", "train"), 2, 6, 1.5)
     assert written(tmp_path / "out", "train") == [
         ("a b", "c d"),
         ("a b c", "d e"),
         ("a b c d e f", "a b c d e f"),
         ("x" * 1000 + " y", "x y"),
     ]
+    said = capsys.readouterr().out
     assert said == "clean: kept 4 of 12 pairs (2 to 6 tokens, ratio at most 1.5)\n"
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["train.de", "train.en"]
 
 
-def test_clean_has_the_defaults_of_moses(tmp_path):
+def test_clean_in_place(tmp_path):
     pairs = [
         ("a " * 80, "a " * 80),
         ("a " * 81, "a " * 80),
@@ -333,47 +272,96 @@ def test_clean_has_the_defaults_of_moses(tmp_path):
         ("", "a"),
     ]
     files = put(tmp_path, "train", pairs)
-    good("clean", "--min", 0, *files, *files)  # an empty side is never kept; in place
+    parallel_text.clean(files, files, 0, 80, 9)  # an empty side is never kept
     assert [len(s.split()) for s, _ in written(tmp_path, "train")] == [80, 9]
-    said = refused("clean", "--min", 81, "--max", 90, *files, *files)
+    said = refused(parallel_text.clean, files, files, 81, 90, 9)
     assert said == f"no pair is left for {files[0]} and {files[1]}"
     assert [len(s.split()) for s, _ in written(tmp_path, "train")] == [80, 9]
 
 
-def test_split_moves_every_nth_pair(tmp_path):
+def test_split_moves_every_nth_pair(tmp_path, capsys):
     pairs = [(f"{i}", f"-{i}") for i in range(1, 51)]
     train = put(tmp_path, "train", pairs)
     train[0].write_bytes(b"\xef\xbb\xbf" + train[0].read_bytes().replace(b"\n", b"\r\n"))
-    valid = [tmp_path / "valid.en", tmp_path / "valid.de"]
-    said = good("split", "--every", 23, *train, *valid)
+    parallel_text.split(train, both(tmp_path, "valid"), 23)
     assert written(tmp_path, "valid") == [("23", "-23"), ("46", "-46")]
     assert written(tmp_path, "train") == pairs[:22] + pairs[23:45] + pairs[46:]
-    assert said == "split: 48 pairs stay in train, 2 go to valid\n"
+    assert capsys.readouterr().out == "split: 48 pairs stay in train, 2 go to valid\n"
     assert len([*tmp_path.iterdir()]) == 4
 
 
 @pytest.mark.parametrize("name", ["clean", "split"])
 def test_clean_and_split_refuse_what_is_wrong(tmp_path, name):
-    flags = {"clean": [], "split": ["--every", 2]}[name]
-    files = put(tmp_path, "train", [("a", "b"), ("c", "d")])
-    out = [tmp_path / "out.en", tmp_path / "out.de"]
+    files, out = put(tmp_path, "train", [("a", "b"), ("c", "d")]), both(tmp_path, "out")
+
+    def said():
+        limits = {"clean": (1, 80, 9), "split": (2,)}[name]
+        return refused(getattr(parallel_text, name), files, out, *limits)
+
     files[1].write_bytes(b"b\n")
-    said = refused(name, *flags, *files, *out)
-    assert f"{files[0]} has 2 lines and {files[1]} has 1: they must be translations" in said
+    assert f"{files[0]} has 2 lines and {files[1]} has 1: they must be translations" in said()
     files[1].write_bytes(b"b\n\xff\n")
-    assert f"{files[1]}, line 2 is not UTF-8 (byte 0xff" in refused(name, *flags, *files, *out)
+    assert f"{files[1]}, line 2 is not UTF-8 (byte 0xff" in said()
     files[1].unlink()
-    assert (
-        refused(name, *flags, *files, *out) == f"cannot read {files[1]}: No such file or directory"
-    )
+    assert said() == f"cannot read {files[1]}: No such file or directory"
     assert lines(files[0]) == ["a", "c"] and len([*tmp_path.iterdir()]) == 1
 
 
 def test_split_refuses_to_leave_nothing(tmp_path):
-    files = put(tmp_path, "train", [("a", "b"), ("c", "d")])
-    out = [tmp_path / "valid.en", tmp_path / "valid.de"]
-    said = refused("split", "--every", 23, *files, *out)
-    assert said == f"{files[0]} has 2 lines, fewer than --every 23"
-    done = script("split", "--every", 1, *files, *out)
-    assert done.returncode == 2 and "would leave nothing to train on" in done.stdout
+    files, out = put(tmp_path, "train", [("a", "b"), ("c", "d")]), both(tmp_path, "valid")
+    said = refused(parallel_text.split, files, out, 23)
+    assert said == f"{files[0]} has 2 lines, fewer than 23"
+    assert "would leave nothing to train on" in refused(parallel_text.split, files, out, 1)
     assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_run_as_a_program_in_a_bare_locale(tmp_path):
+    """As benchmarks/prepare.py does."""
+    files, out = put(tmp_path, "ü", [("ä", "ö"), ("c", "d")]), both(tmp_path, "out")
+    words = [sys.executable, EXAMPLES / "common" / "parallel_text.py", "split", "--every", "2"]
+    bare = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([*words, *files, *out], env={**os.environ, **bare}, check=True)
+    assert lines(files[0]) == ["ä"] and lines(out[1]) == ["d"]
+    words[2:] = ["clean", "--max", "1"]
+    done = subprocess.run([*words, *files, *out], capture_output=True, text=True)
+    assert done.stdout == "clean: kept 1 of 1 pairs (1 to 1 tokens, ratio at most 9)\n"
+
+
+# --- A user's own text ---------------------------------------------------------------------------
+
+
+def test_own_text_is_split(tmp_path):
+    folder, raw = tmp_path / "my text", tmp_path / "raw"
+    pairs = archives.sentences(400, 1)
+    long = ["an address " + "x" * 2000, "word " * 180] * 30  # more tokens than a model takes
+    pairs += [(f"{i} {text}", text) for i, text in enumerate(long)]
+    put(folder, "train", [*pairs, ("", ""), ("", "only here")])
+    parallel_text.hold_out(folder, ("en", "de"), raw)
+    different = len({english for english, _ in pairs})
+    sides = [[english for english, _ in written(raw, x)] for x in ("train", "valid", "test")]
+    assert len(sides[1]) == len(sides[2]) == (different - len(long)) // 10
+    assert sum(map(len, sides)) == different and "" not in sides[0]
+    assert not {*sides[0]} & {*sides[1], *sides[2]} and not {*sides[1]} & {*sides[2]}
+
+
+def test_own_text_that_is_given_is_kept(tmp_path):
+    sets = {name: archives.sentences(9, i) for i, name in enumerate(("train", "valid", "test"))}
+    for name, pairs in sets.items():
+        put(tmp_path, name, pairs)
+    parallel_text.hold_out(tmp_path, ("de", "en"), tmp_path / "raw")
+    for name, pairs in sets.items():
+        assert written(tmp_path / "raw", name) == pairs
+
+
+@pytest.mark.parametrize(
+    "sets, sentence",
+    [
+        ({"test": [("One.", "Eins."), ("Two.", "")]}, "test.de, line 2 is empty"),
+        ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentences, too few"),
+    ],
+)
+def test_own_text_that_cannot_be_scored_is_refused(sets, sentence, tmp_path):
+    for name, pairs in {"train": archives.sentences(50, 1), **sets}.items():
+        put(tmp_path, name, pairs)
+    said = refused(parallel_text.hold_out, tmp_path, ("en", "de"), tmp_path / "raw")
+    assert sentence in said

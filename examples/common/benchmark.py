@@ -175,8 +175,9 @@ def record(kind: Any, value: Any, where: str) -> Any:
     for name in value:
         if name not in hints:
             raise ValueError(f"{place} has no '{name}'; it may have {', '.join(hints)}")
+    prefix = where + "/" if where else ""
+    found = {name: typed(hints[name], item, prefix + name) for name, item in value.items()}
     for x in fields(kind):
         if x.name not in value and x.default is MISSING and x.default_factory is MISSING:
             raise ValueError(f"{place} lacks '{x.name}'")
-    prefix = where + "/" if where else ""
-    return kind(**{name: typed(hints[name], item, prefix + name) for name, item in value.items()})
+    return kind(**found)

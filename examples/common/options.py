@@ -106,8 +106,10 @@ class Once(argparse.Action):
 
     def __call__(self, parser: Any, space: Any, values: Any, option_string: Any = None) -> None:
         """Keep the value."""
-        if getattr(space, self.dest) != self.default:
+        given = vars(space).setdefault("given", set())
+        if self.dest in given:
             parser.error(f"{option_string} is given twice")
+        given.add(self.dest)
         setattr(space, self.dest, values)
 
 

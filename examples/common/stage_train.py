@@ -118,7 +118,8 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int, flags: Seq
         call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *flags])
         if had < recipe.max_update:  # else fairseq would make one update more
             done.unlink(missing_ok=True)
-            follow_training(words, environ, run / "train.log", f"{arch}, seed {seed}", recipe, had)
+            title = f"{arch}, seed {seed}"
+            follow_training(words, environ, run / "train.log", title, had, recipe.max_update)
         done.write_text(asked + "\n")
 
 
@@ -251,8 +252,8 @@ def follow_training(
     environ: dict[str, str],
     log: Path,
     title: str,
-    recipe: Recipe,
     had: int,
+    max_update: int,
 ) -> None:
     """Run fairseq-train; ends the program with the end of its log where it fails."""
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -260,10 +261,12 @@ def follow_training(
     assert process.stdout
     try:
         lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
-        tail, is_done = follow(lines, log, title, had, recipe.max_update)
-    except BaseException:  # nobody would read on
+        tail, is_done = follow(lines, log, title, had, max_update)
+    except BaseException as error:  # nobody would read on
         process.terminate()
         process.wait()
+        if isinstance(error, OSError):
+            sys.exit(f"cannot write {log}: {error.strerror}")
         raise
     if process.wait() or not is_done:
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
@@ -302,6 +305,7 @@ def follow(
             if found and found.kind == "train_inner":
                 loss, speed = found.figures.get("loss"), found.figures.get("wps")
                 bar.set_postfix_str(f"loss {loss}, {speed} words/s", False)
+            if found:
                 bar.update(found.update - bar.n)
             is_done = is_done or "done training" in line
     return "".join(tail), is_done

@@ -1,0 +1,271 @@
+"""What benchmark.yaml, options and devices make of one another: decisions; nothing is run."""
+
+import shlex
+
+import archives
+import pytest
+from recipes import EXAMPLES, entry, recipe
+
+# After `recipes`, which knows where they are.
+import benchmark  # isort: skip
+import options  # isort: skip
+import stage_prepare  # isort: skip
+import train_command  # isort: skip
+
+FILES = sorted(EXAMPLES.glob("*/benchmark.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def all_tools(monkeypatch):
+    """Nothing is run here, so that nothing need be installed."""
+    monkeypatch.setattr(entry.shutil, "which", lambda name: None if "nvidia" in name else name)
+
+
+def read(name, *words):
+    return options.read(EXAMPLES / name / "benchmark.yaml", name, "", words)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_published_scores_are_of_the_benchmarks_models_and_sets(path):
+    script = next(path.parent.glob("r*.sh")).read_text()
+    described = [benchmark.read(path)]
+    if "--setting big" in script:
+        described.append(benchmark.read(path, "big"))
+    archs = [arch for one in described for arch in one.training.archs]
+    for row in described[0].published:
+        assert row["arch"] in archs and row["test"] in described[0].sets
+        metric = row["metric"].lower().replace(" ", "-")
+        assert metric in described[0].evaluation.score and 20 < row["score"] < 50
+        assert str(row["score"]) in script  # --help says so too
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "is no YAML file"),
+        ("- a", "should hold sets, preprocessing"),
+        ("{}", "the file lacks 'sets'"),
+        ("sets: {train: {size: 3}}", "sets/train has no 'size'; it may have parts, pairs"),
+        ("sets: {train: {pairs: many}}", "sets/train/pairs should be a whole number, not 'many'"),
+        ("sets: {train: {parts: [{archive: [a]}]}}", "parts, item 1/archive should be text"),
+        ("sets: []", "sets should be a mapping, not []"),
+        ("sets: {}\npreprocessing: 3", "preprocessing should have steps, merges, clean"),
+    ],
+)
+def test_a_benchmark_file_that_is_not_as_it_should_be(text, said, tmp_path):
+    path = tmp_path / "benchmark.yaml"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as refusal:
+        benchmark.read(path)
+    assert said in refusal.value.code and "\n" not in refusal.value.code
+
+
+def test_a_benchmark_is_one_file(tmp_path):
+    """A user's: its comment is its help, and its name that of its folder."""
+    path = tmp_path / "mine" / "benchmark.yaml"
+    path.parent.mkdir()
+    own = (EXAMPLES / "multi30k" / "benchmark.yaml").read_text()
+    path.write_text("# My corpus\n" + own)
+    assert recipe(path, "--help", is_bare=True).startswith("My corpus\n")
+    output = recipe(path, "--dry-run", "--gpus", "1", "--work", tmp_path / "w", is_bare=True)
+    assert output.startswith("mine: 1 x 4096 tokens") and output.count("fairseq-train") == 2
+
+
+def test_a_setting_says_what_is_otherwise():
+    usual, other = (read("wmt14", *words).benchmark for words in ((), ("--setting", "v9-37k")))
+    assert other.preprocessing.merges == 37000 and not other.published
+    assert other.preprocessing.steps == usual.preprocessing.steps
+    assert other.sets["train"].parts[:2] == usual.sets["train"].parts[:2]
+    assert "nc-v9" in other.sets["train"].parts[2].archive
+    assert other.sets["newstest2014"] == usual.sets["newstest2014"]
+
+
+def test_languages_have_the_sets_that_there_are():
+    assert read("multi30k").tests == ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
+    czech = read("multi30k", "--pair", "cs-en")
+    assert czech.tests == ["test_2016_flickr"] and not czech.benchmark.published
+
+
+def test_a_test_set_comes_from_where_it_is(tmp_path):
+    """From sacreBLEU, unless it lacks the languages, or a given folder has other archives."""
+
+    def archives_of(*words):
+        recipe = read(*words)
+        return [
+            name
+            for content in recipe.sets.values()
+            for part in content.parts
+            for name in stage_prepare.names_of(recipe, stage_prepare.chosen(recipe, part))
+        ]
+
+    tar = "multi30k_test_sets_d3ec2a38.tar.gz"
+    train = ["train.en.gz", "train.cs.gz", "val.en.gz", "val.cs.gz"]
+    assert archives_of("multi30k", "--pair", "en-cs") == [*train, tar]
+    flickr = ["test_2016_flickr.de.gz", "test_2016_flickr.cs.gz"]
+    assert archives_of("multi30k", "--pair", "de-cs")[4:] == flickr
+    archives.multi30k(tmp_path, 5, 5)
+    flickr = ["test_2016_flickr.en.gz", "test_2016_flickr.cs.gz"]
+    assert archives_of("multi30k", "--pair", "en-cs", "--from", str(tmp_path))[4:] == flickr
+    assert archives_of("wmt14")[3:] == ["test.tgz", "test-full.tgz"]
+    (tmp_path / "dev.tgz").touch()
+    assert archives_of("wmt14", "--from", str(tmp_path))[3:] == ["dev.tgz", "test-full.tgz"]
+
+
+# --- Options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["train"], "run the stage prepare first"),
+        (["evaluate"], "run the stage prepare first"),
+        (["report"], "run the stage prepare first"),
+        (["trian"], "trian is no stage and no option"),
+        (["--seeds"], "--seeds: expected one argument"),
+        (["--seeds", "one"], "'one' should be a whole number"),
+        (["--batch", "many"], "'many' should be a whole number"),
+        (["--sizes", "all"], "--sizes: invalid choice: 'all'"),
+        (["--", "--max-update", "9"], "--max-update is an option: name it before --"),
+        (["--", "--max-tokens=9"], "--max-tokens is an option: name it before --"),
+        (["--", "--lr", "1", "--update-freq", "2"], "--update-freq is set by the recipe"),
+        (["--", "--arch", "transformer"], "--arch is set by the recipe: see --archs"),
+        (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
+        (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
+        (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),
+        (["--", "--no-epoch-checkpoints"], "leave out --no-epoch-checkpoints"),
+        (["--setting", "huge"], "there is no setting huge"),
+        (["--pair", "en-zz"], "the pairs are"),
+        (["--from", "nowhere"], "is no folder"),
+        (["--gpus", "2"], "--gpus is for --dry-run"),
+        (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
+        (["train", "--dry-run", "--gpus", "3"], "cannot be made by 3 devices alike"),
+        (["--dry-run", "--gpus", "2", "--max-tokens", "8192"], "of 8192 tokens on each of 2"),
+        (["--cpu", "--processes", "3"], "cannot be made by 3 devices alike"),  # at once
+    ],
+)
+def test_refused(arguments, sentence, tmp_path):
+    work = ["--work", tmp_path / "work"]
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    words = [*arguments[:split], *work, *arguments[split:]]
+    output = recipe("multi30k/reproduce.sh", *words, status=1, is_bare=True)
+    assert output.startswith("multi30k: ") and sentence in output.splitlines()[-1]
+    assert output.count("\n") <= 3
+
+
+def test_languages_must_be_two(tmp_path):
+    command = "own-data/run.sh", "--from", tmp_path, "--work", tmp_path / "work"
+    assert "say which languages" in recipe(*command, status=1, is_bare=True)
+    assert "not en twice" in recipe(*command, "--pair", "en-en", status=1, is_bare=True)
+
+
+def test_a_folder_that_fairseq_would_take_for_two_is_refused(tmp_path):
+    command = "multi30k/reproduce.sh", "prepare", "--work", tmp_path / "12:30"
+    assert "choose another --work" in recipe(*command, status=1, is_bare=True)
+
+
+def test_a_dry_run_does_nothing(tmp_path):
+    command = "multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path / "new"
+    output = recipe(*command, is_bare=True)
+    assert output.count("fairseq-train") == 2 and not list(tmp_path.iterdir())
+
+
+# --- The command of a training -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, environ, expected",
+    [
+        # The paper's: 4 GPUs x 8192 tokens.
+        ([], {}, ["--update-freq 1 ", "--max-tokens 8192 ", "--fp16"]),
+        (["--gpus", "2", "--bf16"], {}, ["--update-freq 2 ", "--bf16"]),
+        # More GPUs than batches: smaller batches each.
+        (["--gpus", "16"], {}, ["--update-freq 1 ", "--max-tokens 2048 "]),
+        (["--gpus", "8", "--max-tokens", "4096"], {}, ["--update-freq 1 "]),
+        (["--batch", "65536"], {}, ["--update-freq 2 ", "--max-tokens 8192 "]),
+        (["--batch", "4096", "--gpus", "1"], {}, ["--update-freq 1 ", "--max-tokens 4096 "]),
+        (["--average", "12"], {}, ["--keep-last-epochs 10 --keep-last-epochs 12 "]),
+        # 4 GPUs x 16 x 4096.
+        (["--setting", "big"], {}, ["--update-freq 16 ", "--lr 0.003", "wmt_en_de_big"]),
+        (
+            ["--setting", "big", "--gpus", "8"],
+            {"NNODES": "4", "NODE_RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            [
+                "torchrun --nproc_per_node 8 --nnodes 4 --node_rank 1 ",
+                "--distributed-world-size 32 ",
+                "--update-freq 2 ",
+            ],
+        ),
+        (
+            ["--cpu", "--processes", "2"],
+            {"OMP_NUM_THREADS": "3"},
+            [
+                "env OMP_NUM_THREADS=3 torchrun --nproc_per_node 2 --standalone ",
+                "--distributed-world-size 2 --distributed-init-method env:// ",
+            ],
+        ),
+    ],
+)
+def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
+    devices = [] if "--cpu" in arguments else ["--gpus", "4"]
+    words = ["train", "--dry-run", *devices, *arguments, "--work", tmp_path]
+    output = recipe("wmt14/reproduce.sh", *words, is_bare=True, **environ)
+    commands = [line for line in output.split("\n") if " --arch " in line]
+    assert len(commands) == 2
+    for command in commands:
+        assert all(flag in command for flag in expected), command
+    # Baseline and Macaron differ in --arch and where they are saved.
+    words = [shlex.split(line) for line in commands]
+    assert [i for i, pair in enumerate(zip(*words, strict=True)) if len({*pair}) > 1] == [
+        i + 1
+        for i, word in enumerate(words[0])
+        if word in ("--save-dir", "--arch", "--tensorboard-logdir")
+    ]
+
+
+def test_what_is_trained_is_the_same_wherever(tmp_path):
+    """It is finished though it lies elsewhere, is divided otherwise or was saved more often."""
+
+    def identity(*words, of="f", arch="a", seed=1):
+        return train_command.identity(read("multi30k", *words), of, arch, seed)
+
+    usual = identity()
+    saved = "--", "--save-interval-updates", "3", "--num-workers", "2"
+    for words in (("--work", str(tmp_path)), ("--max-tokens", "512"), ("--processes", "2"), saved):
+        assert identity(*words) == usual
+    others = [
+        identity("--batch", "4096"),
+        identity("--max-update", "9"),
+        identity("--bf16"),
+        identity("--", "--dropout", "0"),
+        identity(of="another fingerprint"),
+        identity(arch="b"),
+        identity(seed=2),
+    ]
+    assert len({usual, *others}) == 8
+
+
+# --- Sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, counts, sentence",
+    [
+        ("iwslt14", (160239, 7283, 6750), ""),
+        ("iwslt14", (160242, 7283, 6750), "notice: usually there are 160239 pairs and not 160242"),
+        ("iwslt14", (160239, 7276, 6750), "notice: usually there are 7283 pairs and not 7276"),
+        ("iwslt14", (160400, 7283, 6750), "these should be 160239 7283 6750: "),
+        ("iwslt14", (160239, 7283, 6749), "these should be"),
+        ("wmt14", (4000000, 3000, 3003), ""),
+        ("wmt14", (4000000, 3001, 3003), "these should be any 3000 3003: "),  # valid is given
+    ],
+)
+def test_sizes_may_be_off_by_what_tokenisers_differ(name, counts, sentence, capsys):
+    found = read(name)
+    refusal = ""
+    try:
+        stage_prepare.check_sizes(found, dict(zip(found.sets, counts, strict=True)))
+    except SystemExit as end:
+        refusal = end.code
+    said = capsys.readouterr().out + refusal
+    assert sentence in said if sentence else not said
+    assert bool(refusal) == sentence.startswith("these")

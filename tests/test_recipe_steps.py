@@ -1,0 +1,154 @@
+"""Steps, logs and checkpoints of the recipes, one by one, in this process."""
+
+import os
+import sys
+
+import pytest
+import torch
+from recipes import entry, stage_train
+
+# After `recipes`, which knows where they are.
+import steps  # isort: skip
+
+
+def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
+    """At each line of `step`: in a fork that ends there, as a killed process does."""
+
+    def fill(text):
+        def filled(folder):
+            (folder / "one").write_text(text)
+            (folder / "two").write_text(text)
+
+        return filled
+
+    def killed_after(lines, folder):
+        child = os.fork()
+        if child:
+            return os.waitpid(child, 0)[1] != 0
+
+        def trace(frame, event, _):
+            nonlocal lines
+            if frame.f_code.co_filename == steps.__file__ and event == "line":
+                lines -= 1
+                if lines < 0:
+                    os._exit(1)
+            return trace
+
+        sys.settrace(trace)
+        steps.step(folder, ["new"], fill("new"))
+        os._exit(0)
+
+    for lines in range(100):
+        folder = tmp_path / str(lines)
+        steps.step(folder, ["old"], fill("old"))
+        was_killed = killed_after(lines, folder)
+        content = {path.name: path.read_text() for path in folder.glob("[ot]*")}
+        if steps.made(folder):  # old or new, and nothing between
+            assert content in ({"one": text, "two": text} for text in ("old", "new"))
+        steps.step(folder, ["new"], fill("new"))
+        assert {path.read_text() for path in folder.glob("[ot]*")} == {"new"}
+        assert not [*tmp_path.glob("*.part"), *tmp_path.glob("*.old")]
+        if not was_killed:
+            break
+    assert 10 < lines < 99
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    made = []
+    for text in ("one", "one", "other", "one"):
+        steps.step(tmp_path / "step", ["inputs", text], lambda out: made.append(out.name))
+    assert made == ["step.part"] * 3
+
+
+def test_two_do_not_work_on_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
+    lock = tmp_path / "a.lock"
+    at_work = pytest.raises(SystemExit, match="another run is at work there")
+    with steps.hold(lock), at_work, steps.hold(lock):
+        pass
+    with steps.hold(lock):
+        pass
+
+
+def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
+    script = "for i in $(seq 30); do echo $i; done >&2; exit 3"
+    with pytest.raises(SystemExit, match=f"bash failed; see {tmp_path}/log"):
+        steps.logged(tmp_path / "log", ["bash", "-c", script])
+    assert capfd.readouterr().err.split() == [str(i) for i in range(11, 31)]
+    with pytest.raises(SystemExit) as end:
+        steps.call(["bash", "-c", "exit 5"])
+    assert end.value.code == 5
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
+    for number in (1, 2):
+        torch.save({"model": {"x": torch.ones(number)}}, tmp_path / f"checkpoint{number}.pt")
+    whole = (tmp_path / "checkpoint2.pt").read_bytes()
+    last = tmp_path / "checkpoint_last.pt"
+
+    def said():
+        stage_train.replace_cut_checkpoint(tmp_path)
+        return capsys.readouterr().out
+
+    last.write_bytes(whole)
+    assert not said()
+    last.write_bytes(whole[:-100])
+    os.utime(tmp_path / "checkpoint1.pt", (1, 1))
+    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
+    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == whole[:-100]
+    last.write_bytes(b"")
+    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
+    for path in tmp_path.glob("checkpoint*.pt"):
+        path.write_bytes(whole[:-100])
+    assert "starting anew" in said() and not last.exists()
+
+
+# --- The log of a training -----------------------------------------------------------------------
+
+
+def test_the_reason_of_a_failure_is_shown_and_not_what_torchrun_says_of_it(tmp_path):
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "torch/distributed/elastic/rendezvous/api.py", line 1, in a_frame\n'
+        "DistNetworkError: the port is taken\n"
+        "E torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)\n"
+        "=====\n"
+    )
+    lines = log.splitlines(keepends=True)
+    tail, is_done = stage_train.follow(lines, tmp_path / "train.log", "tiny", 0, 9)
+    assert not is_done and tail.endswith("DistNetworkError: the port is taken\n")
+    assert (tmp_path / "train.log").read_text() == log
+
+
+def test_progress_goes_on_where_the_checkpoint_was(tmp_path, capsys):
+    log = [
+        "| INFO | fairseq.trainer | Loaded checkpoint x.pt (epoch 9 @ 2170 updates)\n",
+        '| INFO | train_inner | {"num_updates": "21| INFO | train_inner | {"loss": "3"}\n',
+        '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "2180"}\n',
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 2170, 8000)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert is_done and "2180/8000" in last and "loss 4.5, 321 words/s" in last
+    assert (tmp_path / "train.log").read_text() == "".join(log)
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
+    """The training ends too, since nobody would read its log."""
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    talks = ["bash", "-c", "trap 'exit 9' TERM; while true; do echo a line; sleep .1; done"]
+
+    def run(file, words):
+        log = tmp_path / "train.log"
+        stage_train.follow_training(talks, dict(os.environ), log, "tiny, seed 1", 0, 9)
+
+    monkeypatch.setattr(entry, "run", run)
+    monkeypatch.setattr(entry.shutil, "which", lambda name: name)
+    with pytest.raises(SystemExit) as end:
+        entry.main([str(tmp_path / "mine" / "run.sh")])
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert end.value.code == 1
+    assert said == f"mine: cannot write {tmp_path}/train.log: No space left on device"
