@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, run
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.compat import checkpoints
@@ -525,20 +524,3 @@ def test_an_interrupted_command_leaves_the_output_that_was_there(folder, tmp_pat
     with pytest.raises(SystemExit, match="130"):
         main("average", folder, "--last", 1, "-o", output)
     assert averaged_weight(output) == [2.5, 2.5]
-
-
-def test_user_dir_is_the_folder_of_the_package(capsys):
-    main("user-dir")
-    assert capsys.readouterr().out == f"{ROOT / 'macaron_fairseq'}\n"
-
-
-def test_the_command_as_a_process(folder, tmp_path):
-    """A mistake is one line on stderr and status 1, without a traceback; then it works."""
-    command = ["python", "-m", "macaron_fairseq.cli", "average", folder, "-o", tmp_path / "mean.pt"]
-    done = run(*command, "--last", 4, check=False, PYTHONPATH=str(ROOT))
-    assert done.returncode == 1
-    assert "Traceback" not in done.stdout
-    assert done.stdout.splitlines()[-1].startswith(f"{folder} holds 3 checkpoints")
-    done = run(*command, "--last", 2, PYTHONPATH=str(ROOT))
-    assert done.stdout.splitlines()[-1].startswith(f"wrote {tmp_path / 'mean.pt'}, the mean of")
-    assert averaged_weight(tmp_path / "mean.pt") == [2.5, 2.5]

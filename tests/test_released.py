@@ -75,19 +75,12 @@ def test_plain_models_of_old_stay_fairseqs(tmp_path):
     assert torch.load(tmp_path / "again.pt", weights_only=False)["args"] == loaded
 
 
-def test_fairseq_generate_takes_it(by_flag, tmp_path):
-    folder = RELEASED
-    for language in ("de", "en"):
-        (tmp_path / f"test.{language}").write_text("w3 w4 w5\nw6\n")
-    run(
-        "fairseq-preprocess",
-        *("-s", "de", "-t", "en", "--srcdict", folder / "dict.de.txt", "--joined-dictionary"),
-        *("--testpref", tmp_path / "test", "--destdir", tmp_path / "data"),
-    )
+def test_fairseqs_commands_take_it(by_flag, tmp_path):
+    (tmp_path / "input").write_text("w3 w4 w5\nw6\n")
     done = run(
-        "fairseq-generate",
-        *(tmp_path / "data", "--user-dir", USER_DIR, "--path", by_flag, "--cpu"),
-        *("--max-len-b", "5", "--required-batch-size-multiple", "1"),
+        "fairseq-interactive",
+        *(RELEASED, "-s", "de", "-t", "en", "--user-dir", USER_DIR, "--path", by_flag, "--cpu"),
+        *("--input", tmp_path / "input", "--max-len-b", "5"),
     )
     assert sorted(x[:4] for x in done.stdout.splitlines() if x[:2] == "H-") == ["H-0\t", "H-1\t"]
 
