@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from stored import CHECKPOINT
 
-from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import output, progress
+from macaron_fairseq import UserError, analysis, cli
+from macaron_fairseq.analysis import integrators, output, progress
 
 FEW = ["--particles", "3", "--frames", "2", "--time", "1"]
 TOY = ["--scheme", "parallel", "--substep", "euler"]
@@ -74,3 +75,34 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS", 1000)
     list(progress.following("abcd", "letters", 4))
     assert capsys.readouterr().err == "letters: begins\n"
+
+
+@pytest.mark.parametrize("library", ["scipy", "matplotlib"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["order", *TOY],
+        ["particles", "equiangular"],
+        ["dynamics", "--path", str(CHECKPOINT), "--data", "none"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_missing_extra_is_named(words, library, monkeypatch):
+    # As if nothing of it had been imported yet.
+    for name in list(sys.modules):
+        if name.split(".")[0] == library or name.startswith("macaron_fairseq.analysis."):
+            monkeypatch.delitem(sys.modules, name)
+    for name in [x for x, value in vars(analysis).items() if isinstance(value, ModuleType)]:
+        monkeypatch.delattr(analysis, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UserError, match=rf"{library}.* is missing, .* its extra \[dynamics\]"):
+        cli.main(words)
+
+
+def test_a_flow_that_cannot_be_followed_is_one_sentence():
+    """x' = x^2 from 1 leaves all bounds at time 1."""
+    with (
+        np.errstate(over="ignore", invalid="ignore"),
+        pytest.raises(UserError, match=r"^the integration stopped at time 1: "),
+    ):
+        integrators.flow(lambda _, x: x**2, np.array([1.0]), np.array([0.0, 0.5, 1.0, 2.0]))

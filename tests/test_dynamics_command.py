@@ -622,15 +622,3 @@ def test_bad_numbers(data, tmp_path, capsys, flags, sentence):
     with pytest.raises(SystemExit):
         command(data, *flags, out=tmp_path / "out")
     assert sentence in capsys.readouterr().err
-
-
-def test_missing_library(data, tmp_path, monkeypatch):
-    # As if the module that needs it had not been imported yet.
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.dynamics_report")
-    monkeypatch.delattr("macaron_fairseq.analysis.dynamics_report")
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.analysis.figures")
-    monkeypatch.delattr("macaron_fairseq.analysis.figures")
-    for name in [x for x in sys.modules if x.partition(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "install this package with its extra [dynamics]" in refused(data, out=tmp_path / "out")

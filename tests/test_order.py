@@ -480,6 +480,7 @@ ONE = ["--scheme", "parallel", "--substep", "rk4"]
         (["text"], "INPUT has no meaning without --path"),
         (["--path", "x.pt", "--data", "x", "--seed", 0], "--seed has no meaning with --path"),
         (["--path", "x", "--data", "x", "--target", "y"], "--target is the translation of INPUT"),
+        (["x", "--path", "x", "--data", "x", "--gen-subset", "y"], "both say which sentences"),
         (["--path", "none.pt", "--data", "none"], "none.pt: no such checkpoint"),
         (["--path", CHECKPOINT, "--data", "DATA", "--substep", "exact"], "takes euler, midpoint"),
         (["--path", CHECKPOINT, "--data", "DATA", "--scheme", "richardson-strang"], "takes lie-"),

@@ -1,13 +1,11 @@
 """The ideal systems, against closed forms, numerical differentiation and what is proved of them."""
 
 import json
-import sys
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from macaron_fairseq import analysis, cli
+from macaron_fairseq import cli
 from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.particles import experiments, simulation, systems
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
@@ -404,16 +402,3 @@ def test_weights_stand_alone(tmp_path):
         cli.main(["particles", "landscape", *flags, "--neurons", "3"])
     with pytest.raises(SystemExit, match="a landscape needs weights in gradient form"):
         cli.main(["particles", "landscape", *flags])
-
-
-@pytest.mark.parametrize("library", ["scipy", "matplotlib"])
-def test_a_missing_extra_is_named(library, monkeypatch):
-    # As if nothing of it had been imported yet.
-    for name in list(sys.modules):
-        if name.split(".")[0] == library or name.startswith("macaron_fairseq.analysis."):
-            monkeypatch.delitem(sys.modules, name)
-    for name in [x for x, value in vars(analysis).items() if isinstance(value, ModuleType)]:
-        monkeypatch.delattr(analysis, name)
-    monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(SystemExit, match=rf"{library}.* is missing, .* its extra \[dynamics\]"):
-        cli.main(["particles", "equiangular"])
