@@ -532,6 +532,7 @@ def test_user_dir_is_the_folder_of_the_package(capsys):
     assert capsys.readouterr().out == f"{ROOT / 'macaron_fairseq'}\n"
 
 
+@pytest.mark.slow
 def test_the_command_as_a_process(folder, tmp_path):
     """A mistake is one line on stderr and status 1, without a traceback; then it works."""
     command = ["python", "-m", "macaron_fairseq.cli", "average", folder, "-o", tmp_path / "mean.pt"]

@@ -75,6 +75,7 @@ def test_plain_models_of_old_stay_fairseqs(tmp_path):
     assert torch.load(tmp_path / "again.pt", weights_only=False)["args"] == loaded
 
 
+@pytest.mark.slow
 def test_fairseq_generate_takes_it(by_flag, tmp_path):
     folder = RELEASED
     for language in ("de", "en"):
