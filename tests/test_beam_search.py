@@ -219,6 +219,7 @@ def test_validation_with_bleu_names_few_options():
     assert generator.is_plain
 
 
+@pytest.mark.slow
 def test_fairseq_generate_prints_the_same(data_bin, trained):
     stock, ours = (
         run(

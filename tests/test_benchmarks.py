@@ -333,6 +333,7 @@ def test_scaling_runs(run):
     assert found == [(8, 100, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sides", "cases"),
     [("attention", {"products", "kernel"}, 3), ("linear", {"MKL", "oneDNN"}, 15)],
@@ -347,6 +348,7 @@ def test_kernels_run(kind, sides, cases, run):
     assert all(f"| {x['row']} |" in printed.out for x in found)
 
 
+@pytest.mark.slow
 def test_versions_take_the_same_batches_in_turn(data_bin, trained, run):
     model = trained / "checkpoint_last.pt"
     sides = f"one={ROOT}", f"two={ROOT},translation,{model}"
@@ -364,6 +366,7 @@ def test_versions_take_the_same_batches_in_turn(data_bin, trained, run):
     assert printed.out.count("\n| one | ") == printed.out.count("\n| two | ") == 1
 
 
+@pytest.mark.slow
 def test_updates_are_taken_in_turn(data_bin, run):
     result, printed = run(single_updates, "--quick", "--data", data_bin, "--threads", "1")
     found = result["repetitions"]
@@ -468,6 +471,7 @@ def test_rows_of_updates_by_hand():
     ]
 
 
+@pytest.mark.slow
 def test_each_version_is_its_own_checkout(synthetic, tmp_path, monkeypatch):
     (tmp_path / "macaron_fairseq").mkdir()
     (tmp_path / "macaron_fairseq" / "__init__.py").write_text("raise SystemExit(3)")
@@ -530,6 +534,7 @@ def test_peak_memory_is_the_most_there_was():
     assert 190 < float(done.stdout) < 230, done.stderr
 
 
+@pytest.mark.slow
 def test_terminated_benchmark_ends_its_process(tmp_path):
     child = tmp_path / "child.py"
     child.write_text(

@@ -207,6 +207,7 @@ def generate(path, *flags, **kwargs):
     )
 
 
+@pytest.mark.slow
 def test_a_stored_checkpoint_is_decoded_to_the_same_text():
     """A version that breaks checkpoints of 0.1 fails here."""
     done = generate(STORED / "checkpoint.pt", "--user-dir", USER_DIR)
@@ -215,6 +216,7 @@ def test_a_stored_checkpoint_is_decoded_to_the_same_text():
     assert hypotheses == [line[::-1] for line in source]  # reversing digits is what it learnt
 
 
+@pytest.mark.slow
 def test_fairseqs_commands_refuse_in_one_sentence(hostile, tmp_path):
     done = generate(hostile, "--user-dir", USER_DIR, check=False)
     assert done.returncode == 1
@@ -228,6 +230,7 @@ def test_training_on_a_truncated_checkpoint_is_refused(tmp_path):
         preflight.check(["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
 
 
+@pytest.mark.slow
 def test_a_forgotten_user_dir_is_named(tmp_path):
     done = generate(STORED / "checkpoint.pt", check=False, cwd=tmp_path)
     assert done.returncode != 0
@@ -250,6 +253,7 @@ def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_previous_checkpoint(data_bin, trained, tmp_path):
     """fairseq writes under another name first: what is there already still loads."""
     save = tmp_path / "save"
@@ -265,6 +269,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(data_bin, trained, tmp_path)
     checkpoints.load(save / "checkpoint_last.pt")
 
 
+@pytest.mark.slow
 def test_a_kill_while_saving_leaves_the_previous_checkpoints(data_bin, tmp_path):
     """A checkpoint is saved at each update, so that the kill falls into one or just beside it."""
     command = Path(sys.executable).with_name("fairseq-train")

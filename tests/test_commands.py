@@ -64,6 +64,7 @@ def assert_same_model(one, other, **tolerance):
 # --- training ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_training_broken_off_in_an_epoch_ends_as_if_it_had_not_been(data_bin, training, tmp_path):
     """Dropout is active, so it must go on from the same random numbers too."""
     shutil.copy(training.folder / "checkpoint_1_4.pt", tmp_path / "checkpoint_last.pt")
@@ -84,11 +85,13 @@ def test_a_training_broken_off_in_an_epoch_ends_as_if_it_had_not_been(data_bin, 
             assert torch.equal(moment[name], resumed_moments[i][name])
 
 
+@pytest.mark.slow
 def test_worker_processes_that_load_data_change_nothing(data_bin, training, tmp_path):
     done = train(data_bin, tmp_path, "--max-update", "3", "--num-workers", "2", "--no-save")
     assert logged(done.stdout) == {i: training.logged[i] for i in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, tmp_path):
     """Over gloo; every process takes every second batch."""
     flags = [*NO_DROPOUT, "--max-update", "4"]
@@ -127,6 +130,7 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
 # --- decoding ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_average_is_the_mean_of_trained_checkpoints_and_decodes(data_bin, trained, tmp_path):
     path = tmp_path / "averaged.pt"
     cli.main(["average", str(trained), "--last", "2", "-o", str(path)])
@@ -139,6 +143,7 @@ def test_an_average_is_the_mean_of_trained_checkpoints_and_decodes(data_bin, tra
     assert_every_test_sentence_is_translated(generate(data_bin, path), data_bin)
 
 
+@pytest.mark.slow
 def test_an_ensemble_with_fairseqs_transformer(data_bin, trained, tmp_path):
     """Each token has the logarithm of the mean of both models' probabilities as its score."""
     train(data_bin, tmp_path, "--arch", "transformer", "--max-update", "2")
@@ -181,6 +186,7 @@ def hub():
     )
 
 
+@pytest.mark.slow
 def test_interactive_answers_standard_input_in_order(hub):
     """Line by line, whatever their lengths; and as the Python interface does."""
     source = (STORED / "input.src").read_text().splitlines()
@@ -196,6 +202,7 @@ def test_interactive_answers_standard_input_in_order(hub):
     assert list(answers.values()) == [line[::-1] for line in source] == hub.translate(source)
 
 
+@pytest.mark.slow
 def test_validate_reports_the_loss_that_training_recorded(data_bin, trained):
     done = run(
         "fairseq-validate",
@@ -213,6 +220,7 @@ def test_validate_reports_the_loss_that_training_recorded(data_bin, trained):
 # --- what is not translation, and the other ways in ----------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_language_model_of_fairseqs_trains_and_is_evaluated(data_bin, tmp_path):
     """The plugin must not be in the way."""
     data, corpus = tmp_path / "data", data_bin.parent
@@ -240,6 +248,7 @@ def test_a_language_model_of_fairseqs_trains_and_is_evaluated(data_bin, tmp_path
     assert 1 < perplexity < 1000
 
 
+@pytest.mark.slow
 def test_hydra_train_trains_a_model_that_generate_decodes(data_bin, tmp_path):
     """`model._name` is how that command spells --arch."""
     sizes = {"embed_dim": 16, "layers": 2}
@@ -265,6 +274,7 @@ def test_hydra_train_trains_a_model_that_generate_decodes(data_bin, tmp_path):
     assert_every_test_sentence_is_translated(output, data_bin)
 
 
+@pytest.mark.slow
 def test_preprocess_with_worker_processes_writes_the_same_files(data_bin, tmp_path):
     """Each worker writes its part and one joins them."""
     preprocess(data_bin.parent, "--workers", "2", "--destdir", tmp_path)
@@ -283,6 +293,7 @@ def test_the_python_interface_translates_text(hub):
     assert hub.translate(["1 2 3"], beam=1) == ["3 2 1"]
 
 
+@pytest.mark.slow
 def test_the_python_interface_tokenises_and_splits_words(tmp_path):
     """Moses around BPE, as in the class's docstring: words in, words out."""
     codes = tmp_path / "codes"
@@ -317,6 +328,7 @@ def test_the_python_interface_tokenises_and_splits_words(tmp_path):
         assert text.replace(" ", "") == raw.replace("@@", "").replace(" ", "")
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_sentence_and_status_1(tmp_path):
     """Of a command that imports fairseq, too, which says this and that while it is imported."""
     words = ["dynamics", "--path", "none.pt", "--data", "none"]

@@ -370,6 +370,7 @@ def test_autocast_is_left_to_fairseq():
         assert_same(*both(model, sample()), tolerance=1e-12)
 
 
+@pytest.mark.slow
 def test_fifty_updates_of_the_whole_path_log_the_same(data_bin, tmp_path):
     flags = ["--max-update", "50", "--no-save", "--report-accuracy", *DROPOUT, "--lr", "0.001"]
     sides = {

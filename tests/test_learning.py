@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import sacrebleu
 from conftest import USER_DIR, hypotheses, preprocess, run
 from small import NO_DROPOUT
@@ -34,6 +35,7 @@ def write_corpus(folder):
             (folder / f"{name}.{side}").write_text(text)
 
 
+@pytest.mark.slow
 def test_a_macaron_model_learns_to_reverse_unseen_strings(tmp_path):
     write_corpus(tmp_path)
     data = preprocess(tmp_path)

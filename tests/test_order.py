@@ -415,6 +415,7 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
     assert content["data"]["sentences"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["order", "dynamics"])
 def test_the_commands_register_the_models(name, tmp_path):
     """In a process where no test has; they get as far as the data."""

@@ -243,6 +243,7 @@ def test_no_processes_get_a_sentence(forks, monkeypatch):
     assert not workers.started_since(others)
 
 
+@pytest.mark.slow
 def test_fairseq_generate_prints_the_same_from_processes(data_bin, trained, monkeypatch, capsys):
     """An ensemble, in batches of which the last is smaller; this process searches nothing."""
     paths = os.pathsep.join(str(trained / f"checkpoint_{name}.pt") for name in ("last", "best"))

@@ -97,6 +97,7 @@ def test_fairseq_starts_from_scratch_without_a_named_checkpoint(tmp_path):
     assert Trainer.load_checkpoint(trainer, str(tmp_path / "mistyped.pt")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
 def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
     train = ["fairseq-train", "data", "--cpu", "--save-dir", tmp_path]
@@ -270,6 +271,7 @@ def test_left_alone(flags):
     check(**flags)
 
 
+@pytest.mark.slow
 def test_fairseq_train_is_refused(tmp_path, monkeypatch):
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)

@@ -107,6 +107,7 @@ assert not [name for name in sys.modules if name.startswith("macaron_fairseq.fas
 """
 
 
+@pytest.mark.slow
 def test_every_architecture_trains_and_translates_without_the_fast_room():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_FAST],

@@ -346,6 +346,7 @@ def say(process, text):
     process.stdin.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", ["fairseq", "ctranslate2"], indirect=True)
 def test_a_pipe_is_served_until_ctrl_c(process):
     say(process, "the new er\nöl is a\n")
@@ -360,6 +361,7 @@ def test_a_pipe_is_served_until_ctrl_c(process):
     assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", ["ctranslate2"], indirect=True)
 def test_a_reader_that_goes_away_ends_it_quietly(process):
     say(process, "the new er\nis a\n")

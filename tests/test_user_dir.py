@@ -119,18 +119,21 @@ def imported(tmp_path_factory):
     return result["fairseq"], result["macaron_fairseq.plugin"]
 
 
+@pytest.mark.slow
 def test_the_import_prints_nothing(imported):
     host, plugin = imported
     assert plugin["stdout"] == host["stdout"] == ""
     assert plugin["stderr"] == host["stderr"]  # fairseq's own
 
 
+@pytest.mark.slow
 def test_the_import_changes_no_state_of_the_process(imported):
     host, plugin = imported
     assert len(host["state"]) > 15
     assert plugin["state"] == host["state"]
 
 
+@pytest.mark.slow
 def test_the_import_registers_its_model_and_architectures_and_nothing_else(imported):
     host, plugin = imported
     added = {
@@ -175,6 +178,7 @@ except AttributeError as error:
 """
 
 
+@pytest.mark.slow
 def test_fairseq_is_imported_only_where_it_is_needed(tmp_path):
     """Whatever the program is called."""
     program = tmp_path / "fairseq-train"
@@ -205,23 +209,27 @@ def copy_of_the_plugin(folder):
     return copy
 
 
+@pytest.mark.slow
 def test_a_relative_path_from_another_folder(tmp_path):
     relative = os.path.relpath(USER_DIR, tmp_path)
     assert relative.startswith("..")
     assert schemes(relative, cwd=tmp_path) == [*SCHEMES]
 
 
+@pytest.mark.slow
 def test_a_trailing_slash_and_spaces_in_the_path(tmp_path):
     copy = copy_of_the_plugin(tmp_path / "a folder with spaces")
     assert "copied" in schemes(f"{copy}/", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_checkout_beside_an_installed_copy(tmp_path):
     """The folder that --user-dir names is the one that is used, once."""
     copy_of_the_plugin(tmp_path)
     assert "copied" not in schemes(USER_DIR, PYTHONPATH=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_an_installed_copy_is_used_as_the_user_dir_that_it_names(tmp_path):
     """As in --user-dir "$(macaron-fairseq user-dir)"."""
     copy = copy_of_the_plugin(tmp_path)
@@ -277,6 +285,7 @@ print("registered once")
 """
 
 
+@pytest.mark.slow
 def test_a_second_import_keeps_one_registration(tmp_path):
     """As does a reload, an import under another name, and one after the module was forgotten."""
     done = run("python", "-c", TWICE, USER_DIR, cwd=tmp_path)
@@ -302,6 +311,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_spawned_workers_import_it_too(tmp_path):
     """As fairseq does for one process for each GPU; the script is named like its command."""
     script, results = tmp_path / "fairseq-train", tmp_path / "results"
