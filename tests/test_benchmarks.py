@@ -468,6 +468,7 @@ def test_rows_of_updates_by_hand():
     ]
 
 
+@pytest.mark.slow
 def test_each_version_is_its_own_checkout(synthetic, tmp_path, monkeypatch):
     (tmp_path / "macaron_fairseq").mkdir()
     (tmp_path / "macaron_fairseq" / "__init__.py").write_text("raise SystemExit(3)")
@@ -530,6 +531,7 @@ def test_peak_memory_is_the_most_there_was():
     assert 190 < float(done.stdout) < 230, done.stderr
 
 
+@pytest.mark.slow
 def test_terminated_benchmark_ends_its_process(tmp_path):
     child = tmp_path / "child.py"
     child.write_text(
