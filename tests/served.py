@@ -40,7 +40,7 @@ def folder():
     address = str(root / "socket")
     command = [sys.executable, __file__, address]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    atexit.register(server.stdin.close)
+    atexit.register(server.communicate)
     assert server.stdout.readline() == b"ready\n"
     for name in COMMANDS:
         stand_in = root / name
@@ -57,12 +57,17 @@ def serve(address):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
+            with contextlib.suppress(ChildProcessError):
+                while os.wait():
+                    pass
             return
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         connection, _ = listener.accept()
         if not os.fork():
             listener.close()
@@ -72,7 +77,6 @@ def serve(address):
 
 def attend(connection):
     """Run one command in a process of its own, and tell how it ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     received, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     while not received.endswith(b"\n"):
         received += connection.recv(1 << 20)

@@ -50,12 +50,12 @@ def test_a_slurm_job_starts_the_recipe_on_each_node(tmp_path):
 def test_tensorboard_is_logged_to_where_it_is_installed(is_there, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", sys if is_there else None)
     command = ["multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path / "work"]
-    output = recipe(*command)
+    output = recipe(*command, is_bare=True)
     assert output.count("pip install tensorboard") == (0 if is_there else 1)
     assert output.count("seed1/tensorboard") == (2 if is_there else 0)
 
 
-SHORT = [*FAST, "--batch", "1024"]  # two batches an update
+SHORT = [*FAST, "--batch", "16384", "--max-tokens", "4096"]  # an update is an epoch
 MULTI30K = ("multi30k/reproduce.sh", "--pair", "cs-en", "--archs", ARCHS[1])
 
 
@@ -94,7 +94,18 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
 
     def command(name, *options):
         folders = ("--work", tmp_path / name)
-        return *MULTI30K, "train", *folders, *SHORT, *options, *FLAGS, "--dropout", "0"
+        return (
+            *MULTI30K,
+            "train",
+            *folders,
+            *SHORT,
+            "--max-update",
+            "2",
+            *options,
+            *FLAGS,
+            "--dropout",
+            "0",
+        )
 
     def last_valid_loss(name):
         log = (tmp_path / name / ARCHS[1] / "seed1" / "train.log").read_text()
@@ -102,10 +113,10 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
         figures = json.loads(line[line.index("{") :])
         return figures["valid_num_updates"], float(figures["valid_loss"])
 
-    assert "1 x 512 tokens x update-freq 2 " in recipe(*command("one"))
+    assert "1 x 4096 tokens x update-freq 4 " in recipe(*command("one"))
     node = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     second = start(*command("nodes"), NODE_RANK="1", **node)
-    assert "2 x 512 tokens x update-freq 1 " in recipe(*command("nodes"), NODE_RANK="0", **node)
+    assert "2 x 4096 tokens x update-freq 2 " in recipe(*command("nodes"), NODE_RANK="0", **node)
     output, _ = second.communicate(timeout=60)
     assert second.returncode == 0, output
     alone = (*MULTI30K, "--cpu", "--work", tmp_path / "one")
@@ -114,14 +125,14 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     )
 
     updates, loss = last_valid_loss("one")
-    assert updates == "4"
+    assert updates == "2"
     assert last_valid_loss("nodes") == (updates, pytest.approx(loss, abs=2e-3))
     # What one process has begun goes on in two.
-    output = recipe(*command("one", "--processes", "2", "--max-update", "5"))
-    assert "2 x 512 tokens x update-freq 1 " in output
-    assert last_valid_loss("one")[0] == "5"
+    output = recipe(*command("one", "--processes", "2", "--max-update", "3"))
+    assert "2 x 4096 tokens x update-freq 2 " in output
+    assert last_valid_loss("one")[0] == "3"
     log = (tmp_path / "one" / ARCHS[1] / "seed1" / "train.log").read_text()
-    assert re.search(r"Loaded checkpoint .* @ 4 updates\)", log)
+    assert re.search(r"Loaded checkpoint .* @ 2 updates\)", log)
 
 
 @pytest.mark.slow

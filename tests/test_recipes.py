@@ -416,11 +416,20 @@ def test_a_language_that_cannot_be_scored_is_refused_at_once(tmp_path):
     assert "pip install 'sacrebleu[ja]'" in output
 
 
-@pytest.mark.recipe
-def test_the_quickstart_makes_its_corpus(tmp_path):
-    words = ["prepare", *ANY, "--merges", "60", "--work", tmp_path]
-    output = recipe("quickstart/run.sh", *words)
-    assert f"{tmp_path}/data is ready" in output
+@pytest.mark.slow
+def test_the_quickstart_prepares_the_corpus_of_its_program(tmp_path):
+    """A small one, by a benchmark file of its own in another folder."""
+    quickstart, folder = EXAMPLES / "quickstart", tmp_path / "small"
+    folder.mkdir()
+    shutil.copy(quickstart / "benchmark.yaml", folder)
+    sizes = [word for name in ("train", "valid", "test") for word in (f"--{name}", "50")]
+    command = [sys.executable, str(quickstart / "make_corpus.py"), *sizes]
+    program = f"import subprocess, sys\nsubprocess.run([*{command}, sys.argv[1]], check=True)\n"
+    (folder / "make_corpus.py").write_text(program)
+    words = ["prepare", *ANY, "--merges", "60", "--work", tmp_path / "work"]
+    output = recipe(folder / "benchmark.yaml", *words)
+    assert "small: sentence pairs: train, valid, test: 50 50 50\n" in output
+    assert f"small: {tmp_path}/work/data is ready" in output
 
 
 # --- What is refused before any work -------------------------------------------------------------

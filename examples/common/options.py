@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import benchmark
 from benchmark import Benchmark, Set
 
-PLUGIN = Path(__file__).parents[2] / "macaron_fairseq"
+PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
 STAGES = ("prepare", "train", "evaluate", "report")
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures

@@ -20,7 +20,7 @@ from benchmark import Part
 from options import PLUGIN, Recipe
 from steps import Logged, Words, call, code, hold, logged, made, say, step, version
 
-COMMON = Path(__file__).parent
+COMMON = Path(__file__).resolve().parent
 POSITIONS = 1023  # the most tokens of a sentence that the models take
 
 
