@@ -7,7 +7,7 @@ from fairseq.models.transformer import TransformerModel
 from small import arguments, task
 
 from macaron_fairseq import UserError
-from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.plugin import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 
 # embed_dim, heads, layers, width of each FFN half, (dropout, attention, activation): the paper's.

@@ -384,7 +384,8 @@ def test_numbers_out_of_range_are_refused(flags, sentence, capsys):
         ('{"a": [[1, 0, 0]], "s": [1], "w": [[1, 0, 0]]}', r'holds not one of "s" and "w"'),
         ('{"a": [[1, 0, 0], [1]], "s": [1]}', r"does not hold numbers in a regular shape"),
         ('{"a": [[1, 0, "x"]], "s": [1]}', r"does not hold numbers in a regular shape"),
-        ('{"a": [[1, 0, NaN]], "s": [1]}', r"holds a number that is not finite"),
+        ('{"a": [[1, 0, NaN]], "s": [1]}', r"is no JSON file"),
+        ('{"a": [[1, 0, 1e999]], "s": [1]}', r"holds a number that is not finite"),
     ],
 )
 def test_weights_that_are_none_are_refused(content, sentence, tmp_path):
