@@ -144,18 +144,16 @@ class Attention(MultiheadAttention):
                 scale=self.scaling,
             ).permute(2, 0, 1, 3)
         else:
-            q = q * self.scaling
-            if attn_mask is None:
-                scores = torch.bmm(q, k.transpose(1, 2))
-            else:
-                scores = torch.baddbmm(attn_mask.to(q.dtype), q, k.transpose(1, 2))
+            # Scaled by the product itself: scaled queries would be one more tensor to remember.
+            mask = q.new_zeros(1, 1, 1) if attn_mask is None else attn_mask.to(q.dtype)
+            scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=self.scaling)
             if key_padding_mask is not None:
                 # Finite, so that a row with nothing to see, itself padding, gives no NaN; with
                 # room for a score, which fp16's least number has not.
                 low = torch.finfo(scores.dtype).min / 2
                 hidden = key_padding_mask.bool()[:, None, None]
-                mask = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
-                scores += mask.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
+                padding = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
+                scores += padding.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
             probabilities = scores.softmax(-1)
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
             if need_weights:
