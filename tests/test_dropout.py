@@ -183,3 +183,16 @@ def test_hooks_of_dropout_are_called():
     model.encoder.layers[0].dropout_module.register_forward_hook(lambda *_: seen.append(1))
     model(*batch())
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_step_ends_in_the_place_of_dropouts_result_unless_it_is_watched(watched):
+    layer = build("macaron_transformer", *SMALL, *DROPOUT).encoder.layers[0].train()
+    if watched:
+        layer.dropout_module.register_forward_hook(lambda *_: None)
+    x, slope = torch.randn(3, 2, 16), torch.randn(3, 2, 16)
+    expected = x + 0.5 * slope
+    moved = layer.move(x, slope, 0.5)
+    assert torch.equal(moved, expected)
+    assert (moved is slope) == (not watched)
+    assert layer.eval().move(x, slope, 1) is not slope

@@ -34,10 +34,13 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        is_on = 0 < self.p < 1 and (self.training or self.apply_during_inference)
-        if is_on and not inplace and x.device.type == "cpu" and loops() is not None:
+        if self.is_on() and not inplace and x.device.type == "cpu" and loops() is not None:
             return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
+
+    def is_on(self) -> bool:
+        """Whether it leaves out some elements, and not all."""
+        return 0 < self.p < 1 and (self.training or self.apply_during_inference)
 
 
 class RememberedDropout(torch.autograd.Function):

@@ -43,6 +43,13 @@ class FusedLayer:
         y = functional.relu(self.activation_dropout_module(network.fc1(x)))
         return network.fc2(y)
 
+    def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
+        """x + h k, in the place of k where that is dropout's result, which nobody else needs."""
+        dropout: Any = self.dropout_module
+        if not dropout.is_on() or dropout._forward_hooks or slope.dtype != x.dtype:
+            return super().move(x, slope, size)  # type: ignore[misc]
+        return (slope if size == 1 else slope.mul_(size)).add_(x)
+
     def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
         """The state after all steps; as fairseq transposes x, each LayerNorm would copy it."""
         return super().advance(x.contiguous(), evaluate, skipped)  # type: ignore[misc]

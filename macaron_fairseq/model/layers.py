@@ -58,11 +58,15 @@ class SplittingLayer(Operators):
                 continue
             field = partial(self.field, operators, evaluate)
             slope = self.substep.slope(field, x, step.size, self.gate(step))
-            x = torch.add(x, slope, alpha=step.size)  # x + h k
+            x = self.move(x, slope, step.size)
             if not self.normalize_before:  # schemes whose steps have one operator each
                 _, layer_norm = self.weights(operators[0])
                 x = layer_norm(x)
         return x
+
+    def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
+        """x + h k."""
+        return torch.add(x, slope, alpha=size)
 
     def field(self, operators: Sequence[Operator], evaluate: Evaluate, x: Tensor) -> Tensor:
         """f(x): what the operators give for the state x, in sum."""
