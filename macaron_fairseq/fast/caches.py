@@ -18,7 +18,7 @@ BATCH = "macaron_fairseq batch"
 EVALUATION = "macaron_fairseq evaluation"  # its number, in the state of one
 OWN = {BATCH, EVALUATION, EVALUATIONS}
 
-POSITIONS = 32  # for which caches have room at first
+POSITIONS = 16  # for which caches have room at first
 MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more costs more than copies
 
 
