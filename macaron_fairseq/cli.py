@@ -32,8 +32,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
-    # Where a command imports fairseq, this would ask for a package of its text-to-speech task.
-    logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)
+    # fairseq reports all that it loads. One of its modules has others print what is for debugging.
+    for library in ("fairseq", "matplotlib", "PIL", "sacrebleu"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="macaron-fairseq", description="Tools for Macaron Net in fairseq."

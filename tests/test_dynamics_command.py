@@ -532,19 +532,21 @@ def test_empty_data_set(data, tmp_path):
     assert "holds no sentence" in refused(folder, out=tmp_path / "out")
 
 
-@pytest.mark.parametrize("content", [b"", b"TNTIDX\x00\x00", b"something else"])
+@pytest.mark.parametrize("content", [b"TNTIDX\x00\x00" + bytes(30), b"something else" + bytes(30)])
 def test_damaged_data_set(data, tmp_path, content):
     folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
     (folder / "test.en-de.en.idx").write_bytes(content)
     assert f"cannot read the set test of {folder}: " in refused(folder, out=tmp_path / "out")
 
 
-@pytest.mark.parametrize(("name", "size"), [("de.idx", 12), ("en.idx", 40), ("en.bin", 10)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("de.idx", 0), ("de.idx", 12), ("en.idx", 40), ("en.bin", 10)]
+)
 def test_truncated_data_set(data, tmp_path, name, size):
     folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
     path = folder / f"test.en-de.{name}"
     path.write_bytes(path.read_bytes()[:size])
-    expected = f"{path} is truncated" if name.endswith("idx") else "cannot read the set test of"
+    expected = f"{path} is truncated"
     assert expected in refused(folder, out=tmp_path / "out")
 
 

@@ -74,9 +74,10 @@ def last_epochs(run: Path, number: int) -> list[Path]:
 
 def what_evaluates() -> list[str]:
     """Stands for the code that translates and scores."""
-    folders = "schemes", "model", "fast", "text", "evaluation"
+    folders = "schemes", "model", "fast", "text"
     paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
-    paths += [PLUGIN / "common" / "workers.py", PLUGIN / "commands" / "score.py"]
+    others = "evaluation/scoring", "evaluation/metrics", "common/workers", "commands/score"
+    paths += [PLUGIN / f"{name}.py" for name in others]
     return [version("sacrebleu"), version("sacremoses"), code(*paths)]
 
 

@@ -1,10 +1,8 @@
 """Trained models that can be measured: load them, refuse what does not fit, give them to read."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
@@ -167,11 +166,7 @@ def read(path: Path) -> Checkpoint:
     task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
     task = task if isinstance(task, Mapping) else vars(task)
     data = Path(str(task.get("data") or "").partition(":")[0])  # of shards, the first
-    hashes: dict[str, str] = {}
-    for folder in (path.parent.parent, path.parent):
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-            hashes = dict(manifest["data"]["sha256"])
+    hashes = manifest.data_hashes(path)
     return Checkpoint(
         path,
         model["arch"],

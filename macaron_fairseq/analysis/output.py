@@ -34,7 +34,7 @@ def provenance() -> dict[str, Any]:
 
 
 def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
-    """Write files, each whole or not at all; return their paths.
+    """Write files, all of them or none; return their paths.
 
     Args:
         folder: is made where it is missing.
@@ -43,11 +43,12 @@ def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
     Raises:
         UserError: if one cannot be written.
     """
-    for name, content in contents.items():
-        if not isinstance(content, bytes | str):
-            content = as_json(content)
-        files.write(folder / name, content)
-    return [folder / name for name in contents]
+    written = {
+        folder / name: content if isinstance(content, bytes | str) else as_json(content)
+        for name, content in contents.items()
+    }
+    files.write_all(written)
+    return list(written)
 
 
 def as_json(content: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.binarised import refuse_truncated
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
@@ -231,8 +232,8 @@ def from_data_set(data: Data, subset: str, limit: int) -> list[Numbers]:
             f"{data.folder} has no file {names[0]}.idx: choose a set with --gen-subset, or give a "
             "file of raw text"
         )
-    for name in dict.fromkeys(names):
-        refuse_truncated(data.folder / f"{name}.idx")
+    # fairseq would complain of a truncated index while it is being thrown away, too.
+    refuse_truncated(data.folder, {subset})
     try:
         sources, targets = (
             data_utils.load_indexed_dataset(str(data.folder / name), dictionary)
@@ -252,19 +253,3 @@ def from_data_set(data: Data, subset: str, limit: int) -> list[Numbers]:
             if tokens[-1:] == [end]:
                 tokens.pop()
     return numbers
-
-
-def refuse_truncated(index: Path) -> None:
-    """Raise a `UserError` for an index of today's format that is not as long as it says.
-
-    fairseq would complain of it while it is being thrown away, too.
-    """
-    if not index.is_file():
-        return
-    with index.open("rb") as file:
-        header = file.read(26)  # magic, version, type, number of sentences
-    if header.startswith(b"MMIDIDX") and not (
-        len(header) == 26
-        and index.stat().st_size == 26 + 12 * int.from_bytes(header[18:], "little")
-    ):
-        raise UserError(f"{index} is truncated: run fairseq-preprocess again")

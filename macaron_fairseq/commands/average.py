@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import show
 from macaron_fairseq.model import averaging
@@ -56,7 +57,6 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("to average a folder's checkpoints, say which: --last N or --best N")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UserError("a checkpoint is named twice: each counts once in a mean")
-    if args.output.resolve() in [path.resolve() for path in paths]:
-        raise UserError(f"{args.output} is one of the checkpoints to average: choose another name")
+    files.refuse_overwriting(paths, args.output)
     averaging.save(averaging.average(paths), args.output)
     show(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")

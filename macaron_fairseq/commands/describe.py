@@ -1,7 +1,6 @@
 """`macaron-fairseq describe`: a model's layers as formulas."""
 
 import argparse
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,6 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq.common import files
     from macaron_fairseq.common.errors import UserError
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports all that it builds
     flags = argparse.Namespace(**{k: v for k, v in vars(args).items() if k not in OWN})
     if args.path:
         if vars(flags) or args.types:

@@ -1,7 +1,6 @@
 """`macaron-fairseq dynamics`: what trained models do to the tokens of real sentences."""
 
 import argparse
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -137,9 +136,6 @@ def run(args: argparse.Namespace) -> None:
             f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
         )
     refuse_text(args.path)
-    # fairseq reports all that it loads, the others even what is for debugging.
-    for library in ("fairseq", "matplotlib", "PIL"):
-        logging.getLogger(library).setLevel(logging.WARNING)
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

@@ -1,7 +1,6 @@
 """`macaron-fairseq order`: the local error order of schemes and sub-steps."""
 
 import argparse
-import logging
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, positive
@@ -72,8 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Measure, write OUTPUT and print the table."""
     refuse_meaningless(args)
-    for library in ("fairseq", "matplotlib", "PIL"):
-        logging.getLogger(library).setLevel(logging.WARNING)
     try:
         from macaron_fairseq.analysis import order, order_report, output
     except ImportError as error:

@@ -1,7 +1,6 @@
 """`macaron-fairseq particles`: the ideal systems themselves."""
 
 import argparse
-import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -188,7 +187,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the choice, if what it needs is installed."""
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # one of fairseq's modules lowers it
     try:
         from macaron_fairseq.analysis import output
         from macaron_fairseq.analysis.particles.run import run as run_experiment

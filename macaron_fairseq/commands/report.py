@@ -1,7 +1,6 @@
 """`macaron-fairseq report`: trained and scored models side by side."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -57,9 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the report and print it."""
-    # One of fairseq's modules has the root logger print even what is for debugging.
-    for library in ("matplotlib", "sacrebleu"):
-        logging.getLogger(library).setLevel(logging.WARNING)
     text = report.write(args.runs, args.output, args.baseline, args.published, args.title)
     show(text.removesuffix("\n"))
     print(f"wrote {args.output / 'report.md'}", file=sys.stderr)

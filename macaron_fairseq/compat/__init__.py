@@ -1,1 +1,1 @@
-"""fairseq as the host: what is looked at before it parses, and the checkpoints that it writes."""
+"""fairseq's faults, each with its sentence and the day it can go; safe loading of checkpoints."""

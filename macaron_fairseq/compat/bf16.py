@@ -1,4 +1,7 @@
-"""Products of bf16 in training on a CPU (`--macaron-matmul bf16`), and where they will not do."""
+"""Where products of bf16 in training on a CPU (`--macaron-matmul bf16`) would be wrong or slow.
+
+That is this package's option. It is looked at here since `preflight` refuses what cannot work.
+"""
 
 from argparse import Namespace
 
@@ -35,5 +38,5 @@ def is_fast_here() -> bool:
     """Whether PyTorch has fast products of bf16 for this CPU: on x86 that takes AVX-512."""
     try:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except (AttributeError, RuntimeError):  # built without oneDNN: nothing is known
+    except (AttributeError, RuntimeError):  # built without oneDNN: nothing is known, nor refused
         return True

@@ -21,7 +21,7 @@ def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
     """Look at the files of subsets, as "train"; of "train1" too, which fairseq may combine with it.
 
     Raises:
-        UserError: naming a file that is too short.
+        UserError: naming a file that is too short, or cannot be read.
     """
     for index in sorted(folder.glob("*.idx")):
         subset = index.name.partition(".")[0]
@@ -37,7 +37,10 @@ def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
 
 def expected_sizes(index: Path) -> list[int]:
     """How many bytes an index and its tokens must have; as far as is known."""
-    content = np.memmap(index, mode="r") if index.stat().st_size else np.zeros(0, np.uint8)
+    try:
+        content = np.memmap(index, mode="r") if index.stat().st_size else np.zeros(0, np.uint8)
+    except OSError as error:
+        raise UserError(f"cannot read {index}: {error.strerror}") from error
     if len(content) < HEAD.itemsize:
         return [HEAD.itemsize]
     head = content[: HEAD.itemsize].view(HEAD)[0]
@@ -46,9 +49,9 @@ def expected_sizes(index: Path) -> list[int]:
     n = int(head["sentences"])
     end_of_sizes = HEAD.itemsize + n * SIZE.itemsize
     end = end_of_sizes + n * PLACE.itemsize
-    if len(content) < end or not n:
+    token_type = _code_to_dtype.get(int(head["type"]))
+    if len(content) < end or not n or token_type is None:
         return [end]
     size = content[end_of_sizes - SIZE.itemsize : end_of_sizes].view(SIZE)[0]
     place = content[end - PLACE.itemsize : end].view(PLACE)[0]
-    token = np.dtype(_code_to_dtype[int(head["type"])]).itemsize
-    return [end, int(place) + int(size) * token]
+    return [end, int(place) + int(size) * np.dtype(token_type).itemsize]

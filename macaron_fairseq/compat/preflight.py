@@ -1,9 +1,8 @@
 """A look at the command line of fairseq's commands, which import a user directory before parsing.
 
-Here is therefore the place to refuse, for Macaron and baseline alike, what fairseq's commands would
-end in an obscure traceback or not notice. `tests/test_preflight.py` shows each of these faults in
-the installed fairseq; where a test of it fails, fairseq has mended the fault, and its part here can
-go.
+This is the place to refuse what fairseq would not notice, or would end in a traceback. It holds for
+Macaron and baseline. `tests/test_preflight.py` shows each of these faults in the installed fairseq.
+Where such a test fails, fairseq has mended the fault, and its part here can go.
 """
 
 import logging
@@ -69,7 +68,9 @@ def check(argv: Sequence[str]) -> None:
         )
     for path in to_decode_with(args):
         checkpoints.load_sound(path)
-    refuse_truncated_data(others, args.valid_subset if command == "validate" else args.gen_subset)
+    if command != "interactive":  # which opens no data set
+        subset = args.valid_subset if command == "validate" else args.gen_subset
+        refuse_truncated_data(others, subset)
 
 
 def command_name(program: str) -> str | None:

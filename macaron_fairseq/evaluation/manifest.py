@@ -77,7 +77,7 @@ def read(run: Path, hint: str) -> dict[str, Any]:
 def data_hashes(checkpoint: Path) -> dict[str, str]:
     """The SHA-256 of the data files that a checkpoint's run was trained with, by name.
 
-    None if no manifest is in the checkpoint's folder or, as of averaged ones, the one above.
+    Empty where no manifest is in the checkpoint's folder or, as of averaged ones, the one above.
     """
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours

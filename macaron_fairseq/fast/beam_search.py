@@ -1,8 +1,8 @@
 """fairseq's beam search, shown a few candidates for each hypothesis instead of all types.
 
 At each step fairseq passes over the (hypotheses x types) matrix to look for NaN, to mask, to add
-scores and to sort. No more than the best `2 * beam` types of a hypothesis can be chosen, though, so
-those are found first, and the search is fairseq's own on a matrix of about that width.
+scores and to sort. Only the best `2 * beam` types of a hypothesis can be chosen. They are found
+first; then fairseq's own search runs on a matrix of about that width.
 """
 
 from collections.abc import Iterator

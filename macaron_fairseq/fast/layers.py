@@ -46,7 +46,8 @@ class FusedLayer:
     def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
         """x + h k, in the place of k where that is dropout's result, which nobody else needs."""
         dropout: Any = self.dropout_module
-        if not dropout.is_on() or dropout._forward_hooks or slope.dtype != x.dtype:
+        is_watched = dropout._forward_hooks or dropout._backward_hooks
+        if not dropout.is_on() or is_watched or slope.dtype != x.dtype:
             return super().move(x, slope, size)  # type: ignore[misc]
         return (slope if size == 1 else slope.mul_(size)).add_(x)
 

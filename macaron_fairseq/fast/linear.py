@@ -5,6 +5,7 @@ has oneDNN too, for convolutions, other precisions and compiled models; the oper
 Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.common import environment
+
+logger = logging.getLogger(__name__)
 
 # oneDNN makes a kernel for each new number of rows: with fewer weights it costs more than it gains.
 LEAST_WEIGHTS = 2**18
@@ -160,9 +163,12 @@ def suits_onednn(weight: Tensor) -> bool:
 @cache
 def is_faster() -> bool:
     """Whether oneDNN is faster here: measured on AMD's processors (docs/speedups.md)."""
-    return (
-        torch.backends.mkl.is_available() and "AMD" in environment.cpu_model() and is_known_here()
-    )
+    if not (torch.backends.mkl.is_available() and "AMD" in environment.cpu_model()):
+        return False
+    if not is_known_here():
+        logger.info("linear maps are MKL's, since this PyTorch has other operators of oneDNN")
+        return False
+    return True
 
 
 def is_known_here() -> bool:

@@ -98,7 +98,7 @@ def start(
 def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:
     """Whether processes would find the same: beam search in fp32 on a CPU, no dropout.
 
-    macOS can fork, but its libraries may fail thereafter.
+    macOS can fork, but its libraries may fail afterwards.
     """
     plain = isinstance(generator, CandidateGenerator) and generator.is_plain
     return plain and sys.platform == "linux" and all(map(is_repeatable, models))

@@ -19,10 +19,9 @@ class MacaronTranslationConfig(TranslationConfig):
     decoding_processes: int = field(
         default=0,
         metadata={
-            "help": "how many batches fairseq-generate translates at a time where it searches by "
-            "plain beam search on a CPU under Linux, each in a process with one thread and memory "
-            "of its own; default: as many as there are threads; 1: one batch after the other, with "
-            "all threads"
+            "help": "how many batches fairseq-generate translates at a time, each in a process with "
+            "one thread (plain beam search on a CPU under Linux). Each process takes memory. "
+            "Default: as many as there are threads. 1: one batch after the other, with all threads"
         },
     )
 

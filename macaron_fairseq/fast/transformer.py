@@ -1,4 +1,4 @@
-"""The model with this room's layers: what `macaron_transformer` is unless told otherwise."""
+"""The model with this room's layers."""
 
 from argparse import Namespace
 from typing import Any
@@ -16,7 +16,6 @@ from macaron_fairseq.fast import caches
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.fast.task import MacaronTranslationTask
-from macaron_fairseq.model.arguments import FAIRSEQ
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import wrap_layer
 from macaron_fairseq.model.transformer import (
@@ -113,18 +112,11 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
 
 class FusedTransformerModel(MacaronTransformerModel):
-    """`macaron_transformer` with `--macaron-kernels fused`; with `fairseq` the one of `model/`."""
+    """`macaron_transformer` with `--macaron-kernels fused`."""
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> MacaronTransformerModel:
-        """Build the model that the arguments ask for.
-
-        Where weights are to be quantised, fairseq replaces linear maps by their class, and the
-        model is built without this room's.
-        """
-        is_quantised = getattr(args, "quant_noise_pq", 0) or getattr(args, "quant_noise_scalar", 0)
-        if is_quantised or getattr(args, "macaron_kernels", None) == FAIRSEQ:
-            return MacaronTransformerModel.build_model(args, task)
+        """Build a model from the command line's or a checkpoint's arguments."""
         model = super().build_model(args, task)
         model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
         return model

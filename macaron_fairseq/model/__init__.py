@@ -1,1 +1,1 @@
-"""The network: a scheme as data, layers that integrate it, the model, its names and its loss."""
+"""The network: layers that integrate a scheme, the model, its names, arguments and checkpoints."""

@@ -1,7 +1,7 @@
 """Decoding token by token: where attention keeps the keys and values of earlier tokens.
 
 fairseq's attention knows one evaluation in a layer. Schemes and sub-steps evaluate self-attention
-several times, and each evaluation needs keys and values of its own.
+several times, and each evaluation needs its own keys and values.
 """
 
 from typing import Any

@@ -237,5 +237,5 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
     """Apply activation checkpointing and full sharding, where asked for."""
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0)  # a checkpointed layer is a unit of its own
+        return fsdp_wrap(layer, min_num_params=0)  # a checkpointed layer is one unit
     return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)

@@ -66,8 +66,8 @@ W0 = 1 - 2 * W1
 def triple_jump(symmetric: Steps) -> Steps:
     """That step with sizes W1, W0 and W1.
 
-    The last operator of a jump is the first of the next, and their two steps stay two: as one they
-    would be the same for exact flows only, and the errors of inexact ones would no longer cancel.
+    The last operator of a jump is the first of the next, and their two steps stay two. For exact
+    flows one step would be the same; for inexact ones the errors would no longer cancel.
     """
     return tuple(step(w * x.size, *x.operators) for w in (W1, W0, W1) for x in symmetric)
 
