@@ -17,6 +17,7 @@ from recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, reci
 from server import serve
 from subword_nmt.learn_bpe import learn_bpe
 
+from macaron_fairseq.common import files
 from macaron_fairseq.evaluation import training_log
 
 import stage_prepare  # isort: skip
@@ -296,7 +297,7 @@ def test_archives_have_the_checksum_that_is_known(tmp_path):
     archives.multi30k(tmp_path)
     command = ["multi30k/reproduce.sh", "prepare", "--from", tmp_path, "--work", tmp_path / "work"]
     output = recipe(*command, status=1)
-    checksum = stage_prepare.sha256(tmp_path / "train.en.gz")
+    checksum = files.sha256(tmp_path / "train.en.gz")
     assert f"train.en.gz has the SHA-256 {checksum}, but" in output and "--sizes any" in output
 
 

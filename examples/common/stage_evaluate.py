@@ -6,9 +6,11 @@ from pathlib import Path
 from shlex import split
 
 from options import PLUGIN, Recipe
-from stage_prepare import fingerprint, sha256
+from stage_prepare import fingerprint
 from stage_train import count_gpus
 from steps import Words, call, code, hold, logged, made, say, step, version
+
+from macaron_fairseq.common import files
 
 
 def evaluate(recipe: Recipe) -> None:
@@ -37,8 +39,8 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
         decoding = f"the mean of the last {recipe.average} checkpoints"
     if not (run / checkpoint).is_file():
         sys.exit(f"{run} holds no {checkpoint}: run the stage train first")
-    checksum, last = sha256(run / checkpoint), run / "checkpoint_last.pt"
-    last_checksum = sha256(last) if last.is_file() else sha256(Path("/dev/null"))
+    checksum, last = files.sha256(run / checkpoint), run / "checkpoint_last.pt"
+    last_checksum = files.sha256(last) if last.is_file() else files.sha256(Path("/dev/null"))
     if not (run / "trained").is_file():
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
         decoding += " of an unfinished training"

@@ -5,7 +5,6 @@ prepare     a folder for each step
 data        data-bin, BPE code, references, preprocessing.json
 """
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -19,6 +18,9 @@ import parallel_text
 from benchmark import Part
 from options import PLUGIN, Recipe
 from steps import Logged, Words, call, code, hold, logged, made, say, step, version
+
+from macaron_fairseq.common import files
+from macaron_fairseq.text import data_folder
 
 COMMON = Path(__file__).resolve().parent
 POSITIONS = 1023  # the most tokens of a sentence that the models take
@@ -81,7 +83,7 @@ def inputs(recipe: Recipe) -> list[str]:
             )
         names = product(recipe.sets, recipe.languages)
         paths = [recipe.given / f"{name}.{language}" for name, language in names]
-        return [f"{path.name} {sha256(path)}" for path in paths if path.exists()]
+        return [f"{path.name} {files.sha256(path)}" for path in paths if path.exists()]
     if not recipe.given and not shutil.which("curl"):
         sys.exit("curl is not on the PATH: install it, or activate the environment that has it")
     parts = [(name, chosen(recipe, part)) for name, x in recipe.sets.items() for part in x.parts]
@@ -155,15 +157,6 @@ def fetch(recipe: Recipe, archive: str, testset: str) -> str:
         if line[66:] == archive:
             return line
     raise AssertionError(f"fetch.py recorded no {archive}")
-
-
-def sha256(path: Path) -> str:
-    """Of a file of any size."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 # --- The steps; each gets the folder to fill -----------------------------------------------------
@@ -367,34 +360,8 @@ def binarised(recipe: Recipe, out: Path) -> None:
     shutil.copy(work / "code" / "code", out)
     for dictionary in sorted((out / "data-bin").glob("dict.*.txt")):
         shutil.copy(dictionary, out)  # where from_pretrained looks for them
-    describe(recipe, out)
-
-
-def describe(recipe: Recipe, out: Path) -> None:
-    """Write preprocessing.json: how the text was made, for who translates with it."""
     steps = recipe.benchmark.preprocessing.steps
-    files = [out / "code", *sorted(out.glob("dict.*.txt"))]
-    description = {
-        "source": recipe.source,
-        "target": recipe.target,
-        "source_steps": steps,
-        "target_steps": steps,
-        "tests": recipe.tests,
-        "fingerprint": fingerprint_of(out / "data-bin"),
-        "sha256": {path.name: sha256(path) for path in files},
-    }
-    (out / "preprocessing.json").write_text(json.dumps(description, indent=1) + "\n")
-
-
-def fingerprint_of(data_bin: Path) -> str:
-    """A checksum of all that fairseq reads, whatever made it."""
-    digest = hashlib.sha256()
-    for path in sorted(p for p in data_bin.iterdir() if p.suffix != ".log"):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
+    data_folder.write(out, recipe.source, recipe.target, steps, recipe.tests)
 
 
 def fingerprint(data: Path) -> str:

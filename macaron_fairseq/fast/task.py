@@ -19,7 +19,7 @@ class MacaronTranslationConfig(TranslationConfig):
     decoding_processes: int = field(
         default=0,
         metadata={
-            "help": "how many batches fairseq-generate translates at a time, each in a process with "
+            "help": "how many batches fairseq-generate translates at a time, each in a process of "
             "one thread (plain beam search on a CPU under Linux). Each process takes memory. "
             "Default: as many as there are threads. 1: one batch after the other, with all threads"
         },
