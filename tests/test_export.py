@@ -217,6 +217,7 @@ def errs(data, tmp_path_factory):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_hypotheses_are_those_of_fairseq_generate(flags, data, errs, capsys, monkeypatch):
     """Two batches at a time."""
     words = [word for flag, x in flags.items() for word in (f"--{flag.replace('_', '-')}", str(x))]
@@ -266,6 +267,7 @@ def test_the_maximum_length_is_kept(data, exported, tmp_path, capsys):
     [(kind, False) for kind in QUANTIZATIONS[1:]]
     + [(kind, True) for kind in QUANTIZATIONS if kind.startswith("int8")],
 )
+@pytest.mark.slow
 def test_quantised_models_translate_too(kind, reduce_range, data, exported, tmp_path):
     """What this model has learnt well; they are smaller."""
     if kind.startswith("int8") and not reduce_range and environment.cpu_lacks_vnni():

@@ -15,6 +15,8 @@ import torch
 from conftest import ROOT, free_port
 from recipes import ARCHS, FAST, FLAGS, recipe, start
 
+pytestmark = pytest.mark.recipe
+
 
 def test_a_slurm_job_starts_the_recipe_on_each_node(tmp_path):
     stubs = {
@@ -69,7 +71,6 @@ def prepared(tmp_path_factory):
     return folder / "work"
 
 
-@pytest.mark.slow
 def test_each_seed_is_trained(prepared, tmp_path):
     work, arch, seeds = tmp_path / "work", ARCHS[1], ("1", "7")
     shutil.copytree(prepared, work)
@@ -86,7 +87,6 @@ def test_each_seed_is_trained(prepared, tmp_path):
         assert any(b"loss" in x.read_bytes() for x in folder.rglob("events.out.tfevents.*"))
 
 
-@pytest.mark.slow
 def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     """By torchrun, on a CPU; without dropout, whose draws are each process's own."""
     for name in ("one", "nodes"):
@@ -135,7 +135,6 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     assert re.search(r"Loaded checkpoint .* @ 2 updates\)", log)
 
 
-@pytest.mark.slow
 def test_a_failed_training_shows_its_end(prepared, tmp_path):
     shutil.copytree(prepared, tmp_path / "work")
     command = [*MULTI30K, "train", "--work", tmp_path / "work", *SHORT]

@@ -22,6 +22,8 @@ from macaron_fairseq.evaluation import training_log
 
 import stage_prepare  # isort: skip
 
+pytestmark = pytest.mark.recipe
+
 SCRIPTS = sorted(
     [
         *EXAMPLES.glob("*/run.sh"),
@@ -65,7 +67,6 @@ def iwslt14_work(iwslt14, tmp_path_factory):
     return work
 
 
-@pytest.mark.recipe
 def test_iwslt14_prepares_as_everybody_does(iwslt14_work):
     clean, data = iwslt14_work / "prepare" / "clean", iwslt14_work / "data"
     count = {p.name: len(p.read_bytes().split(b"\n")) - 1 for p in clean.glob("*.de")}
@@ -83,7 +84,6 @@ def test_iwslt14_prepares_as_everybody_does(iwslt14_work):
     assert described["source_steps"] == described["target_steps"] == ["tokenize", "lowercase"]
 
 
-@pytest.mark.recipe
 def test_merges_are_those_of_both_languages_texts(iwslt14_work, tmp_path):
     folder, merges = iwslt14_work / "prepare", tmp_path / "code"
     texts = [(folder / "clean" / f"train.{language}").read_text() for language in ("de", "en")]
@@ -93,7 +93,6 @@ def test_merges_are_those_of_both_languages_texts(iwslt14_work, tmp_path):
     assert merges.read_text().count("\n") == 1 + 60
 
 
-@pytest.mark.recipe
 def test_iwslt14_report(iwslt14_work):
     report = json.loads((iwslt14_work / "report" / "report.json").read_text())
     assert (iwslt14_work / "report" / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -115,7 +114,6 @@ def test_iwslt14_report(iwslt14_work):
     assert set(scores) == {"tokenised BLEU", "BLEU", "chrF"}
 
 
-@pytest.mark.recipe
 def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "work"
     for name in ("corrupt", "slow"):
@@ -171,7 +169,6 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
     assert "was trained on after test was scored" in output
 
 
-@pytest.mark.recipe
 def test_finished_work_is_recognised(iwslt14, iwslt14_work, tmp_path):
     work = tmp_path / "moved"
     shutil.copytree(iwslt14_work, work)
@@ -216,7 +213,6 @@ def test_unusual_archives_are_noticed(iwslt14, tmp_path):
 # --- WMT14 and Multi30k: several archives, through a mirror --------------------------------------
 
 
-@pytest.mark.recipe
 def test_wmt14(tmp_path):
     folder, work = tmp_path / "the archives", tmp_path / "the work"
     pairs = archives.wmt14(folder, test_size=5)
@@ -259,7 +255,6 @@ def test_wmt14_with_the_data_of_attention_is_all_you_need(tmp_path):
     assert len(lines) == 300 + 150 + len(archives.ODD) + 100
 
 
-@pytest.mark.recipe
 def test_multi30k_pair_with_three_test_sets(tmp_path):
     folder, work = tmp_path / "archives", tmp_path / "work"
     pairs = archives.multi30k(folder, test_size=6)
@@ -349,7 +344,6 @@ def write_text(folder, **sets):
             (folder / f"{name}.{language}").write_text("".join(line + "\n" for line in side))
 
 
-@pytest.mark.recipe
 def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
     folder, work = tmp_path / "text", tmp_path / "work"
     pairs = archives.sentences(220, 1)
@@ -417,7 +411,6 @@ def test_a_language_that_cannot_be_scored_is_refused_at_once(tmp_path):
     assert "pip install 'sacrebleu[ja]'" in output
 
 
-@pytest.mark.slow
 def test_the_quickstart_prepares_the_corpus_of_its_program(tmp_path):
     """A small one, by a benchmark file of its own in another folder."""
     quickstart, folder = EXAMPLES / "quickstart", tmp_path / "small"
@@ -436,7 +429,6 @@ def test_the_quickstart_prepares_the_corpus_of_its_program(tmp_path):
 # --- What is refused before any work -------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments, sentence",
     [

@@ -75,6 +75,7 @@ def test_plain_models_of_old_stay_fairseqs(tmp_path):
     assert torch.load(tmp_path / "again.pt", weights_only=False)["args"] == loaded
 
 
+@pytest.mark.slow
 def test_fairseqs_commands_take_it(by_flag, tmp_path):
     (tmp_path / "input").write_text("w3 w4 w5\nw6\n")
     done = run(

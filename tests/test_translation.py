@@ -124,6 +124,7 @@ def test_untokenised_languages_are_not_detokenised(data):
     assert folder.decode([["the", ",", "low@@", "er"]]) == ["the , lower"]
 
 
+@pytest.mark.slow
 def test_output_is_that_of_fairseq_generate(data, tmp_path, capsys):
     """One model and two, on lines longer than those they learnt, where they err."""
     write_hard_text(data, tmp_path)
