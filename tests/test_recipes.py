@@ -24,24 +24,9 @@ import stage_prepare  # isort: skip
 
 pytestmark = pytest.mark.recipe
 
-SCRIPTS = sorted(
-    [
-        *EXAMPLES.glob("*/run.sh"),
-        *EXAMPLES.glob("*/reproduce.sh"),
-        *EXAMPLES.glob("*/*.sbatch"),
-        *ROOT.glob("*.sh"),
-        ROOT / ".ci" / "run",
-    ]
-)
 # An update is an epoch.
 ANY = ["--sizes", "any", "--workers", "1"]
 EPOCHS = ["--max-update", "4", "--batch", "16384", "--max-tokens", "4096"]
-
-
-def test_shellcheck():
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    done = subprocess.run([shellcheck, *SCRIPTS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
 
 
 # --- IWSLT14: from a folder at once; from a mirror, killed in every stage ------------------------
