@@ -39,11 +39,7 @@ from macaron_fairseq.fast import beam_search, linear, task
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.beam_search import CandidateModel
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.layers import FusedLayer
-from macaron_fairseq.fast.transformer import FusedTransformerDecoder
 from macaron_fairseq.model.architectures import SIZES
-from macaron_fairseq.model.layers import SplittingLayer
-from macaron_fairseq.model.transformer import MacaronTransformerDecoder
 
 
 @dataclass(frozen=True)
@@ -82,18 +78,6 @@ TRAINING = {
     "attention": ATTENTION,
     "dropout": Row("FairseqDropout instead", instead=(Dropout, "forward", FairseqDropout.forward)),
     "linear maps by oneDNN": ONEDNN,
-    "contiguous states": Row(
-        "the state stays as fairseq transposed it",
-        instead=(FusedLayer, "advance", SplittingLayer.advance),
-    ),
-    "no attention weights": Row(
-        "the last layer's weights are computed, as in fairseq",
-        instead=(
-            FusedTransformerDecoder,
-            "extract_features",
-            MacaronTransformerDecoder.extract_features,
-        ),
-    ),
     "all of them": Row(
         "--macaron-kernels fairseq and fairseq's criterion",
         (*STOCK_CRITERION, "--macaron-kernels", "fairseq"),

@@ -13,7 +13,7 @@ from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear
 from macaron_fairseq.model.incremental import IncrementalState
-from macaron_fairseq.model.layers import Evaluate, MacaronDecoderLayer, MacaronEncoderLayer
+from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
 
 
 class FusedLayer:
@@ -50,10 +50,6 @@ class FusedLayer:
         if not dropout.is_on() or is_watched or slope.dtype != x.dtype:
             return super().move(x, slope, size)  # type: ignore[misc]
         return (slope if size == 1 else slope.mul_(size)).add_(x)
-
-    def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
-        """The state after all steps; as fairseq transposes x, each LayerNorm would copy it."""
-        return super().advance(x.contiguous(), evaluate, skipped)  # type: ignore[misc]
 
 
 class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):

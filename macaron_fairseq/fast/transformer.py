@@ -1,6 +1,5 @@
 """The model with this room's layers."""
 
-from argparse import Namespace
 from typing import Any
 
 import torch
@@ -8,7 +7,6 @@ from fairseq.data import Dictionary
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
@@ -23,8 +21,6 @@ from macaron_fairseq.model.transformer import (
     MacaronTransformerEncoder,
     MacaronTransformerModel,
 )
-
-NO_LAYER = -1
 
 
 class FusedTransformerEncoder(MacaronTransformerEncoder):
@@ -57,7 +53,6 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
     """The decoder, which keeps the caches of `caches.py`."""
 
     dropout_module: FairseqDropout
-    trains_without_weights = False  # of attention, which fairseq returns but few criteria read
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,9 +73,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """fairseq's features and attention weights, these where they are wanted."""
-        if self.training and self.trains_without_weights and alignment_layer is None:
-            alignment_layer = NO_LAYER
+        """fairseq's features and attention weights."""
         if incremental_state is not None:
             caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
         return super().extract_features(
@@ -113,13 +106,6 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
 class FusedTransformerModel(MacaronTransformerModel):
     """`macaron_transformer` with `--macaron-kernels fused`."""
-
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> MacaronTransformerModel:
-        """Build a model from the command line's or a checkpoint's arguments."""
-        model = super().build_model(args, task)
-        model.decoder.trains_without_weights = not getattr(args, "load_alignments", None)
-        return model
 
     @classmethod
     def build_encoder(
