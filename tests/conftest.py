@@ -27,8 +27,10 @@ FIXTURES = Path(__file__).parent / "fixtures"
 SLOW_FIXTURES = {"data_bin", "training", "trained"}
 
 
-def pytest_configure(config):
+@pytest.hookimpl(trylast=True)  # once pytest-cov is watching
+def pytest_sessionstart(session):
     """Where tests run, fairseq knows the package."""
+    config = session.config
     hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not hands_out_tests:
         import fairseq
