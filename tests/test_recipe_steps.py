@@ -152,3 +152,13 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
     said = capfd.readouterr().err.splitlines()[-1]
     assert end.value.code == 1
     assert said == f"mine: cannot write {tmp_path}/train.log: No space left on device"
+
+
+@pytest.mark.slow
+def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart():
+    """Which knows this package's architectures, whatever of it has been imported before."""
+    flags = ["data-bin", "--optimizer", "adam"]
+    archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
+    assert stage_train.apart(stage_train.unknown_to_fairseq, archs, flags) == ""
+    said = stage_train.apart(stage_train.unknown_to_fairseq, archs, [*flags, "--nosuch", "1"])
+    assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")

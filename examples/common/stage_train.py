@@ -164,12 +164,13 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str]) -> str:
     from fairseq import options
     from fairseq.models import ARCH_MODEL_REGISTRY
 
+    import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
+
+    assert macaron_fairseq.plugin
     sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            # Imports the user folder, whose architectures these may be.
-            options.get_training_parser()
             for arch in archs:
                 if arch not in ARCH_MODEL_REGISTRY:
                     near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
