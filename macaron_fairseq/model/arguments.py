@@ -109,7 +109,7 @@ def refuse_senseless_numbers(args: Namespace) -> None:
 
 
 def refuse_senseless_steps(args: Namespace) -> None:
-    """Refuse schemes and sub-steps that the layers' norms or kernels do not go with."""
+    """Refuse schemes and sub-steps that do not go with the layers' norms."""
     substep = substeps.get(args.macaron_substep)
     for side in ("encoder", "decoder"):
         name, steps = splitting.name_of_side(args, side), splitting.of_side(args, side)
