@@ -130,7 +130,7 @@ def main() -> None:
         folder, data = Path(name), args.data
         if data is None:
             data = folder / "synthetic"
-            corpora.write_synthetic(data, 1000, training.SYNTHETIC_LENGTHS, train=500, test=100)
+            corpora.write_synthetic(data, 1000, corpora.SYNTHETIC_LENGTHS, train=500, test=100)
         sentences = args.batches * args.batch_size
         args.sentences = corpora.sample(data, "test", sentences, folder / "data")
         about = corpora.about(data)

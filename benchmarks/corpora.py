@@ -4,6 +4,7 @@ Both look as the recipes' prepare stage leaves them, with data-bin/, preprocessi
 reference/.
 """
 
+import argparse
 import json
 import random
 import shutil
@@ -21,6 +22,20 @@ from macaron_fairseq.common.errors import UserError
 
 LETTERS = string.ascii_lowercase + string.digits  # a word is three of them
 LANGUAGES = ("en", "de")
+SYNTHETIC_LENGTHS = 6, 24  # tokens; 15 on average, as in Multi30k
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what data to measure with."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote"
+    )
+    where.add_argument(
+        "--synthetic",
+        action="store_true",
+        help="random sentences of {} to {} tokens instead".format(*SYNTHETIC_LENGTHS),
+    )
 
 
 def data_bin(data: Path) -> Path:

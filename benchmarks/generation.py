@@ -67,7 +67,6 @@ ARCHITECTURES = {
 }
 
 CASE = ("beam", "batch")
-SYNTHETIC_LENGTHS = 6, 24  # tokens; 15 on average, as in Multi30k
 SUMMARY = re.compile(
     r"Translated ([\d,]+) sentences \(([\d,]+) tokens\) in [\d.]+s \(([\d.]+) sentences/s"
 )
@@ -85,7 +84,7 @@ def main() -> None:
             source = folder / "synthetic"
             # A GPU's first batch, which takes long, should be one of many.
             count = args.sentences or (10000 if device.gpu else 500)
-            corpora.write_synthetic(source, args.types, SYNTHETIC_LENGTHS, 1, count)
+            corpora.write_synthetic(source, args.types, corpora.SYNTHETIC_LENGTHS, 1, count)
         about = corpora.about(source)
         args.sentences = corpora.sample(source, args.subset, args.sentences, folder / "data")
         corpora.sample(source, args.subset, 1, folder / "one")  # what starting takes
@@ -123,15 +122,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     measuring.add_arguments(parser, SIDES, ["stock", "ours"])
     add = parser.add_argument
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote"
-    )
-    where.add_argument(
-        "--synthetic",
-        action="store_true",
-        help="random sentences of {} to {} tokens instead".format(*SYNTHETIC_LENGTHS),
-    )
+    corpora.add_arguments(parser)
     for name in ARCHITECTURES:
         add(f"--{name}", type=Path, metavar="FILE", help=f"checkpoint of the sides {name}...")
     add("--subset", default="test", help="test set: test (default), test1, ...")

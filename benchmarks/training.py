@@ -54,7 +54,6 @@ COMMON = [
 ]
 ONLY_TRAIN = ["--disable-validation", "--no-save", "--log-format", "json", "--log-interval", "1"]
 QUICK = [*measuring.SMALL, "--max-tokens", "400"]
-SYNTHETIC_LENGTHS = 6, 24  # tokens; 15 on average, as in Multi30k
 
 
 def main() -> None:
@@ -64,7 +63,8 @@ def main() -> None:
     sides = flags_of_sides(args, device)
     ceiling = Ceiling(device, largest=256 if args.quick else None)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        data = args.data or synthetic(Path(folder, "data"), args.types, args, SYNTHETIC_LENGTHS)
+        lengths = corpora.SYNTHETIC_LENGTHS
+        data = args.data or synthetic(Path(folder, "data"), args.types, args, lengths)
         repetitions = compare(data, sides, args, device, ceiling)
         about = corpora.about(data)
     header, rows = rows_of(repetitions, list(sides), ceiling)
@@ -84,15 +84,7 @@ def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--data", type=Path, help="what a recipe's prepare stage or fairseq-preprocess wrote"
-    )
-    where.add_argument(
-        "--synthetic",
-        action="store_true",
-        help="random sentences of {} to {} tokens instead".format(*SYNTHETIC_LENGTHS),
-    )
+    corpora.add_arguments(parser)
     parser.add_argument(
         "--types",
         type=positive,

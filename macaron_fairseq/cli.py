@@ -2,14 +2,13 @@
 
 import argparse
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.version import __version__
 
 # In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
@@ -63,12 +62,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error
-
-
-def close_stdout() -> None:
-    """Let what is still in its buffer go nowhere, or Python would try to write it at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

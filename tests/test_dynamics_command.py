@@ -143,8 +143,8 @@ def test_numbers(report):
 def test_printed_table(report):
     rows = [line for line in report.printed.split("\n") if line.startswith("| ")]
     layers = len(report.content["models"][0]["sides"][0]["layers"])
-    assert len(rows) == 1 + 2 * 2 * layers
-    cells = rows[2].strip("| ").split(" | ")
+    assert len(rows) == 2 + 2 * 2 * layers
+    cells = rows[3].strip("| ").split(" | ")
     assert cells[:2] == ["encoder 1", "`<b>&`"]
     side = report.content["models"][1]["sides"][0]
     assert cells[2] == f"{side['states'][3]['figures']['cosine']['mean']:#.3g}"

@@ -22,6 +22,8 @@ from typing import IO, Any
 import parallel_text
 from tqdm import tqdm
 
+from macaron_fairseq.common.files import decode
+
 Paths = tuple[Path, Path]
 
 # --- Tar archives --------------------------------------------------------------------------------
@@ -64,7 +66,7 @@ def chosen(archive: Path, names: Collection[str]) -> Iterator[tuple[str, Iterato
         held.append(name)
         if name in missing:
             missing.remove(name)
-            yield name, parallel_text.decode(content_of(archive, content), f"{name} of {archive}")
+            yield name, decode(content_of(archive, content), f"{name} of {archive}")
             if not missing:
                 return
     if missing:
@@ -139,7 +141,7 @@ def lines_of(path: Path) -> Iterator[str]:
     """The lines of a text file."""
     with sound(path), path.open("rb") as file:
         content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        yield from parallel_text.decode(content, str(path))
+        yield from decode(content, str(path))
 
 
 def known(name: str) -> Any:

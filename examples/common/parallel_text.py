@@ -16,6 +16,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from macaron_fairseq.common.files import decode
+
 Pair = tuple[str, str]
 Paths = tuple[Path, Path]
 LONGEST_TOKEN = 1000
@@ -23,24 +25,6 @@ HELD_OUT = 2000
 # Of pairs that are held out: words, as many as the recipe keeps in train, and characters; as tokens
 # each they still fit the models' 1,024 positions.
 WORDS, CHARACTERS = 175, 1000
-
-
-def decode(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines without their ends, "\\r\\n" too, and without a byte order mark.
-
-    Ends the program at a line that is not UTF-8; `name` says there where it stands.
-    """
-    for number, line in enumerate(lines, 1):
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            sys.exit(
-                f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at position "
-                f"{error.start + 1}): convert it, for example with iconv"
-            )
 
 
 def pairs(source: Iterable[str], target: Iterable[str], names: tuple[str, str]) -> Iterator[Pair]:

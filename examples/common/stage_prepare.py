@@ -32,10 +32,11 @@ def prepare(recipe: Recipe) -> None:
     with hold(recipe.work / "prepare.lock"):
         refuse_unscorable(recipe.target)
         given = inputs(recipe)
-        extracts = code(*(COMMON / f"{name}.py" for name in ("parallel_text", "extract")))
-        cleans = code(COMMON / "parallel_text.py")
-        text = [PLUGIN / name for name in ("common/files.py", "common/workers.py")]
-        text += [*sorted((PLUGIN / "text").glob("*.py")), PLUGIN / "commands" / "tokenize.py"]
+        files_py, parallel_text_py = PLUGIN / "common" / "files.py", COMMON / "parallel_text.py"
+        cleans = code(files_py, parallel_text_py)
+        extracts = code(files_py, parallel_text_py, COMMON / "extract.py")
+        text = [files_py, PLUGIN / "common" / "workers.py", *sorted((PLUGIN / "text").glob("*.py"))]
+        text += [PLUGIN / "commands" / "tokenize.py"]
         clean = recipe.benchmark.preprocessing.clean, [*recipe.sets.values()]
 
         def one(name: str, made_from: Sequence[str], fill) -> None:  # type: ignore[no-untyped-def]

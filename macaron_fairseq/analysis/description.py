@@ -8,7 +8,6 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -261,7 +260,8 @@ def formulas(steps: Steps, substep: SubStep, pre_norm: bool) -> list[str]:
     for step in steps:
         terms = [f"{title(x, steps)}({'LN x' if pre_norm else 'x'})" for x in step.operators]
         field = " + ".join(terms)
-        factor = fraction(abs(step.size))
+        size = abs(step.size)
+        factor = "" if size == 1 else splitting.as_fraction(size)
         change = "k" if several else f"({field})" if len(terms) > 1 and factor else field
         sign = "-" if step.size < 0 else "+"
         after = " ".join(x for x in ("x", sign, factor, change) if x)
@@ -270,14 +270,6 @@ def formulas(steps: Steps, substep: SubStep, pre_norm: bool) -> list[str]:
     if several:
         lines.append(f"k = {substep.formula}, h the number before k")
     return lines
-
-
-def fraction(size: float) -> str:
-    """A step's size: 1/2, 1.35121, nothing for 1."""
-    if size == 1:
-        return ""
-    exact = Fraction(size).limit_denominator(8)
-    return str(exact) if exact == size else f"{size:.6g}"
 
 
 def title(operator: Operator, steps: Steps) -> str:

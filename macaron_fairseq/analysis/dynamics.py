@@ -7,7 +7,6 @@ longest one. All figures are kept as running sums, see `running_statistics`.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,13 @@ from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
+from macaron_fairseq.schemes import splitting
 
 ALMOST_ONE = 0.999
 BINS = 80
 
 STEPS = local_error.halved(1.0, times=2)
-ERRORS = [f"local_error_{Fraction(h)}" for h in STEPS]
+ERRORS = [f"local_error_{splitting.as_fraction(h)}" for h in STEPS]
 
 
 @dataclass(frozen=True)
@@ -221,9 +221,8 @@ def new_side(layers: Sequence[Layer]) -> Side:
 
 def title(sublayer: Sublayer) -> str:
     """The operator, with its step where that is not 1: "ffn 1/2"."""
-    step = Fraction(sublayer.step).limit_denominator(8)
-    shown = str(step) if abs(step - sublayer.step) < 1e-9 else f"{sublayer.step:.4g}"
-    return sublayer.operator if sublayer.step == 1 else f"{sublayer.operator} {shown}"
+    step = splitting.as_fraction(sublayer.step, 4)
+    return sublayer.operator if sublayer.step == 1 else f"{sublayer.operator} {step}"
 
 
 def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:

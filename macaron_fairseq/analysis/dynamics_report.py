@@ -18,6 +18,7 @@ from macaron_fairseq.analysis.glossary import (
     Measure,
 )
 from macaron_fairseq.analysis.output import Content
+from macaron_fairseq.common import markdown
 
 # Parts of what `dynamics.compare` gives.
 Row = dict[str, Any]
@@ -136,7 +137,7 @@ def overview(models: Sequence[Model]) -> bytes:
 def table(models: Sequence[Model]) -> str:
     """The models' layers, one below the other, in Markdown."""
     heads = ["layer", "model", *STATE_COLUMNS, *LAYER_COLUMNS]
-    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
+    rows = []
     for number, side in enumerate(models[0]["sides"]):
         depth = max(len(model["sides"][number]["layers"]) for model in models)
         for i in range(depth):
@@ -147,13 +148,13 @@ def table(models: Sequence[Model]) -> str:
                     values = [mean(state, name) for name in STATE_COLUMNS.values()]
                     values += [mean(row, name) for name in LAYER_COLUMNS.values()]
                     names = [f"{side['side']} {row['layer']}", f"`{model['label']}`"]
-                    lines.append("| " + " | ".join([*names, *map(three_digits, values)]) + " |")
-    return "\n".join(lines) + "\n"
+                    rows.append([*names, *map(three_digits, values)])
+    return markdown.table(heads, rows) + "\n"
 
 
 def three_digits(value: float | None) -> str:
     """The value, or a dash where there is none."""
-    return "-" if value is None else f"{value:#.3g}".rstrip(".")
+    return markdown.number(value, "#.3g").rstrip(".")
 
 
 # --- the page ------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from textwrap import wrap
 from typing import Any
 
@@ -13,11 +12,11 @@ from macaron_fairseq.analysis import figures, output
 from macaron_fairseq.analysis.local_error import FITTED
 from macaron_fairseq.analysis.order import Measured, Result
 from macaron_fairseq.analysis.output import Content
+from macaron_fairseq.schemes import splitting
 
 # Dots and spaces in line widths.
 DASHES = [(4, 2), (2, 2), (6, 2, 1, 2), (5, 3), (1, 1), (3, 1, 1, 1), (8, 3)]
 MARKERS = "osD^v<>PX*"
-HALVES = [2.0**-i for i in range(8)]  # that are shown as fractions
 
 
 def contents(measured: Measured) -> dict[str, Content]:
@@ -115,7 +114,7 @@ def draw(axes: Axes, results: Sequence[Result], names: list[str], steps: Sequenc
             label=x.scheme,
         )
     axes.set_xscale("log", base=2)
-    axes.set_xticks(steps, [str(Fraction(h)) if h in HALVES else f"{h:g}" for h in steps])
+    axes.set_xticks(steps, [splitting.as_fraction(h) for h in steps])
     axes.tick_params(axis="x", labelsize=8)
     axes.set_yscale("log")
     axes.grid(alpha=0.2)

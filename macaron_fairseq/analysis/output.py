@@ -1,6 +1,5 @@
 """What a command of this wing leaves in its folder: numbers as JSON, pictures, pages, tables."""
 
-import json
 import os
 import shlex
 import sys
@@ -57,7 +56,7 @@ def as_json(content: Mapping[str, Any]) -> str:
     Raises:
         ValueError: for a NaN elsewhere, which JSON has not.
     """
-    return json.dumps(content, default=_plain, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    return files.as_json(content, _plain)
 
 
 def _plain(value: Any) -> Any:

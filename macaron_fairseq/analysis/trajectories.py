@@ -24,6 +24,7 @@ from torch.nn.functional import cosine_similarity
 from macaron_fairseq.analysis import anatomy, integrators
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model.incremental import prepend_source
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator, step
 
 # The recomputed layer may differ from the model's own by rounding only.
@@ -116,9 +117,7 @@ class Layer:
             return network(query=y, key=source, value=source, need_weights=False)[0]
         keys, hidden = y, self.given.get("self_attn_mask", self.given.get("attn_mask"))
         if source is not None and getattr(self.module, "cross_self_attention", False):
-            keys = torch.cat((source, y))
-            if hidden is not None:  # nothing of the source is
-                hidden = torch.cat((hidden.new_zeros(len(y), len(source)), hidden), dim=1)
+            keys, hidden, _ = prepend_source(y, source, None, hidden, None)
         return network(query=y, key=keys, value=keys, attn_mask=hidden, need_weights=False)[0]
 
 

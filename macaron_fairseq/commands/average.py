@@ -5,7 +5,6 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import show
 from macaron_fairseq.model import averaging
 
@@ -47,16 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Average what the command line names, and say what was averaged."""
-    paths = args.inputs
-    if args.last or args.best:
-        if len(paths) > 1:
-            raise UserError("--last and --best choose from one folder: name that folder alone")
-        choose = averaging.last if args.last else averaging.best
-        paths = choose(paths[0], args.last or args.best)
-    elif any(path.is_dir() for path in paths):
-        raise UserError("to average a folder's checkpoints, say which: --last N or --best N")
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UserError("a checkpoint is named twice: each counts once in a mean")
+    paths = averaging.select(args.inputs, args.last, args.best)
     files.refuse_overwriting(paths, args.output)
     averaging.save(averaging.average(paths), args.output)
     show(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")

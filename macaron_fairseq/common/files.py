@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,24 +25,38 @@ class Block:
     content: bytes
 
     def lines(self) -> Iterator[str]:
-        r"""The lines without their ends.
-
-        Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+        """The lines as text, see `decode`.
 
         Raises:
             UserError: if they are not UTF-8.
         """
-        for number, line in enumerate(io.BytesIO(self.content), self.first):
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{self.file}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at "
-                    f"position {error.start + 1}): convert it, for example with iconv"
-                ) from error
+        return decode(io.BytesIO(self.content), self.file, self.first)
+
+
+def decode(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
+    r"""The lines of a UTF-8 file as text, without their ends.
+
+    Only "\n" ends a line; a "\r" before it is dropped, as is a byte order mark.
+
+    Args:
+        lines: each up to its "\n", as files give them.
+        name: what to call the file.
+        first: the number of the first line.
+
+    Raises:
+        UserError: if a line is not UTF-8.
+    """
+    for number, line in enumerate(lines, first):
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number} is not UTF-8 (byte 0x{line[error.start]:02x} at position "
+                f"{error.start + 1}): convert it, for example with iconv"
+            ) from error
 
 
 def read_blocks(path: Path, lines: int) -> Iterator[Block]:
@@ -179,8 +193,14 @@ def to_stdout() -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        close_stdout()
         raise
+
+
+def close_stdout() -> None:
+    """Let what is still in its buffer go nowhere, or Python would try to write it at exit."""
+    with suppress(OSError, ValueError):  # the latter where it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -246,9 +266,14 @@ def holds_only(folder: Path, names: Collection[str]) -> bool:
     return folder.is_dir() and all(path.name in names for path in folder.iterdir())
 
 
-def as_json(content: Any) -> str:
-    """Plain data as JSON text for a file; a ValueError for NaN, which JSON has not."""
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def as_json(content: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Plain data as JSON text for a file; `default` makes plain data of what is not.
+
+    Raises:
+        ValueError: for NaN, which JSON does not have.
+    """
+    options: Any = {"indent": 1, "ensure_ascii": False, "allow_nan": False}
+    return json.dumps(content, default=default, **options) + "\n"
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -133,6 +133,27 @@ def refuse_changed(path: Path) -> None:
         )
 
 
+def refuse_other_dictionaries(
+    name: str, parameters: Mapping[str, Tensor], source: int, target: int
+) -> None:
+    """Raise a `UserError` if a model was trained with dictionaries of other sizes.
+
+    Args:
+        name: what to call the checkpoint.
+        parameters: its parameters by name.
+        source: how many types the source dictionary has.
+        target: how many the target dictionary has.
+    """
+    for side, language, types in (("encoder", "source", source), ("decoder", "target", target)):
+        embedding = parameters.get(f"{side}.embed_tokens.weight")
+        if embedding is not None and len(embedding) != types:
+            raise UserError(
+                f"{name} embeds {len(embedding)} {language} types, but the {language} dictionary "
+                f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
+                "with"
+            )
+
+
 def explain(error: Exception) -> str:
     """Say in one clause why PyTorch could not load a file."""
     refused = re.search(

@@ -49,17 +49,11 @@ class Attention(MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend; arguments and result are those of fairseq's attention.
 
-        Args:
-            query: (time, batch, channel); in decoding, of one time.
-            key: (source time, batch, source channel), which is also the value.
-            value: the same as `key`.
-            key_padding_mask: True at padding, (batch, source time).
-            incremental_state: where decoding keeps keys and values.
-            need_weights: also return the weights, (batch, time, source time), mean over heads.
-            static_kv: the keys are the same at each step of decoding.
-            attn_mask: added to the scores, (time, source time).
-            before_softmax: see fairseq.
-            need_head_weights: return the weights of each head, (heads, batch, time, source time).
+        Queries are (time, batch, channel), keys (source time, batch, channel) and also the values.
+
+        Returns:
+            The output, (time, batch, channel), and with `need_weights` the heads' mean weights,
+            (batch, time, source time); with `need_head_weights` (heads, batch, time, source time).
         """
         # Gradients of cached decoding would need keys that later steps do not overwrite.
         has_gradients = incremental_state is not None and torch.is_grad_enabled()

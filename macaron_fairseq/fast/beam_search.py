@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.fast.linear import (
+    PROBABILITIES,
     ConstantLinear,
     constant_weights,
     inherits,
@@ -26,7 +27,6 @@ from macaron_fairseq.fast.linear import (
 
 GROUP = 64  # types whose maximum is looked at first
 FEW = 16  # hypotheses for which that takes longer than to sort all
-PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
 
 
 class CandidateSearch(BeamSearch):
@@ -163,7 +163,7 @@ class CandidateModel(EnsembleModel):
         return (
             self.models_size == 1
             and isinstance(model, TransformerModelBase)
-            and inherits(model, TransformerModelBase, PROBABILITIES)
+            and inherits(model, TransformerModelBase, *PROBABILITIES)
             and projects_features(model.decoder)
             and model.decoder.output_projection.weight.dtype == torch.float32
             and model.decoder.output_projection.weight.device.type == "cpu"

@@ -12,7 +12,12 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 
-from macaron_fairseq.fast.linear import inherits, multiply_transposed, projects_features
+from macaron_fairseq.fast.linear import (
+    PROBABILITIES,
+    inherits,
+    multiply_transposed,
+    projects_features,
+)
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -54,8 +59,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """Return the sums over the target tokens of the loss, and of the NLL for the log."""
         if "features_only" not in sample["net_input"]:
             return super().compute_loss(model, net_output, sample, reduce)
-        features, target = self.select(model, net_output, sample)
-        weight = unwrap(model).decoder.output_projection.weight
+        features, weight, target = self.select(model, net_output, sample)
         return label_smoothed_nll_loss(features, weight, target, self.eps, products_dtype(model))
 
     def compute_accuracy(
@@ -64,8 +68,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """Return how many targets are the most probable type, and how many there are."""
         if "features_only" not in sample["net_input"]:
             return super().compute_accuracy(model, net_output, sample)
-        features, target = self.select(model, net_output, sample)
-        weight = unwrap(model).decoder.output_projection.weight
+        features, weight, target = self.select(model, net_output, sample)
         correct = target.new_zeros(())
         with torch.no_grad():
             for rows in chunks(len(target), weight):
@@ -75,12 +78,18 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
 
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
-    ) -> tuple[Tensor, Tensor]:
-        """Return features, (tokens, dim), and targets, (tokens,), of what the loss counts."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the loss is of.
+
+        Returns:
+            Features, (tokens, dim), of the tokens that count; the projection's weight,
+            (types, dim); targets, (tokens,).
+        """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
         counted = target.ne(self.padding_idx).nonzero().squeeze(1)  # once: a GPU waits for it
-        return features.index_select(0, counted), target.index_select(0, counted)
+        weight = unwrap(model).decoder.output_projection.weight
+        return features.index_select(0, counted), weight, target.index_select(0, counted)
 
 
 def register() -> None:
@@ -251,5 +260,5 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
         base = TransformerModelBase
     else:
         return False
-    methods = "forward", "get_normalized_probs", "get_normalized_probs_scriptable"
-    return inherits(model, base, methods) and projects_features(model.decoder)
+    is_plain = inherits(model, base, "forward", *PROBABILITIES)
+    return is_plain and projects_features(model.decoder)

@@ -20,6 +20,9 @@ from macaron_fairseq.common import environment
 
 logger = logging.getLogger(__name__)
 
+# The methods by which a model of fairseq's makes probabilities of logits.
+PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
+
 # oneDNN makes a kernel for each new number of rows: with fewer weights it costs more than it gains.
 LEAST_WEIGHTS = 2**18
 # The way to it is longer than to MKL.
@@ -206,10 +209,9 @@ def is_linear(module: Any) -> bool:
 
 def projects_features(decoder: Any) -> bool:
     """Whether its logits are features weight^T, with the weight of `decoder.output_projection`."""
-    methods = "forward", "output_layer", "get_normalized_probs", "get_normalized_probs_scriptable"
     return (
         isinstance(decoder, TransformerDecoderBase)
-        and inherits(decoder, TransformerDecoderBase, methods)
+        and inherits(decoder, TransformerDecoderBase, "forward", "output_layer", *PROBABILITIES)
         and decoder.adaptive_softmax is None
         and is_linear(decoder.output_projection)
         and decoder.output_projection.bias is None
@@ -217,6 +219,6 @@ def projects_features(decoder: Any) -> bool:
     )
 
 
-def inherits(module: nn.Module, base: type, methods: tuple[str, ...]) -> bool:
+def inherits(module: nn.Module, base: type, *methods: str) -> bool:
     """Whether these methods are those of the base class."""
     return all(getattr(type(module), x, None) is getattr(base, x, None) for x in methods)

@@ -3,19 +3,16 @@
 from typing import Any
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.hub_utils import GeneratorHubInterface
-from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.tasks.translation import TranslationTask
-from torch import Tensor, nn
+from torch import Tensor
 
 from macaron_fairseq.fast import caches
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
-from macaron_fairseq.model.layers import wrap_layer
 from macaron_fairseq.model.transformer import (
     MacaronTransformerDecoder,
     MacaronTransformerEncoder,
@@ -26,15 +23,12 @@ from macaron_fairseq.model.transformer import (
 class FusedTransformerEncoder(MacaronTransformerEncoder):
     """The encoder, whose output says how hypotheses and sentences belong together."""
 
+    layer_class = FusedEncoderLayer
     dropout_module: FairseqDropout
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerEncoder.__name__)
-
-    def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
-        """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(FusedEncoderLayer(cfg, return_fc=self.return_fc), cfg)
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Select and repeat sentences; hypotheses that only change places cost nothing.
@@ -52,17 +46,12 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
 class FusedTransformerDecoder(MacaronTransformerDecoder):
     """The decoder, which keeps the caches of `caches.py`."""
 
+    layer_class = FusedDecoderLayer
     dropout_module: FairseqDropout
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerDecoder.__name__)
-
-    def build_decoder_layer(
-        self, cfg: TransformerConfig, no_encoder_attn: bool = False
-    ) -> nn.Module:
-        """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(FusedDecoderLayer(cfg, no_encoder_attn), cfg)
 
     def extract_features(
         self,
@@ -107,21 +96,8 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 class FusedTransformerModel(MacaronTransformerModel):
     """`macaron_transformer` with `--macaron-kernels fused`."""
 
-    @classmethod
-    def build_encoder(
-        cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
-    ) -> FusedTransformerEncoder:
-        """Build the encoder."""
-        return FusedTransformerEncoder(cfg, src_dict, embed_tokens)
-
-    @classmethod
-    def build_decoder(
-        cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Module
-    ) -> FusedTransformerDecoder:
-        """Build the decoder."""
-        return FusedTransformerDecoder(
-            cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
-        )
+    encoder_class = FusedTransformerEncoder
+    decoder_class = FusedTransformerDecoder
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> GeneratorHubInterface:

@@ -41,6 +41,30 @@ SAME = (
 UNSAID = {"macaron_substep": "euler"}
 
 
+def select(
+    paths: Sequence[Path], last_n: int | None = None, best_n: int | None = None
+) -> list[Path]:
+    """The checkpoints to average: those named, or some of one folder.
+
+    Args:
+        paths: checkpoints; with `last_n` or `best_n` one folder.
+        last_n: see `last`.
+        best_n: see `best`.
+
+    Raises:
+        UserError: if it is not clear which ones are meant, one is named twice, or there are fewer.
+    """
+    if n := last_n or best_n:
+        if len(paths) > 1:
+            raise UserError("--last and --best choose from one folder: name that folder alone")
+        return (last if last_n else best)(paths[0], n)
+    if any(path.is_dir() for path in paths):
+        raise UserError("to average a folder's checkpoints, say which: --last N or --best N")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UserError("a checkpoint is named twice: each counts once in a mean")
+    return list(paths)
+
+
 def last(folder: Path, n: int) -> list[Path]:
     """The n checkpoints of the folder with the most updates, the oldest first."""
     return choose(folder, n, updates)

@@ -96,12 +96,7 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
         encoder_padding_mask: Tensor | None,
         attn_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
-        """Advance the state by one layer; arguments and result are those of fairseq's layer.
-
-        Args:
-            x: the state, (time, batch, channel).
-            encoder_padding_mask: True at padding, (batch, time), or None where there is none.
-            attn_mask: non-zero where a query (row) must not see a key (column), (time, time).
+        """Advance the state x, (time, batch, channel), by one layer; arguments are fairseq's.
 
         Returns:
             The new state; with `return_fc` also what the last FFN gave.
@@ -160,23 +155,13 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         need_attn: bool = False,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None, None]:
-        """Advance the state by one layer; arguments and result are those of fairseq's layer.
+        """Advance the state x, (time, batch, channel), by one layer; arguments are fairseq's.
 
-        Args:
-            x: the state, (time, batch, channel); with `incremental_state`, of the last token only.
-            encoder_out: the encoder's state, (source time, batch, encoder channel).
-            encoder_padding_mask: True at source padding, (batch, source time).
-            incremental_state: the caches of keys and values, one for each evaluation of a
-                self-attention and one for each cross-attention.
-            prev_self_attn_state: not supported (ONNX tracing); nor is `prev_attn_state`.
-            prev_attn_state: see `prev_self_attn_state`.
-            self_attn_mask: added to the scores of self-attention, (time, time).
-            self_attn_padding_mask: True at target padding, (batch, time).
-            need_attn: also return the weights of the last evaluation of a cross-attention.
-            need_head_weights: the same for each head, (heads, batch, time, source time).
+        In decoding, x is of the last token only. `incremental_state` then holds keys and values of
+        each evaluation of a self-attention, and of each cross-attention.
 
         Returns:
-            The new state, the attention weights or None, and None.
+            The new state; the weights of the last evaluation of a cross-attention, or None; None.
 
         Raises:
             NotImplementedError: if a previous attention state is given.

@@ -18,7 +18,6 @@ from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16, checkpoints
 from macaron_fairseq.compat.arguments import PassUserDir, complete_layers_to_keep
 from macaron_fairseq.model import architectures, arguments, released
@@ -29,19 +28,23 @@ from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLaye
 class MacaronTransformerEncoder(TransformerEncoderBase):
     """fairseq's encoder with layers that integrate a scheme."""
 
+    layer_class = MacaronEncoderLayer
+
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(MacaronEncoderLayer(cfg, return_fc=self.return_fc), cfg)
+        return wrap_layer(self.layer_class(cfg, return_fc=self.return_fc), cfg)
 
 
 class MacaronTransformerDecoder(TransformerDecoderBase):
     """fairseq's decoder with layers that integrate a scheme."""
 
+    layer_class = MacaronDecoderLayer
+
     def build_decoder_layer(
         self, cfg: TransformerConfig, no_encoder_attn: bool = False
     ) -> nn.Module:
         """One layer, wrapped as fairseq wraps its own."""
-        return wrap_layer(MacaronDecoderLayer(cfg, no_encoder_attn), cfg)
+        return wrap_layer(self.layer_class(cfg, no_encoder_attn), cfg)
 
     def reorder_incremental_state_scripting(
         self, incremental_state: IncrementalState, new_order: Tensor
@@ -62,6 +65,9 @@ class MacaronTransformerModel(TransformerModel):
         )
         model.translate(["A sentence."], beam=5)
     """
+
+    encoder_class = MacaronTransformerEncoder
+    decoder_class = MacaronTransformerDecoder
 
     @classmethod
     def hub_models(cls) -> dict[str, str]:
@@ -114,14 +120,14 @@ class MacaronTransformerModel(TransformerModel):
         cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Module
     ) -> MacaronTransformerEncoder:
         """Build the encoder."""
-        return MacaronTransformerEncoder(cfg, src_dict, embed_tokens)
+        return cls.encoder_class(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
         cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Module
     ) -> MacaronTransformerDecoder:
         """Build the decoder."""
-        return MacaronTransformerDecoder(
+        return cls.decoder_class(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
 
@@ -146,13 +152,7 @@ class MacaronTransformerModel(TransformerModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Load parameters; refuses those that were trained with another dictionary."""
-        for side, embed in (("encoder", "source"), ("decoder", "target")):
-            key = f"{side}.embed_tokens.weight"
-            types = len(getattr(self, side).embed_tokens.weight)  # of both with merged dictionaries
-            if key in state_dict and len(state_dict[key]) != types:
-                raise UserError(
-                    f"the checkpoint embeds {len(state_dict[key])} {embed} types, but the {embed} "
-                    f"dictionary has {types}: use the data folder, or the dict.*.txt, that the "
-                    "model was trained with"
-                )
+        # Merged dictionaries have one embedding, whose types are those of both.
+        types = (len(side.embed_tokens.weight) for side in (self.encoder, self.decoder))
+        checkpoints.refuse_other_dictionaries("the checkpoint", state_dict, *types)
         return super().load_state_dict(state_dict, *args, **kwargs)

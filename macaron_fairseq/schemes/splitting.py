@@ -11,6 +11,7 @@ take it from there.
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from macaron_fairseq.common.names import look_up
@@ -139,6 +140,12 @@ def of_side(cfg: Any, side: str) -> Steps:
     own = getattr(cfg, f"macaron_{side}_scheme", None)
     flag = f"--macaron-{side}-scheme" if own else "--macaron-scheme"
     return getattr(get(name_of_side(cfg, side), flag), side)
+
+
+def as_fraction(size: float, digits: int = 6) -> str:
+    """A step's size as one writes it: 1, 1/2, 1.35121."""
+    exact = Fraction(size).limit_denominator(128)
+    return str(exact) if exact == size else f"{size:.{digits}g}"
 
 
 def operators(steps: Steps) -> list[Operator]:

@@ -192,16 +192,7 @@ def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
         )
     if arguments.get("merge_src_tgt_embed"):
         return  # its embedding has the types of both dictionaries
-    for side, language, dictionary in (
-        ("encoder", "source", source),
-        ("decoder", "target", target),
-    ):
-        embedding = state["model"].get(f"{side}.embed_tokens.weight")
-        if embedding is not None and len(embedding) != len(dictionary):
-            raise UserError(
-                f"{path} embeds {len(embedding)} {language} types, but the {language} dictionary "
-                f"has {len(dictionary)}: use the data folder that the model was trained with"
-            )
+    checkpoints.refuse_other_dictionaries(path, state["model"], len(source), len(target))
 
 
 def in_a_line(error: Exception) -> str:
