@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 import corpora
 import generation
-import host
+import in_process
 import measuring
 import single_updates
 import training
@@ -100,7 +100,7 @@ TRANSLATION = {
         "each of a sentence's hypotheses computes it", instead=(CandidateModel, "is_first", never)
     ),
     "best types by group": Row(
-        "torch.topk instead", instead=(beam_search, "top", lambda x, count: x.topk(count))
+        "torch.topk instead", instead=(beam_search, "top_k", lambda x, count: x.topk(count))
     ),
     "all of them": Row(
         "--macaron-kernels fairseq and fairseq's search",
@@ -159,7 +159,7 @@ def measure_training(data: Path, _: Path, args: argparse.Namespace) -> list[Figu
     for name, row in TRAINING.items():
         flags = [*training.SIDES[row.checkpoint], *row.flags]
         flags = [flag.replace("{size}", f"_{args.size}") for flag in flags]
-        trainers[name] = host.build_trainer([*common, *flags])
+        trainers[name] = in_process.build_trainer([*common, *flags])
     return single_updates.take_in_turn(
         trainers,
         SKIP,
@@ -175,7 +175,7 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
     for name in generation.ARCHITECTURES:
         models[name] = folder / f"{name}-{args.size}.pt"
         flags = generation.flags_of_model(name, folder / "data", args)
-        host.save_endless_model(flags, models[name])
+        in_process.save_endless_model(flags, models[name])
     loaded: dict[tuple[str, ...], Translator] = {}  # what is left out in a call needs none more
     translators = {}
     for name, row in {**TRANSLATION, **WHOLE}.items():
@@ -219,8 +219,8 @@ def run_whole(translator: Translator) -> None:
         for sample in batches:
             task.inference_step(generator, models, sample)
     finally:
-        if task.ahead:
-            task.ahead.workers.close()
+        if task.translated:
+            task.translated.workers.close()
 
 
 def timed(run: Any) -> Figures:

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import corpora
-import host
+import in_process
 import measuring
 from measuring import Device, Figures, Run
 
@@ -90,7 +90,7 @@ def main() -> None:
         corpora.sample(source, args.subset, 1, folder / "one")  # what starting takes
         models = prepare_models(folder, sides, args, device)
         parameters = {
-            name: host.count_parameters(path, corpora.data_bin(folder / "data"))
+            name: in_process.count_parameters(path, corpora.data_bin(folder / "data"))
             for (name, quantization), path in models.items()
             if not quantization
         }
@@ -173,7 +173,9 @@ def prepare_models(
         measuring.say(f"the model of {name}")
         models[name, ""] = getattr(args, name) or folder / f"{name}.pt"
         if not given:
-            host.save_endless_model(flags_of_model(name, folder / "data", args), models[name, ""])
+            in_process.save_endless_model(
+                flags_of_model(name, folder / "data", args), models[name, ""]
+            )
         elif not models[name, ""].is_file():
             raise UserError(f"{models[name, '']}: no such file")
     for name, quantization in {(x.checkpoint, x.quantization) for x in sides.values()}:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import corpora
-import host
+import in_process
 import measuring
 import training
 from fairseq.trainer import Trainer
@@ -34,7 +34,7 @@ def main() -> None:
     device = measuring.device(args)
     sides = training.flags_of_sides(args, device)
     common = training.common_flags(args.data, args.flags)
-    trainers = {name: host.build_trainer([*common, *flags]) for name, flags in sides.items()}
+    trainers = {name: in_process.build_trainer([*common, *flags]) for name, flags in sides.items()}
     measured = take_in_turn(trainers, args.skip, args.repetitions)
     header, rows = rows_of(measured, list(trainers))
     notes = [f"{args.repetitions} updates after {args.skip}; ratios: median and quartiles"]
@@ -61,7 +61,7 @@ def take_in_turn(
     """
     for trainer in trainers.values():
         trainer.begin_epoch(1)
-    batches = host.batches_of_updates(next(iter(trainers.values())))
+    batches = in_process.batches_of_updates(next(iter(trainers.values())))
     taken: list[list[dict]] = []
 
     def measure(side: str, update: int) -> Figures:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import corpora
-import host
+import in_process
 import measuring
 import torch
 from measuring import Ceiling, Device, Figures
@@ -175,9 +175,9 @@ def compare(
     work: dict[str, flops.Work] = {}
     for name, flags in sides.items():
         measuring.say(f"counting the operations of {name}")
-        trainer = host.build_trainer([*common, *flags])
+        trainer = in_process.build_trainer([*common, *flags])
         work[name] = flops.of_model(trainer.model)
-    lengths = host.lengths_of_updates(trainer, args.skip, args.updates)
+    lengths = in_process.lengths_of_updates(trainer, args.skip, args.updates)
 
     def measure(name: str, _: int) -> Figures:
         if name == next(iter(sides)):

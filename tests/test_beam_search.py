@@ -15,7 +15,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from small import SMALL, batch, build, dictionary, task
 
 from macaron_fairseq import MacaronTransformerModel
-from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top
+from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top_k
 from macaron_fairseq.fast.task import MacaronTranslationTask
 
 WORDS = dictionary(900)  # so many that they are searched in groups
@@ -249,7 +249,7 @@ def test_the_best_of_each_row(columns, rows):
     x[0] = -torch.inf
     x[1, columns // 2 :] = -torch.inf
     count = min(10, columns)
-    values, places = top(x, count)
+    values, places = top_k(x, count)
     assert torch.equal(values, x.topk(count).values)
     assert torch.equal(x.gather(1, places), values)
     assert all(len(row.unique()) == count for row in places)

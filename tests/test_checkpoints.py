@@ -131,7 +131,7 @@ def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
     path.write_bytes(content)
     torch.load(path)
     checkpoints.load(path)  # a quick look
-    for refuse in (checkpoints.load_sound, lambda x: averaging.average([x])):
+    for refuse in (checkpoints.load_checked, lambda x: averaging.average([x])):
         with pytest.raises(UserError, match=rf"{path} is damaged: its bytes are not those"):
             refuse(path)
     for command in ("train", "generate"):
@@ -150,7 +150,7 @@ def test_files_without_checksums_are_taken(tmp_path):
     finally:
         torch.serialization.set_crc32_options(True)
     for name in ("legacy.pt", "without.pt"):
-        assert checkpoints.load_sound(tmp_path / name)["model"]["weight"].tolist() == [1, 1, 1]
+        assert checkpoints.load_checked(tmp_path / name)["model"]["weight"].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -143,9 +143,9 @@ def test_another_batch_than_the_next_is_searched_here():
 def test_other_searches_have_no_processes(options):
     the_task, models = ours(), [model()]
     prepare(the_task, models)
-    assert the_task.ahead
+    assert the_task.translated
     generator_of(the_task, models, **options)
-    assert not the_task.ahead
+    assert not the_task.translated
 
 
 def test_models_that_may_change_or_draw_have_no_processes():
@@ -158,10 +158,10 @@ def test_models_that_may_change_or_draw_have_no_processes():
     ):
         the_task = ours()
         prepare(the_task, models)
-        assert not the_task.ahead
+        assert not the_task.translated
     the_task = ours(1)
     prepare(the_task, [model()])
-    assert not the_task.ahead
+    assert not the_task.translated
 
 
 def test_batches_that_are_read_already_are_not_translated():
@@ -170,7 +170,7 @@ def test_batches_that_are_read_already_are_not_translated():
     batches, _ = prepare(the_task, models)
     next(batches)
     generator_of(the_task, models)
-    assert not the_task.ahead
+    assert not the_task.translated
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_mistake_in_a_process_is_raised_here_at_once(monkeypatch):
     batches, generator = prepare(the_task, models)
     with pytest.raises(ValueError, match="no translation"):
         the_task.inference_step(generator, models, next(batches))
-    the_task.ahead.workers.close()
+    the_task.translated.workers.close()
     assert not workers.started_since(others)
 
 

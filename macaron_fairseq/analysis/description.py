@@ -25,7 +25,7 @@ from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model.architectures import complete
+from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.released import upgrade_args
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
@@ -145,7 +145,7 @@ def baseline(args: Namespace) -> Namespace:
     """The arguments of the Transformer as large as a Macaron model: each layer's FFNs are one."""
     args = copy(args)
     upgrade_args(args)
-    complete(args)
+    set_macaron_defaults(args)
     for side in (ENCODER, DECODER):
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         width = getattr(args, f"{side}_ffn_embed_dim")

@@ -90,7 +90,7 @@ class TrainedModel:
                 f"{found}, worse than chance, which needs {chance:.1f}: was it trained with "
                 "another dictionary, or in the other direction?"
             )
-        exchanged = turned(sample.sentences, min(self.positions))
+        exchanged = exchange_sides(sample.sentences, min(self.positions))
         if data.source == data.target and exchanged:  # only one dictionary allows to exchange them
             other = bits_per_token(model, exchanged)
             if other + MARGIN < bits:
@@ -325,7 +325,7 @@ def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:
     return nats / tokens / math.log(2)
 
 
-def turned(sentences: Sequence[Sentence], most: int) -> list[Sentence]:
+def exchange_sides(sentences: Sequence[Sentence], most: int) -> list[Sentence]:
     """The sentences of at most so many tokens with source and target exchanged."""
     return [
         replace(sentence, source=sentence.target.roll(-1), target=sentence.source.roll(1))

@@ -92,7 +92,7 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def load_sound(path: Path) -> dict[str, Any]:
+def load_checked(path: Path) -> dict[str, Any]:
     """Read a checkpoint as `load` does, for what computes with all of its parameters.
 
     Raises:

@@ -67,7 +67,7 @@ def check(argv: Sequence[str]) -> None:
             configs.DatasetConfig().required_batch_size_multiple,
         )
     for path in to_decode_with(args):
-        checkpoints.load_sound(path)
+        checkpoints.load_checked(path)
     if command != "interactive":  # which opens no data set
         subset = args.valid_subset if command == "validate" else args.gen_subset
         refuse_truncated_data(others, subset)

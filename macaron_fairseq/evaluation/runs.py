@@ -56,7 +56,7 @@ def read(folder: Path) -> Run:
     if not log.is_file():
         raise UserError(f"{folder} has no train.log: run the stage train first")
     tests = {name: read_scored(folder / name) for name in found["data"]["tests"]}
-    batch = beside(folder, "batch")
+    batch = read_note(folder, "batch")
     return Run(folder, found["arch"], found["seed"], found, training_log.read(log), tests, batch)
 
 
@@ -70,7 +70,7 @@ def read_scored(folder: Path) -> Scored:
         )
     again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
     last = folder.parent / "checkpoint_last.pt"
-    scored_after = beside(folder, "last.sha256")
+    scored_after = read_note(folder, "last.sha256")
     if last.is_file() and (
         files.sha256(last) != scored_after
         if scored_after
@@ -92,15 +92,15 @@ def read_scored(folder: Path) -> Scored:
         sentences=found["sentences"],
         scores=scores,
         signatures=signatures,
-        checkpoint_sha256=beside(folder, "checkpoint.sha256"),
-        decoding=beside(folder, "decoding"),
+        checkpoint_sha256=read_note(folder, "checkpoint.sha256"),
+        decoding=read_note(folder, "decoding"),
     )
     refuse_other_texts(scored, again)
     return scored
 
 
-def beside(folder: Path, name: str) -> str | None:
-    """What recipes put in a file of that name beside the scores, if they did."""
+def read_note(folder: Path, name: str) -> str | None:
+    """What recipes put in a file of that name next to the scores, if they did."""
     path = folder / name
     return path.read_text("utf-8").strip() if path.is_file() else None
 

@@ -99,7 +99,7 @@ def score(
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
     refuse_outputs(inputs, hypotheses_file, json_file)
 
-    references = complete(list(read_lines(reference)), reference)
+    references = read_reference(reference)
     printed = list(read_lines(generated))
     name = "standard input" if generated == STDIO else str(generated)
     if plain:
@@ -208,14 +208,19 @@ def in_order(found: dict[int, str], expected: int, name: str, reference: str) ->
     return [found[sentence] for sentence in range(expected)]
 
 
-def complete(references: list[str], name: Path) -> list[str]:
-    """The reference itself; raises a `UserError` if it or one of its lines is empty."""
+def read_reference(path: Path) -> list[str]:
+    """The lines of a reference.
+
+    Raises:
+        UserError: if it cannot be read, or it or one of its lines is empty.
+    """
+    references = list(read_lines(path))
     if not references:
-        raise UserError(f"{name} is empty: give the text of the test set's target")
+        raise UserError(f"{path} is empty: give the text of the test set's target")
     for number, line in enumerate(references, 1):
         if not line.strip():
             raise UserError(
-                f"{name}, line {number} is empty: give a reference with a translation of each "
+                f"{path}, line {number} is empty: give a reference with a translation of each "
                 "sentence"
             )
     return references
@@ -246,7 +251,7 @@ def read_tokenized(path: Path | None, references: Sequence[str], reference: Path
         raise UserError(
             "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
         )
-    tokenized = complete(list(read_lines(path)), path)
+    tokenized = read_reference(path)
     same_length(tokenized, path, references, reference)
     return without_bpe(tokenized, path)
 

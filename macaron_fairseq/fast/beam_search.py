@@ -54,7 +54,7 @@ class CandidateSearch(BeamSearch):
             Log-probabilities, (hypothesis, `width`).
         """
         special, others = log_probs.split([self.specials, log_probs.shape[1] - self.specials], 1)
-        best, types = top(others, self.best)
+        best, types = top_k(others, self.best)
         own = torch.arange(self.specials, device=types.device).expand(len(types), -1)
         self.types = torch.cat((own, types + self.specials), 1)
         return torch.cat((special, best), 1)
@@ -220,7 +220,7 @@ class CandidateGenerator(SequenceGenerator):
         return self.stock._generate(sample, prefix_tokens, constraints, bos_token)
 
 
-def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`torch.topk` of each row, in less time where rows are long and on a CPU.
 
     The best lie in the groups with the best maxima, which take one pass to find.

@@ -21,7 +21,7 @@ Sample = dict[str, Any]
 Hypotheses = list[list[dict[str, Any]]]  # of each sentence, the best one first
 
 
-class Ahead:
+class TranslatedBatches:
     """The next batches of a data set, translated before they are asked for."""
 
     def __init__(
@@ -63,16 +63,16 @@ class Ahead:
         return None
 
 
-def ahead(
+def translate_ahead(
     generator: CandidateGenerator, models: list[nn.Module], batches: EpochBatchIterator, count: int
-) -> Ahead | None:
+) -> TranslatedBatches | None:
     """What translates an iterator's batches, `count` or, for 0, as many at a time as is fastest.
 
     None if that is one batch after the other.
     """
     own = batches.frozen_batches[batches.shard_id :: batches.num_shards]
     count = min(count, len(own)) if count else count_for(len(own))
-    return Ahead(generator, models, batches.dataset, own, count) if count > 1 else None
+    return TranslatedBatches(generator, models, batches.dataset, own, count) if count > 1 else None
 
 
 def start(

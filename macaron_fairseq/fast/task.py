@@ -30,11 +30,11 @@ class MacaronTranslationTask(TranslationTask):
     """fairseq's task; any model of fairseq's can be used with it."""
 
     batches: Any = None  # the iterator that was asked for last
-    ahead: parallel.Ahead | None = None
+    translated: parallel.TranslatedBatches | None = None
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> Any:
         """fairseq's iterator."""
-        self.ahead = None
+        self.translated = None
         self.batches = super().get_batch_iterator(*args, **kwargs)
         return self.batches
 
@@ -50,11 +50,11 @@ class MacaronTranslationTask(TranslationTask):
             seq_gen_cls = CandidateGenerator
         generator = super().build_generator(models, args, seq_gen_cls, *others, **kwargs)
         needs_targets = getattr(args, "prefix_size", 0) or getattr(args, "constraints", None)
-        self.ahead = None
+        self.translated = None
         waiting = self.batches and not self.batches.iterations_in_epoch
         if waiting and not needs_targets and parallel.is_possible(generator, models):
             wanted = getattr(self.cfg, "decoding_processes", 0)  # fairseq's config lacks it
-            self.ahead = parallel.ahead(generator, models, self.batches, wanted)
+            self.translated = parallel.translate_ahead(generator, models, self.batches, wanted)
         return generator
 
     def inference_step(
@@ -62,8 +62,8 @@ class MacaronTranslationTask(TranslationTask):
     ) -> Any:
         """The hypotheses for each sentence of a batch."""
         plain = all(x is None for x in (*others, *kwargs.values()))  # no prefixes, no constraints
-        if plain and self.ahead and generator is self.ahead.generator:
-            found = self.ahead.next(sample)
+        if plain and self.translated and generator is self.translated.generator:
+            found = self.translated.next(sample)
             if found is not None:
                 return found
         return super().inference_step(generator, models, sample, *others, **kwargs)

@@ -69,7 +69,7 @@ def configure_macaron(
     """
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
-    complete(args)
+    set_macaron_defaults(args)
     set_default(args, "encoder_first_ffn_embed_dim", None)
     set_default(args, "decoder_first_ffn_embed_dim", None)
     width = size.ffn_embed_dim
@@ -103,7 +103,7 @@ def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
         args.decoder_first_ffn_embed_dim = args.encoder_ffn_embed_dim
 
 
-def complete(args: Namespace) -> None:
+def set_macaron_defaults(args: Namespace) -> None:
     """Fill in what changes no result, and what checkpoints of earlier versions do not say."""
     set_default(args, "macaron_encoder_scheme", None)
     set_default(args, "macaron_decoder_scheme", None)

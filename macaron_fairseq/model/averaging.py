@@ -126,7 +126,7 @@ def average(paths: Sequence[Path]) -> State:
     tied = tied_names(first["model"])
     sums: dict[str, Tensor] = {}
     for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None, leave=False):
-        state = checkpoints.load_sound(path)
+        state = checkpoints.load_checked(path)
         refuse_different(paths[0], first, path, state)
         for name in set(tied.values()):
             tensor = state["model"][name]

@@ -29,7 +29,7 @@ from macaron_fairseq.model.incremental import (
     prepend_source,
     state_of_evaluation,
 )
-from macaron_fairseq.model.operators import Operators
+from macaron_fairseq.model.operators import OperatorWeights
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator
 
@@ -37,7 +37,7 @@ from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator
 Evaluate = Callable[[str, Any, Tensor], Tensor]
 
 
-class SplittingLayer(Operators):
+class SplittingLayer(OperatorWeights):
     """A layer as the time steps of a scheme.
 
     A step of size h is

@@ -52,7 +52,7 @@ class Gate(nn.Linear):
         return super().forward(torch.cat((k1, k2), -1)).sigmoid()
 
 
-class Operators:
+class OperatorWeights:
     """The weights of a scheme's operators, next to those that fairseq's layer holds."""
 
     steps: Steps

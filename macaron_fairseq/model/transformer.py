@@ -90,7 +90,7 @@ class MacaronTransformerModel(TransformerModel):
         # fairseq takes archives and addresses, too.
         if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
             for name in checkpoint_file.split(os.pathsep):
-                checkpoints.load_sound(Path(model_name_or_path, name))
+                checkpoints.load_checked(Path(model_name_or_path, name))
         return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
         )
@@ -108,7 +108,7 @@ class MacaronTransformerModel(TransformerModel):
             values: Any = OmegaConf.to_object(args)
             args = Namespace(**values)
         released.upgrade_args(args)
-        architectures.complete(args)
+        architectures.set_macaron_defaults(args)
         complete_layers_to_keep(args)
         arguments.refuse_unworkable(args, task)
         arguments.refuse_senseless_steps(args)

@@ -177,7 +177,7 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
 
 def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
     """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
-    state = checkpoints.load_sound(Path(path))
+    state = checkpoints.load_checked(Path(path))
     if not state.get("args") and not state.get("cfg"):
         raise UserError(
             f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "
