@@ -1,9 +1,9 @@
 """Macaron Net for fairseq (`--user-dir macaron_fairseq`).
 
-In a process that has imported fairseq, as its commands and their workers have when they come to
-`--user-dir`, importing this package registers it with fairseq (`plugin`) and looks at the command
-line (`compat.preflight`). Elsewhere it imports neither fairseq nor PyTorch; a program that needs
-the registrations imports `macaron_fairseq.plugin`.
+fairseq's commands and their workers import this package when they come to `--user-dir`. Where
+fairseq is imported already, as it is there, the import registers the models (`plugin`) and checks
+the command line (`compat.preflight`). Elsewhere it imports neither fairseq nor PyTorch; a program
+that needs the registrations imports `macaron_fairseq.plugin`.
 """
 
 import sys

@@ -132,7 +132,7 @@ def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
     torch.load(path)
     checkpoints.load(path)  # a quick look
     for refuse in (checkpoints.load_checked, lambda x: averaging.average([x])):
-        with pytest.raises(UserError, match=rf"{path} is damaged: its bytes are not those"):
+        with pytest.raises(UserError, match=rf"{path} is damaged: its bytes have changed"):
             refuse(path)
     for command in ("train", "generate"):
         flag = "--restore-file" if command == "train" else "--path"

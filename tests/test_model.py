@@ -320,7 +320,7 @@ def test_masked_encoder_attention_and_fc_results():
         ),
         (
             ["--macaron-post-norm", "--macaron-decoder-scheme", "parallel"],
-            "the scheme 'parallel' needs pre-norm in the decoder, since .* LayerNorm of its own",
+            "the scheme 'parallel' needs pre-norm in the decoder, since .* another LayerNorm",
         ),
         (
             ["--macaron-post-norm", "--macaron-scheme", "yoshida4"],

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, files, names, the environment, worker processes."""
+"""What all other rooms use: errors, files, names, the environment, worker processes."""

@@ -21,8 +21,8 @@ LIBRARIES = (
 def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
     """Revision of the git checkout that holds the package, and whether tracked files are modified.
 
-    None if there is none: no git, no checkout, or one that does not track the package, such as the
-    project in whose virtual environment it is installed.
+    None where there is no git, no checkout, or one that does not track the package. The last is a
+    project in whose virtual environment the package is installed.
     """
 
     def git(*words: str) -> str:
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 
 def hardware() -> dict[str, Any]:
     """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
-    import torch  # a second, which whoever only reads manifests is spared
+    import torch  # takes a second, which those who only read manifests need not wait
 
     return {
         "cpu": cpu_model(),
@@ -79,7 +79,7 @@ def cpu_model() -> str:
 
 
 def cpu_lacks_vnni() -> bool:
-    """Whether this is an x86 CPU without VNNI, which adds products of int8 without a loss.
+    """Whether this is an x86 CPU without VNNI, whose instructions add products of int8 exactly.
 
     False where the system does not tell.
     """

@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend."""
+"""The exception for what a user can mend."""
 
 from typing import NoReturn
 
@@ -6,8 +6,9 @@ from typing import NoReturn
 class UserError(SystemExit, ValueError):
     """A mistake in flags, files or data; its text is one sentence that names the fix.
 
-    As a `SystemExit` it ends a command with that sentence and status 1 instead of a traceback, in
-    fairseq's commands too, which the plugin does not own; as a `ValueError` a program can catch it.
+    As a `SystemExit` it ends a command with that sentence and status 1, and without a traceback.
+    This works in fairseq's commands too, which the plugin does not own. A program can catch it as a
+    `ValueError`.
     """
 
 

@@ -1,4 +1,4 @@
-"""Processes that each run one function of one argument at a time, for this one."""
+"""Worker processes: each runs one function, for one argument at a time."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ from macaron_fairseq.common.errors import UserError
 
 
 class Workers(AbstractContextManager):
-    """Worker processes, which end with the block, or with this process."""
+    """Worker processes. They end with the `with` block, or with this process."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Workers(AbstractContextManager):
         Args:
             count: how many.
             function: what they run.
-            advice: what takes less memory, for the user of a worker that was killed.
-            start_method: Python's if None; with "fork" the function need not be one that can be
-                pickled, and finds this process as it is now.
+            advice: what takes less memory, to tell the user where a worker was killed.
+            start_method: Python's if None. With "fork" the function finds this process as it is
+                now, and need not be pickled.
 
         Raises:
             UserError: if the system starts none.
@@ -43,7 +43,7 @@ class Workers(AbstractContextManager):
         try:
             self.pool = ProcessPoolExecutor(count, context, _start, (function,))
             self.pool.submit(int)  # it starts none before
-        except (OSError, AssertionError) as error:  # too many, or of a process that may have none
+        except (OSError, AssertionError) as error:  # too many, or this process may not have any
             for process in started_since(others):
                 process.terminate()
                 process.join()
@@ -70,12 +70,12 @@ class Workers(AbstractContextManager):
                 yield running.popleft().result()
         except BrokenProcessPool as error:
             raise UserError(
-                "a worker process was killed, most often for want of memory: try again with "
+                "a worker process was killed, most often because memory ran out: try again with "
                 f"{self.advice}"
             ) from error
 
     def close(self) -> None:
-        """End them, whatever they are at."""
+        """End them, whatever they are doing."""
         for process in self.processes:
             process.terminate()
         self.pool.shutdown()
@@ -85,23 +85,23 @@ class Workers(AbstractContextManager):
 
 
 def started_since(others: list[Any]) -> list[Any]:
-    """This process' children, but others."""
+    """This process's children without those in `others`."""
     return [process for process in multiprocessing.active_children() if process not in others]
 
 
-_function: Callable[[Any], Any]  # of a worker
+_function: Callable[[Any], Any]  # what this process runs if it is a worker
 
 
 def _start(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as in the background of a script
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it; the parent tells of that
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, and the parent reports that
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    # A worker whose parent was killed would wait for work, and hold the recipe's lock, for ever.
+    # Otherwise a worker whose parent was killed would wait for ever, and hold the recipe's lock.
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)

@@ -1,1 +1,1 @@
-"""fairseq's faults, each with its sentence and the day it can go; safe loading of checkpoints."""
+"""fairseq's faults: each in one place, with the test that tells when its remedy can go."""

@@ -1,4 +1,4 @@
-"""A model's arguments: what fairseq parses wrongly, and how they are saved and read again."""
+"""A model's arguments: how checkpoints hold them, and what fairseq parses wrongly."""
 
 from argparse import Namespace
 from typing import Any
@@ -7,24 +7,24 @@ from typing import Any
 class PassUserDir(Namespace):
     """The class of a Macaron model's arguments in a checkpoint.
 
-    Its name is what PyTorch's loader complains of, when a command was started without
-    `--user-dir macaron_fairseq`: nothing of the plugin runs then that could say so.
+    A command that was started without `--user-dir macaron_fairseq` runs nothing of the plugin.
+    PyTorch's loader then refuses this class, and its message names it: that is the hint.
     """
 
-    __module__ = "macaron_fairseq"  # the name in the file, wherever the class is defined
+    __module__ = "macaron_fairseq"  # as checkpoints name it, wherever the class is defined
 
 
 class SavedArguments(Namespace):
-    """What PyTorch's safe loader makes of an `argparse.Namespace`: one in today's words.
+    """What PyTorch's safe loader makes of a saved `argparse.Namespace`: one in today's words.
 
-    fairseq until 0.8 called `activation_dropout` `relu_dropout`. The authors' code, a fork of 0.6,
-    saves a model trained with its flag `--macaron` under the name of the plain architecture, whose
-    class has no place for the first FFNs. Every other argument is in the file, so that the
-    architecture's name no longer matters. Can go when nobody loads those checkpoints any more.
+    Until 0.8 fairseq said `relu_dropout` for `activation_dropout`. The authors' code forks 0.6.
+    There, `--macaron` keeps the plain architecture's name, whose class here has no first FFNs. The
+    file holds all other arguments, so the name can be replaced. This can go when nobody loads those
+    checkpoints any more.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the saved arguments, rename them, and be an `argparse.Namespace` from then on."""
+        """Take the saved arguments, rename them, and become an `argparse.Namespace`."""
         self.__dict__.update(state)
         if state.get("relu_dropout") is not None:
             self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
@@ -33,15 +33,15 @@ class SavedArguments(Namespace):
         self.__class__ = Namespace  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
-        """Be saved as an `argparse.Namespace` where there was nothing to take: it has no state."""
+        """Be saved as an `argparse.Namespace` where nothing was taken: it has no state."""
         return Namespace, ()
 
 
 def complete_layers_to_keep(args: Namespace) -> None:
     """Mend `--encoder-layers-to-keep` and `--decoder-layers-to-keep` in place.
 
-    fairseq parses a list but expects its text, and given one side's it loses the other's layers.
-    Can go when `test_fairseq_takes_no_layers_to_keep` fails.
+    fairseq parses a list, but expects text. If one side's is given, it loses the other's layers.
+    This can go when `test_fairseq_takes_no_layers_to_keep` fails.
     """
     kept = [getattr(args, f"{side}_layers_to_keep", None) for side in ("encoder", "decoder")]
     if not any(kept):

@@ -1,7 +1,8 @@
-"""Files of fairseq-preprocess that were cut short, as by a full disk or a copy that broke off.
+"""Files of fairseq-preprocess that were cut short, by a full disk or an interrupted copy.
 
-fairseq looks at no sizes. It ends in a traceback, from a `.bin` only at the first sentence that is
-not there (`test_fairseq_does_not_notice_...`; where it fails, this can go).
+fairseq does not check their sizes. It ends in a traceback; of a `.bin`, at the first sentence that
+is missing. This can go when `test_fairseq_does_not_notice_a_truncated_file_before_it_needs_it`
+fails.
 """
 
 from collections.abc import Collection
@@ -18,7 +19,7 @@ SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
 
 
 def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
-    """Look at the files of subsets, as "train"; of "train1" too, which fairseq may combine with it.
+    """Check the files of subsets such as "train", and of "train1", which fairseq may add to it.
 
     Raises:
         UserError: naming a file that is too short, or cannot be read.
@@ -36,7 +37,7 @@ def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
 
 
 def expected_sizes(index: Path) -> list[int]:
-    """How many bytes an index and its tokens must have; as far as is known."""
+    """How many bytes an index and its tokens must have, as far as that is known."""
     try:
         content = np.memmap(index, mode="r") if index.stat().st_size else np.zeros(0, np.uint8)
     except OSError as error:

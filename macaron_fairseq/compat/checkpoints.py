@@ -1,8 +1,7 @@
 """Reading checkpoints with PyTorch's safe loader, and saying what is wrong with a bad one.
 
-fairseq loads them with `torch.load` and does not say what it allows; PyTorch then refuses its
-arguments and meters. `allow_safe_globals` can go once fairseq loads its own checkpoints
-(`test_fairseq_does_not_load_its_own_checkpoints` fails then).
+fairseq calls `torch.load` without naming the classes that its checkpoints hold, and PyTorch refuses
+them. `allow_safe_globals` can go when `test_fairseq_does_not_load_its_own_checkpoints` fails.
 """
 
 import re
@@ -26,16 +25,16 @@ from torch.torch_version import TorchVersion
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
 
-# What fairseq until 0.8, and so the authors' code, also saved, from a module of another name.
+# fairseq until 0.8, and so the authors' code, saved these from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
-# All that the checkpoints of this package and of fairseq hold besides what PyTorch lets pass.
+# All classes in checkpoints of this package and of fairseq that PyTorch does not allow by itself.
 SAFE_GLOBALS: list[Any] = [
     (SavedArguments, f"{Namespace.__module__}.{Namespace.__name__}"),
     *(PassUserDir, *METERS),
     *((meter, f"fairseq.meters.{meter.__name__}") for meter in METERS),
 ]
-# As the first process of a training sends it to the others: with the configuration in omegaconf's
-# classes and places for the tensors, which follow. None of these runs anything.
+# The first process sends a checkpoint to the others with the configuration in omegaconf's classes,
+# and with placeholders for the tensors, which follow. None of these classes runs anything.
 SENT_GLOBALS: list[Any] = [
     *(dict, list, int, defaultdict, (Any, "typing.Any")),
     *(DictConfig, ListConfig, AnyNode, ContainerMetadata, Metadata),
@@ -49,10 +48,10 @@ RECOVER = (
 
 
 def allow_safe_globals() -> None:
-    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, read or sent; no more.
+    """Let PyTorch's safe loader accept what a fairseq checkpoint holds, and no more.
 
     Raises:
-        UserError: if this PyTorch does not load safely unless told to, as fairseq does not tell it.
+        UserError: if this PyTorch loads safely only when told to, which fairseq does not do.
     """
     if TorchVersion(torch.__version__) < "2.6":
         raise UserError(f"PyTorch {torch.__version__} is too old: install 2.6 or newer")
@@ -63,8 +62,8 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
 
     Raises:
-        UserError: if the file is missing, empty, truncated, no fairseq checkpoint, or holds a class
-            that is not allowed (nothing in it runs).
+        UserError: if the file is missing, empty, truncated or no fairseq checkpoint, or if it holds
+            a class that is not allowed (nothing in it runs).
     """
     allow_safe_globals()
     if path.is_dir():
@@ -93,10 +92,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def load_checked(path: Path) -> dict[str, Any]:
-    """Read a checkpoint as `load` does, for what computes with all of its parameters.
+    """Read a checkpoint as `load` does, and check its bytes and parameters too.
 
     Raises:
-        UserError: also if bytes of it have changed, or a parameter holds NaN or infinity.
+        UserError: as `load` does; or if bytes have changed, or a parameter holds NaN or infinity.
     """
     state = load(path)
     refuse_changed(path)
@@ -106,8 +105,8 @@ def load_checked(path: Path) -> dict[str, Any]:
             if not (isfinite(least) and isfinite(greatest)):
                 what = "NaN" if isnan(least) else "infinity"
                 raise UserError(
-                    f"{path} holds {what} in '{name}': its training went astray, so use an "
-                    "earlier checkpoint"
+                    f"{path} holds {what} in '{name}': its training diverged, so use an earlier "
+                    "checkpoint"
                 )
     return state
 
@@ -115,12 +114,12 @@ def load_checked(path: Path) -> dict[str, Any]:
 def refuse_changed(path: Path) -> None:
     """Raise a `UserError` if bytes of a checkpoint are not those that PyTorch wrote.
 
-    PyTorch writes checksums and does not look at them. There are none in its format of old.
+    PyTorch writes checksums, but does not check them. Its old format has none.
     """
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
-        if not any(member.CRC for member in archive.infolist()):  # switched off while saving
+        if not any(member.CRC for member in archive.infolist()):  # written without checksums
             return
         try:
             damaged = archive.testzip() is not None
@@ -128,8 +127,8 @@ def refuse_changed(path: Path) -> None:
             damaged = True
     if damaged:
         raise UserError(
-            f"{path} is damaged: its bytes are not those that were saved, so copy it anew or use "
-            "another checkpoint"
+            f"{path} is damaged: its bytes have changed since it was saved, so copy it again or "
+            "use another checkpoint"
         )
 
 
@@ -162,13 +161,13 @@ def explain(error: Exception) -> str:
     if refused:
         return (
             f"holds {refused[1] or refused[2]}, which no fairseq checkpoint needs: it was not "
-            "loaded, since loading it could run any code"
+            "loaded, since it could run any code"
         )
     return f"is truncated or no checkpoint: {RECOVER}"
 
 
 def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
-    """The model's arguments, as fairseq-train, fairseq-hydra-train and old fairseq store them."""
+    """The model's arguments, as fairseq-train, fairseq-hydra-train or old fairseq saved them."""
     arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
     arguments = arguments if isinstance(arguments, Mapping) else vars(arguments)
     return {"arch": arguments.get("_name"), **arguments}

@@ -1,8 +1,9 @@
-"""A look at the command line of fairseq's commands, which import a user directory before parsing.
+"""A check of the command line of fairseq's commands, before anything is loaded or trained.
 
-This is the place to refuse what fairseq would not notice, or would end in a traceback. It holds for
-Macaron and baseline. `tests/test_preflight.py` shows each of these faults in the installed fairseq.
-Where such a test fails, fairseq has mended the fault, and its part here can go.
+fairseq imports a user directory before it parses the flags. That is the moment to refuse what it
+would not notice, or would answer with a traceback, for Macaron and baseline.
+`tests/test_preflight.py` shows each fault in the installed fairseq. Where such a test fails,
+fairseq has mended the fault, and the check here can go.
 """
 
 import logging
@@ -26,10 +27,10 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
 def check(argv: Sequence[str]) -> None:
-    """Refuse, if argv is one of fairseq's commands, what would fail or silently go wrong.
+    """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
-    That is half precision on a CPU, a CPU's precision on a GPU or on a CPU without it, missing and
-    bad checkpoints, data that was cut short, and ranks that would train separately.
+    That is half precision on a CPU; `--macaron-matmul bf16` where it cannot work; missing and bad
+    checkpoints; data that was cut short; processes that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -82,7 +83,7 @@ def command_name(program: str) -> str | None:
 
 
 def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
-    """The flags that matter here, with fairseq's defaults, and all other words.
+    """The flags that are checked, with fairseq's defaults, and all other words.
 
     The world size is None where it is not given.
 
@@ -103,9 +104,9 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
 
 
 def to_restore(args: Namespace) -> Iterator[Path]:
-    """The files that a training will start from.
+    """The files that training will start from.
 
-    One that the user names and that is missing is among them: fairseq would start from scratch.
+    A file that the user names is among them even if it is missing: fairseq would start afresh.
     """
     default = configs.CheckpointConfig().restore_file
     named = args.restore_file
@@ -127,7 +128,7 @@ def with_suffix(name: str, args: Namespace) -> Path:
 
 
 def to_decode_with(args: Namespace) -> Iterator[Path]:
-    """The files whose models decode or are validated; a missing one ends fairseq in a traceback."""
+    """The files of the models that decode; fairseq answers a missing one with a traceback."""
     if not args.path or is_remote(args.path) or args.model_parallel_size > 1:
         return
     shards = args.checkpoint_shard_count
@@ -139,7 +140,7 @@ def to_decode_with(args: Namespace) -> Iterator[Path]:
 
 
 def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:
-    """Look at the data folders, which stand somewhere among the words that `parse` leaves."""
+    """Check the data folders, which are among the words that `parse` leaves."""
     names = {name for subset in subsets for name in subset.split(",")}
     for word in words:
         for folder in word.split(os.pathsep):

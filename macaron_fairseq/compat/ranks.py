@@ -1,8 +1,8 @@
-"""Ranks that would each train a model of their own.
+"""Processes that would each train a separate model instead of one together.
 
-fairseq takes the number of processes from the GPUs it sees, whatever torchrun or Slurm started:
-where that is one, every rank silently trains alone and all write to the same folder. Can go when
-`test_fairseq_does_not_see_what_torchrun_started` fails.
+fairseq takes the number of processes from the GPUs that it sees, not from torchrun, srun or mpirun.
+If it sees one GPU or none, each process silently trains alone, and all write to the same folder.
+This can go when `test_fairseq_does_not_see_what_torchrun_started` fails, and its neighbours.
 """
 
 from argparse import Namespace
@@ -15,17 +15,17 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
-    """Refuse a training whose ranks would not find each other.
+    """Refuse to train if the processes would not find each other.
 
     Args:
         args: fairseq-train's distributed_world_size, distributed_port and distributed_init_method.
         environ: what torchrun, Slurm's srun or mpirun has set.
-        gpus: how many of them this process may use; 0 on a CPU.
+        gpus: how many GPUs this process may use; 0 on a CPU.
 
     Raises:
         UserError: naming the flag that is missing.
     """
-    if args.distributed_world_size == 1:  # each alone is meant
+    if args.distributed_world_size == 1:  # separate models are meant
         return
     by_torchrun = all(name in environ for name in TORCHRUN)
     launcher = "torchrun" if by_torchrun else "srun"
@@ -33,7 +33,7 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     by_mpirun = max(int(environ.get(name) or 1) for name in MPI)
     if started == 1 and by_mpirun > 1 and not by_torchrun and not args.distributed_init_method:
         raise UserError(
-            f"mpirun started {by_mpirun} processes, and fairseq, which does not look for it, would "
+            f"mpirun started {by_mpirun} processes, but fairseq does not know mpirun and would "
             "train a model in each: start them with torchrun, or pass --distributed-world-size 1 "
             "if that is meant"
         )
@@ -53,6 +53,6 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
         )
     if not by_torchrun and args.distributed_port <= 0:
         raise UserError(
-            f"srun started {started} processes, and those of each node would train a model of "
-            "their own: pass --distributed-port N, the same free port for all"
+            f"srun started {started} processes, and each node would train a separate model: pass "
+            "--distributed-port N, the same free port for all"
         )

@@ -1,7 +1,7 @@
-"""Multi-head attention with fewer and fused operations: fairseq's parameters and results.
+"""Multi-head attention with fairseq's parameters and results, and fewer operations.
 
-The projections of one input are one matrix product, PyTorch's fused kernel computes what it can,
-and decoding uses the caches of `caches.py`.
+One matrix product makes all projections of an input. PyTorch's fused kernel attends where it is
+faster, and decoding uses the caches of `caches.py`.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ SHORT = 64  # keys up to which two matrix products attend on a CPU
 
 
 class Attention(MultiheadAttention):
-    """fairseq's multi-head attention; what this one does not know is left to it.
+    """fairseq's multi-head attention in fewer operations.
 
-    Those are quantised or pruned projections, extra keys, xformers, and keys of another origin
-    than queries (`--cross-self-attention`).
+    fairseq still computes quantised and pruned projections, extra keys, xformers, and attention
+    whose keys have another origin than its queries (`--cross-self-attention`).
     """
 
     dropout_module: FairseqDropout
@@ -138,12 +138,12 @@ class Attention(MultiheadAttention):
                 scale=self.scaling,
             ).permute(2, 0, 1, 3)
         else:
-            # Scaled by the product itself: scaled queries would be one more tensor to remember.
+            # The product scales: scaled queries would be one more tensor to remember.
             mask = q.new_zeros(1, 1, 1) if attn_mask is None else attn_mask.to(q.dtype)
             scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=self.scaling)
             if key_padding_mask is not None:
-                # Finite, so that a row with nothing to see, itself padding, gives no NaN; with
-                # room for a score, which fp16's least number has not.
+                # Finite, so that a row with nothing to see, itself padding, gives no NaN. Half of
+                # the least number, so that a score can be added in fp16 too.
                 low = torch.finfo(scores.dtype).min / 2
                 hidden = key_padding_mask.bool()[:, None, None]
                 padding = torch.zeros_like(hidden, dtype=scores.dtype).masked_fill_(hidden, low)
@@ -152,7 +152,7 @@ class Attention(MultiheadAttention):
             y = torch.bmm(dropout(probabilities), v).transpose(0, 1)
             if need_weights:
                 weights = probabilities.view(batch, -1, *probabilities.shape[1:])
-        # Or the output's projection would be a copy, a product and a sum instead of one operation.
+        # Contiguous, so that the output's projection is one operation, not copy, product and sum.
         return y.reshape(time, batch, channels).contiguous(), weights
 
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
@@ -162,7 +162,7 @@ class Attention(MultiheadAttention):
         return [part.transpose(0, 1) for part in y.unbind(2)]
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
-        """Make one linear map of several: all that a head needs in turn, head by head."""
+        """Make one linear map of several; its rows are head by head what each head needs."""
 
         def interleave(parameters: list[Tensor]) -> Tensor:
             if len(parameters) == 1:
@@ -185,7 +185,7 @@ class Attention(MultiheadAttention):
         incremental_state: IncrementalState,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend from the last token of each hypothesis to all that is known before it.
+        """Attend from the last token of each hypothesis to it and all earlier ones.
 
         Returns:
             The values' means, (1, hypotheses, channel), and weights, (hypotheses, heads, 1, keys).
@@ -217,7 +217,7 @@ class Attention(MultiheadAttention):
         return y, weights
 
     def project_token(self, x: Tensor) -> Tensor:
-        """Queries and, in self-attention, keys and values of x, all that a head needs in turn."""
+        """Queries and, in self-attention, keys and values of x, head by head."""
         return self.constant(x) if self.constant else linear(x, *self.fuse(*self.of_token()))
 
     def of_token(self) -> list[nn.Linear]:
@@ -242,13 +242,13 @@ class Attention(MultiheadAttention):
 def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:
     """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
 
-    On a CPU it knows no dropout, is slower for short sentences and, in bf16, at every length that
-    was measured (docs/speedups.md).
+    On a CPU the kernel has no dropout. It is slower for short sentences and, in bf16, at every
+    length that was measured (docs/speedups.md).
 
     Args:
         q: (batch * heads, time, head channel).
         k: (batch * heads, source time, head channel).
-        dropout: of the attention's weights.
+        dropout: probability that an attention weight is left out.
     """
     if q.device.type != "cpu":
         return dropout == 0 or q.device.type == "cuda"

@@ -1,8 +1,8 @@
-"""fairseq's beam search, shown a few candidates for each hypothesis instead of all types.
+"""fairseq's beam search on the best types of each hypothesis instead of all types.
 
-At each step fairseq passes over the (hypotheses x types) matrix to look for NaN, to mask, to add
-scores and to sort. Only the best `2 * beam` types of a hypothesis can be chosen. They are found
-first; then fairseq's own search runs on a matrix of about that width.
+At each step fairseq passes several times over a (hypotheses x types) matrix: to look for NaN, to
+mask, to add scores and to sort. Only the best `2 * beam` types of a hypothesis can be chosen. Here
+they are found first, and fairseq's search runs on a matrix of about that width.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from macaron_fairseq.fast.linear import (
 )
 
 GROUP = 64  # types whose maximum is looked at first
-FEW = 16  # hypotheses for which that takes longer than to sort all
+FEW = 16  # with fewer hypotheses it is faster to sort all types
 
 
 class CandidateSearch(BeamSearch):
@@ -45,7 +45,7 @@ class CandidateSearch(BeamSearch):
         return self.specials + self.best
 
     def choose(self, log_probs: Tensor) -> Tensor:
-        """Those of the special symbols, at their own place, then of the best other types.
+        """Choose the special symbols, which keep their places, and the best other types.
 
         Args:
             log_probs: (hypothesis, type).
@@ -60,7 +60,7 @@ class CandidateSearch(BeamSearch):
         return torch.cat((special, best), 1)
 
     def repeat(self, rows: Tensor) -> None:
-        """Give each hypothesis the candidates of the row that is named for it."""
+        """Give each hypothesis the candidates of its row in `rows`."""
         if self.types is not None:
             self.types = self.types[rows]
 
@@ -81,10 +81,10 @@ class CandidateSearch(BeamSearch):
 
 
 class CandidateModel(EnsembleModel):
-    """Models that tell a search the log-probabilities of its candidates only."""
+    """An ensemble that gives a search the log-probabilities of its candidates only."""
 
     def __init__(self, models: list[nn.Module], search: CandidateSearch) -> None:
-        """Search with models, whose probabilities fairseq averages."""
+        """Search with these models, whose probabilities fairseq averages."""
         super().__init__(models)
         self.search = search
         self.memory = torch.empty(0, 0)
@@ -118,9 +118,9 @@ class CandidateModel(EnsembleModel):
 
     @contextmanager
     def constant_weights(self, rows: int) -> Iterator[None]:
-        """A time in which no weight changes; `rows` hypotheses are continued at a time."""
+        """A block in which no weight changes, and `rows` hypotheses are continued at a time."""
         decoders = [model.decoder for model in self.models if hasattr(model, "decoder")]
-        with constant_weights(decoders, rows):  # an encoder multiplies by each weight once
+        with constant_weights(decoders, rows):  # an encoder uses each weight only once a batch
             outermost = self.projection is None and self.is_plain()
             if outermost:
                 model: Any = self.single_model
@@ -133,9 +133,9 @@ class CandidateModel(EnsembleModel):
                     self.projection = None
 
     def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
-        """Whether a sentence's hypotheses are still the same, so that one says it for all.
+        """Whether a sentence's hypotheses are still the same, so that one can be decoded for all.
 
-        They are not where each draws its dropout, nor known to be where the encoder's states are
+        They differ where each draws its own dropout. It is not known where the encoder's states are
         kept once for several hypotheses, as in BART.
         """
         return (
@@ -158,7 +158,7 @@ class CandidateModel(EnsembleModel):
         return log_probs, None if weights is None else weights[:, -1]
 
     def is_plain(self) -> bool:
-        """Whether this is one Transformer in fp32 on a CPU, which has its projection done here."""
+        """Whether this is one Transformer in fp32 on a CPU, so that its projection is done here."""
         model: Any = self.single_model
         return (
             self.models_size == 1
@@ -171,7 +171,7 @@ class CandidateModel(EnsembleModel):
         )
 
     def log_probs(self, logits: Tensor, temperature: float) -> Tensor:
-        """Those of all types, in memory that the next step overwrites, or it would cost more."""
+        """The log-probabilities of all types, in memory that the next step uses again."""
         if temperature != 1:
             logits.div_(temperature)
         rows, types = logits.shape
@@ -183,8 +183,8 @@ class CandidateModel(EnsembleModel):
 class CandidateGenerator(SequenceGenerator):
     """fairseq's generator, faster for plain beam search, with the same hypotheses and scores.
 
-    What asks for more than the best types is left to fairseq: sampling, diverse or constrained
-    search, prefixes, blocked n-grams, suppressed tokens, language models.
+    fairseq's generator still does what needs more than the best types: sampling, diverse or
+    constrained search, prefixes, blocked n-grams, suppressed tokens, language models.
     """
 
     def __init__(self, models: list[nn.Module], tgt_dict: Dictionary, **kwargs: Any) -> None:
@@ -221,9 +221,9 @@ class CandidateGenerator(SequenceGenerator):
 
 
 def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`torch.topk` of each row, in less time where rows are long and on a CPU.
+    """`torch.topk` of each row, in less time on a CPU where rows are long.
 
-    The best lie in the groups with the best maxima, which take one pass to find.
+    The best types are in the groups with the best maxima, which one pass finds.
 
     Returns:
         Values, in descending order, and columns, both (row, count).

@@ -1,9 +1,9 @@
 """What beam search keeps of a batch between two steps.
 
-fairseq copies all keys and values at each step: appending the last token's, then in the order of
-the hypotheses that go on, and the encoder's once for each beam. Here a sentence has `beam` slots
-for each position, written once. Which slot belongs to which hypothesis is a table, which reordering
-changes instead, and attention is masked with it. The encoder's keys are kept once per sentence.
+fairseq copies all keys and values at each step: once to append the last token's, and again in the
+order of the hypotheses that go on. Here a sentence has `beam` slots for each position, which are
+written once. A table says which slot belongs to which hypothesis. Reordering changes the table
+alone, and attention is masked with it. The encoder's keys are kept once for each sentence.
 """
 
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from macaron_fairseq.model.incremental import EVALUATIONS, IncrementalState
 
-# What is of this module in an incremental state.
+# The keys of this module in an incremental state.
 BATCH = "macaron_fairseq batch"
 EVALUATION = "macaron_fairseq evaluation"  # its number, in the state of one
 OWN = {BATCH, EVALUATION, EVALUATIONS}
 
 POSITIONS = 16  # for which caches have room at first
-MOST_SLOTS = 16  # of a sentence: attention sees all of them, which for more costs more than copies
+MOST_SLOTS = 16  # of a sentence: attention to more, most of them masked, costs more than copies
 
 
 @dataclass
@@ -65,13 +65,13 @@ class Batch:
         return self.mask
 
     def begin_token(self, sentences: int, device: torch.device) -> None:
-        """Give the token that is to be decoded a slot of its own in each hypothesis."""
+        """Give each hypothesis a new slot, for the token that is decoded now."""
         own = torch.arange(self.beam, device=device).expand(sentences, -1)[..., None]
         self.slots = own if self.slots is None else torch.cat((self.slots, own), 2)
         self.length += 1
 
     def hide(self, padding: Tensor | None, dtype: torch.dtype) -> None:
-        """Mask slots that are another hypothesis' or padding, but never the last own one."""
+        """Mask the slots of other hypotheses and of padding, but never a hypothesis's last one."""
         self.mask = None
         if self.slots is None or (self.beam == 1 and padding is None and self.padding is None):
             return
@@ -133,13 +133,13 @@ class Batch:
         return beam if torch.equal(new_order, each) else None
 
     def widen(self, beam: int) -> None:
-        """Give each sentence that many hypotheses, with a slot each, in place of one."""
+        """Give each sentence `beam` hypotheses, with a slot each, in place of one."""
         self.beam = beam
         for cache in self.caches.values():
             if not cache.is_static and cache.memory is not None:
                 shape = list(cache.memory.shape)
                 shape[4] = beam
-                # Attention multiplies what it does not see by 0, which NaN would survive.
+                # Zeros: attention multiplies masked slots by 0, and 0 times NaN is NaN.
                 wide = cache.memory.new_zeros(shape)
                 wide[..., :1, :] = cache.memory
                 cache.memory = wide
@@ -149,7 +149,7 @@ class Batch:
             self.padding = self.padding.expand(-1, -1, beam)
 
     def chosen(self, new_order: Tensor) -> Tensor | None:
-        """Hypotheses that stay in their sentences, (sentence, beam), as at most steps of a search.
+        """Where hypotheses stay in their sentences, as at most steps of a search, (sentence, beam).
 
         Returns:
             Which of its sentence each one was, or None if sentences are left out or moved.

@@ -1,7 +1,7 @@
 """Dropout's loops over vectors, which Numba compiles when they are first called.
 
-Numbers come from the Mersenne Twister (Matsumoto and Nishimura 1998) as PyTorch's generator of a
-CPU keeps it: `state`, 624 words of 32 bits, of which the last `left` are still to be used. Loops
+Numbers come from the Mersenne Twister (Matsumoto and Nishimura 1998), as PyTorch's generator on a
+CPU does. Its `state` is 624 words of 32 bits, of which the last `left` are still to be used. Loops
 that draw return how many are left then.
 """
 
@@ -15,7 +15,7 @@ Words = NDArray[np.uint32]
 Numbers = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-# Where the root logger lets everything pass, Numba's compiler tells of each of its steps.
+# Numba's compiler logs each of its steps, which shows where the root logger lets everything pass.
 logging.getLogger("numba").setLevel(logging.WARNING)
 
 WORDS = 624

@@ -22,12 +22,12 @@ from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
 
-# Tokens x types in memory at a time. On a CPU the matrix products are as fast as in one piece from
-# about this size on; an accelerator wants fewer and larger ones.
+# Tokens x types in memory at a time. From about this size on, matrix products on a CPU are as fast
+# as in one piece. An accelerator wants fewer and larger ones.
 CHUNK_ELEMENTS_CPU = 2**22
 CHUNK_ELEMENTS = 2**25
 
-# A CPU copies what it adds in another precision: so many types' gradients, not all of them.
+# A CPU copies what it adds in another precision, so the gradients of this many types at a time.
 TYPES_AT_ONCE = 2**11
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
@@ -38,10 +38,10 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
     """fairseq's `label_smoothed_cross_entropy` without the matrix of all tokens' logits.
 
     The options, the loss and what is logged are fairseq's. Padding is left out before the output
-    projection, and projection, softmax and both gradients are computed for some tokens at a time.
-    Where the model has another output than fairseq's transformer's plain projection, where the loss
-    of each token is asked for (`reduce=False`), in autocast, and with --find-unused-parameters, it
-    is fairseq's criterion.
+    projection. Projection, softmax and both gradients are computed for some tokens at a time.
+
+    fairseq's criterion computes in four cases: the model's output is no plain projection; the loss
+    of each token is asked for (`reduce=False`); autocast is on; or --find-unused-parameters is set.
     """
 
     def forward(
@@ -108,10 +108,18 @@ def label_smoothed_nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
 
-    features: (tokens, dim); weight: (types, dim), of the same dtype; target: (tokens,). As in
-    fairseq, `epsilon / (types - 1)` goes to each other type (Szegedy et al. 2016 give the target
-    a share too). Matrix products are of the dtype `products`, by default the parameters'; softmax
-    and sums are fp32, or fp64 where the features are. The NLL has no gradient.
+    As in fairseq, each type but the target gets `epsilon / (types - 1)`; Szegedy et al. 2016 give
+    the target a share too. Softmax and sums are fp32, or fp64 where the features are.
+
+    Args:
+        features: (tokens, dim).
+        weight: of the layer, (types, dim), of the same dtype.
+        target: (tokens,).
+        epsilon: the label smoothing.
+        products: the dtype of matrix products; None for the parameters'.
+
+    Returns:
+        The loss, and the NLL, which has no gradient.
     """
     return ChunkedLoss.apply(
         features, weight, target, epsilon, products or weight.dtype, torch.is_grad_enabled()
@@ -121,10 +129,12 @@ def label_smoothed_nll_loss(
 class ChunkedLoss(torch.autograd.Function):
     """`label_smoothed_nll_loss`, with the gradients computed on the way forward.
 
-    With the other types' share e and the target's share t = 1 - (types - 1) e, the loss of a token
-    is (t - e) nll + e sum(-log p), whose gradient by the logits is p - (t - e) onehot - e.
-    The last term is the same for all logits and enters both products as a sum of rows. On a CPU,
-    where the loss's gradient is 1, those kept are handed out themselves.
+    Let e be the share of each other type, and t = 1 - (types - 1) e the target's. A token's loss is
+
+        (t - e) nll + e sum(-log p),    its gradient by the logits    p - (t - e) onehot - e.
+
+    The last term is the same for all logits and enters both products as a sum of rows. On a CPU a
+    loss whose gradient is 1 hands out the kept gradients themselves.
     """
 
     @staticmethod

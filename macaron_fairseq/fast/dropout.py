@@ -1,7 +1,7 @@
-"""Dropout that leaves out what PyTorch's leaves out, in less memory and time on a CPU.
+"""Dropout that leaves out the same elements as PyTorch's, in less memory and time on a CPU.
 
 PyTorch decides from 64 random bits, one element after the other. Loops that Numba compiles draw the
-same bits many at a time, and remember what was kept in one byte for an element, not in four.
+same bits many at a time. They remember what was kept in one byte for each element instead of four.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Dropout(FairseqDropout):
 
 
 class RememberedDropout(torch.autograd.Function):
-    """PyTorch's dropout, which remembers what was kept in one byte for an element, not in four."""
+    """PyTorch's dropout, which remembers in one byte for each element whether it was kept."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
@@ -81,9 +81,9 @@ def in_memory(x: Tensor) -> Tensor:
 
 
 def draw(kept: Tensor, probability: float) -> None:
-    """Fill a bool vector with True, of that probability: `bernoulli_`'s ones, number by number.
+    """Fill a bool vector as `bernoulli_` does, with True of that probability.
 
-    PyTorch divides 53 of 64 random bits by 2^53 and compares; here the probability is multiplied.
+    PyTorch divides 53 of 64 random bits by 2^53 and compares. Here the probability is multiplied.
     """
     draw_by(loops().draw_kept, kept.numpy(), ceil(probability * 2**53))
 
@@ -127,7 +127,7 @@ def loops() -> Any:
 
 
 def draws_as_pytorch(compiled: Any) -> bool:
-    """Whether the loops draw what PyTorch does: builds differ, as do makers of processors."""
+    """Whether the loops draw what PyTorch draws, which differs between builds and processors."""
     state = torch.get_rng_state()
     if len(state) != SIZE:
         return False

@@ -17,19 +17,19 @@ from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLaye
 
 
 class FusedLayer:
-    """What the two layers share: they build other modules, which compute the same."""
+    """What both layers share: they build this room's modules, which compute the same."""
 
     activation_fn: Callable[[Tensor], Tensor]
     dropout_module: FairseqDropout
     activation_dropout_module: FairseqDropout
 
     def replace_dropout(self, name: str) -> None:
-        """Take this room's dropout, known to `--retain-dropout-modules` as before."""
+        """Take this room's dropout, under the name that `--retain-dropout-modules` knows."""
         self.dropout_module = Dropout.of(self.dropout_module, name)
         self.activation_dropout_module = Dropout.of(self.activation_dropout_module, name)
 
     def build_fc1(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
-        """The first linear map of an FFN; there is no noise of quantisation in this room."""
+        """The first linear map of an FFN. Models with quantisation noise are not built here."""
         return Linear(input_dim, output_dim)
 
     def build_fc2(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
@@ -44,7 +44,7 @@ class FusedLayer:
         return network.fc2(y)
 
     def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
-        """x + h k, in the place of k where that is dropout's result, which nobody else needs."""
+        """x + h k, in the memory of k where k is dropout's result, which nobody else needs."""
         dropout: Any = self.dropout_module
         is_watched = dropout._forward_hooks or dropout._backward_hooks
         if not dropout.is_on() or is_watched or slope.dtype != x.dtype:

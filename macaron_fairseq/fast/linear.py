@@ -1,8 +1,8 @@
 """Linear maps in fp32 on a CPU by oneDNN, where it is faster than MKL.
 
 PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Intel's processors. It
-has oneDNN too, for convolutions, other precisions and compiled models; the operator here is theirs.
-Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
+also has oneDNN, for convolutions, other precisions and compiled models. The operator of these is
+used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 """
 
 import logging
@@ -23,22 +23,20 @@ logger = logging.getLogger(__name__)
 # The methods by which a model of fairseq's makes probabilities of logits.
 PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
 
-# oneDNN makes a kernel for each new number of rows: with fewer weights it costs more than it gains.
+# oneDNN makes a kernel for each new number of rows, which costs more than fewer weights gain.
 LEAST_WEIGHTS = 2**18
-# The way to it is longer than to MKL.
+# Calling it takes longer than calling MKL.
 LEAST_MULTIPLICATIONS = 2**20
-# Blocks are made for a batch, and cost as much as a few products with the weight.
+# Blocks are made for each batch, and cost as much as a few products with the weight.
 LEAST_ROWS = 16
-# Where memory for the result is available, oneDNN, which takes new memory, must gain more.
+# oneDNN takes new memory for the result, so it must gain more where MKL needs none.
 LEAST_WIDTH = 256
 
 
 class Linear(nn.Linear):
     """PyTorch's linear map, by the faster library."""
 
-    constant: "ConstantLinear | None" = (
-        None  # while weights stay as they are, see `constant_weights`
-    )
+    constant: "ConstantLinear | None" = None  # set within `constant_weights`
 
     def forward(self, x: Tensor) -> Tensor:
         """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
@@ -57,16 +55,16 @@ class Linear(nn.Linear):
 
 @contextmanager
 def constant_weights(models: Iterable[nn.Module], rows: int) -> Iterator[None]:
-    """A time in which no weight changes, so that modules may keep what they make of theirs.
+    """A block in which no weight changes, so that modules may keep what they make of theirs.
 
     Args:
-        models: what computes; modules other than this package's are left as they are.
+        models: what computes; only this package's modules keep anything.
         rows: how many states are multiplied at a time.
     """
     modules: list[Any] = [
         x for model in models for x in model.modules() if hasattr(x, "hold_weights")
     ]
-    held = [x for x in modules if not x.constant]  # others are in such a time already
+    held = [x for x in modules if not x.constant]  # others are in such a block already
     for module in held:
         module.hold_weights(rows)
     try:
@@ -79,8 +77,8 @@ def constant_weights(models: Iterable[nn.Module], rows: int) -> Iterator[None]:
 class ConstantLinear:
     """A linear map without gradients, whose weight stays as it is while this object lives.
 
-    oneDNN multiplies by blocks of the weight. Where it is to multiply, they are made once. Rows of
-    zeros are added, so that it makes and keeps kernels for a few numbers of rows and not for all.
+    oneDNN multiplies by blocks of the weight, which are made once here. Rows of zeros are added, so
+    that oneDNN makes and keeps kernels for a few numbers of rows only.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
@@ -89,7 +87,7 @@ class ConstantLinear:
         self.weight, self.bias = in_blocks(weight) if self.has_blocks else weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x weight^T + bias, (..., out channel), of x, (..., in channel), with a row at least."""
+        """x weight^T + bias, (..., out channel), of x, (..., in channel), which is not empty."""
         if not self.has_blocks:
             return functional.linear(x, self.weight, self.bias)
         rows = x.reshape(-1, x.shape[-1])
@@ -132,7 +130,7 @@ class LinearMap(torch.autograd.Function):
         rows = grad.reshape(-1, len(weight))
         return (
             linear(grad, weight.t()) if of_x else None,
-            # MKL's product: oneDNN's operator would first copy what is transposed here.
+            # By MKL: oneDNN's operator would first copy what is transposed here.
             torch.mm(rows.t(), x.reshape(len(rows), -1)) if of_weight else None,
             rows.sum(0) if of_bias else None,
         )
@@ -158,7 +156,7 @@ def suits_onednn(weight: Tensor) -> bool:
         and weight.device.type == "cpu"
         and weight.numel() >= LEAST_WEIGHTS
         and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()  # for which it has no rules
+        and not torch._C._are_functorch_transforms_active()  # oneDNN's operator has no rules for it
         and is_faster()
     )
 
@@ -169,13 +167,13 @@ def is_faster() -> bool:
     if not (torch.backends.mkl.is_available() and "AMD" in environment.cpu_model()):
         return False
     if not is_known_here():
-        logger.info("linear maps are MKL's, since this PyTorch has other operators of oneDNN")
+        logger.info("linear maps use MKL, since this PyTorch has other operators of oneDNN")
         return False
     return True
 
 
 def is_known_here() -> bool:
-    """Whether this PyTorch has the operators, which are no part of what it promises."""
+    """Whether this PyTorch has the operators, which are not part of its public interface."""
     x, weight, bias = torch.eye(2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.ones(2)
     try:
         results = [multiply(x, y, bias) for y in (weight, in_blocks(weight))]
@@ -194,7 +192,7 @@ def in_blocks(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight)
 
 
-# --- what may be computed otherwise --------------------------------------------------------------
+# --- which modules may be computed in another way ------------------------------------------------
 
 
 def is_linear(module: Any) -> bool:

@@ -1,7 +1,7 @@
 """Batches translated in parallel on a CPU, each by a process with one thread.
 
-A step of beam search is many small operations, which two threads do little sooner than one. So a
-batch for each core is faster than all cores for one batch, and finds the same.
+A step of beam search is many small operations, which two threads do hardly sooner than one. So a
+batch on each core is faster than all cores on one batch. The translations are the same.
 """
 
 import sys
@@ -39,7 +39,7 @@ class TranslatedBatches:
             models: what it searches with.
             dataset: fairseq's.
             batches: the indices in each batch.
-            count: of batches at a time.
+            count: how many batches at a time.
         """
         self.generator = generator
 
@@ -53,7 +53,7 @@ class TranslatedBatches:
         self.results: Iterator[tuple[Any, Hypotheses]] = self.workers.map(batches)
 
     def next(self, sample: Sample) -> Hypotheses | None:
-        """What was found for the next batch; None, for good, if this is another one."""
+        """The hypotheses of the next batch; None, from then on, if `sample` is another batch."""
         for tokens, found in self.results:
             if torch.equal(torch.from_numpy(tokens), sample["net_input"]["src_tokens"]):
                 return converted(found, torch.from_numpy)
@@ -66,7 +66,7 @@ class TranslatedBatches:
 def translate_ahead(
     generator: CandidateGenerator, models: list[nn.Module], batches: EpochBatchIterator, count: int
 ) -> TranslatedBatches | None:
-    """What translates an iterator's batches, `count` or, for 0, as many at a time as is fastest.
+    """Start to translate an iterator's batches, `count` at a time; 0: as many as is fastest.
 
     None if that is one batch after the other.
     """
@@ -84,11 +84,11 @@ def start(
 ) -> Workers:
     """Processes with one thread each, which find the models as they are now.
 
-    What is made of the weights for `rows` hypotheses at a time is made before, and shared.
+    What is made of the weights for `rows` hypotheses at a time is made first, and shared.
     """
 
     def with_one_thread(argument: Any) -> Any:
-        torch.set_num_threads(1)  # more would wait for threads that only the parent has
+        torch.set_num_threads(1)  # with more, it would wait for threads that only the parent has
         return function(argument)
 
     with torch.no_grad(), generator.model.constant_weights(rows):
@@ -96,35 +96,35 @@ def start(
 
 
 def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:
-    """Whether processes would find the same: beam search in fp32 on a CPU, no dropout.
+    """Whether processes would find the same: beam search in fp32 on a CPU, without dropout.
 
-    macOS can fork, but its libraries may fail afterwards.
+    macOS is left out: it can fork, but its libraries may fail afterwards.
     """
     plain = isinstance(generator, CandidateGenerator) and generator.is_plain
     return plain and sys.platform == "linux" and all(map(is_repeatable, models))
 
 
 def is_repeatable(model: nn.Module) -> bool:
-    """Whether a model says the same in any process, and is done with training."""
+    """Whether a model computes the same in any process, and is prepared for inference."""
     return (
-        getattr(model, "_is_generation_fast", False)  # fairseq's word for that
+        getattr(model, "_is_generation_fast", False)  # as fairseq marks it
         and all(x.is_cpu and x.dtype == torch.float32 for x in model.parameters())
         and not any(getattr(x, "apply_during_inference", False) for x in model.modules())
     )
 
 
 def count_for(batches: int) -> int:
-    """How many of so many batches at a time; 1 where all threads for each may be faster.
+    """How many of these batches at a time; 1 where all threads on each may be faster.
 
-    That 4n threads are faster than n processes is a guess: docs/speedups.md has two of both.
+    That 4n threads are faster than n processes is a guess: docs/speedups.md measured two of both.
     """
-    # Where threads are bound to cores, this one's is all that its processes would have.
+    # Where threads are bound to cores, processes would share this thread's core.
     threads = min(torch.get_num_threads(), environment.available_cores())
     return min(batches, threads) if 4 * batches >= threads else 1
 
 
 def converted(found: Hypotheses, convert: Callable[[Any], Any]) -> Hypotheses:
-    """Hypotheses with another kind of arrays: PyTorch would hand each over in a shared file."""
+    """Hypotheses with another kind of arrays, since PyTorch would send each in a shared file."""
     kinds = Tensor, np.ndarray
     return [
         [{k: convert(v) if isinstance(v, kinds) else v for k, v in x.items()} for x in beam]

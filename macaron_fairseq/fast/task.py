@@ -29,7 +29,7 @@ class MacaronTranslationConfig(TranslationConfig):
 class MacaronTranslationTask(TranslationTask):
     """fairseq's task; any model of fairseq's can be used with it."""
 
-    batches: Any = None  # the iterator that was asked for last
+    batches: Any = None  # the last iterator that was asked for
     translated: parallel.TranslatedBatches | None = None
 
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> Any:
@@ -41,10 +41,10 @@ class MacaronTranslationTask(TranslationTask):
     def build_generator(
         self, models: list[Any], args: Any, seq_gen_cls: Any = None, *others: Any, **kwargs: Any
     ) -> Any:
-        """fairseq's generator, the faster one where no other is asked for.
+        """The faster generator, or fairseq's where another one is asked for.
 
-        Where the batches are known and the models done with training, as in fairseq-generate,
-        processes get ready for them: the generator and the models must then stay as they are.
+        In fairseq-generate the batches are known, and the models no longer change. Then processes
+        start to translate, and the generator and the models must stay as they are.
         """
         if seq_gen_cls is None and not getattr(args, "print_alignment", None):
             seq_gen_cls = CandidateGenerator

@@ -77,8 +77,8 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """fairseq's mask, which says what it is, so that a kernel may do without it."""
         mask = super().buffered_future_mask(tensor)
-        # With activation checkpoints the second computation gets a copy of the mask, and must be by
-        # the same kernel as the first, to draw the same dropout.
+        # With activation checkpoints a second computation gets a copy of the mask. The same kernel
+        # must do it, to draw the same dropout.
         mask.hides_future = not self.cfg.checkpoint_activations
         return mask
 
@@ -87,7 +87,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
     ) -> None:
         """Reorder the caches, as beam search asks for."""
         caches.batch(incremental_state).reorder(new_order)
-        # fairseq visits all modules: only where one of its attentions has kept something.
+        # fairseq visits all modules, which is needed only where its own attention kept something.
         states = states_of_evaluations(incremental_state)
         if any(name not in caches.OWN for state in states for name in state):
             super().reorder_incremental_state_scripting(incremental_state, new_order)

@@ -124,7 +124,7 @@ def refuse_senseless_steps(args: Namespace) -> None:
         elif any(len(x.operators) > 1 for x in steps):
             reason = (
                 f"the scheme '{name}'",
-                "its operators add to one state, and in post-norm each has a LayerNorm of its own",
+                "its operators add to one state, but in post-norm each has another LayerNorm",
             )
         elif any(x.size < 0 for x in steps):
             reason = (

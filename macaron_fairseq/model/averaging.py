@@ -52,7 +52,7 @@ def select(
         best_n: see `best`.
 
     Raises:
-        UserError: if it is not clear which ones are meant, one is named twice, or there are fewer.
+        UserError: if it is not clear which are meant, one is named twice, or the folder has fewer.
     """
     if n := last_n or best_n:
         if len(paths) > 1:

@@ -1,9 +1,8 @@
 """The operators of a layer: which networks it has, where their weights are, and how they are built.
 
-fairseq's layer builds the networks of the *last* operator of each kind under its own names
-(`self_attn`, `fc1`, ...), so that `lie-trotter` has exactly the parameters of fairseq's
-`transformer`. Those of other operators are in `earlier.<place>`, the place in the scheme where they
-are first applied.
+fairseq's layer builds the networks of the *last* operator of each kind, under its own names
+(`self_attn`, `fc1`, ...). So `lie-trotter` has exactly the parameters of fairseq's `transformer`.
+Other operators are in `earlier.<place>`, with the place in the scheme where they are first applied.
 """
 
 from collections.abc import Callable

@@ -23,7 +23,7 @@ CROSS_ATTENTION = "cross-attention"
 
 @dataclass(frozen=True)
 class Operator:
-    """A network and its LayerNorm, with weights of their own, however often they are applied."""
+    """A network and its LayerNorm, with the same weights however often they are applied."""
 
     kind: str  # FFN, SELF_ATTENTION or CROSS_ATTENTION
     number: int = 1  # of those of a kind in a layer

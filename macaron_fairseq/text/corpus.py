@@ -77,7 +77,7 @@ def counted(blocks: Iterator[bytes], bar: tqdm) -> Iterator[bytes]:
 def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> Iterator[bytes]:
     """Each block after the pipeline, in order, by that many processes; 1 is this process.
 
-    Never reads further ahead than 2 * workers blocks, whatever the corpus' size.
+    It never reads more than 2 * workers blocks ahead, whatever the size of the corpus.
 
     Raises:
         UserError: if a block is not UTF-8, or a worker is killed.

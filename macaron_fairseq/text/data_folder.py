@@ -47,7 +47,7 @@ class DataFolder:
         return path
 
     def encoder(self, language: str) -> Callable[[str], Tokens]:
-        """What makes the models' tokens of a line of raw text in one of the two languages.
+        """A function that makes the models' tokens of a line of raw text in that language.
 
         Raises:
             UserError: if a step is not known or the BPE merges cannot be read.
@@ -95,7 +95,7 @@ def read(path: Path) -> DataFolder:
         if not description.exists():
             raise UserError(
                 f"{description} is missing: give the folder that the prepare stage of a recipe "
-                f"made, or write the file, like {EXAMPLE}, beside data-bin/ and the BPE merges in "
+                f"made, or write the file, like {EXAMPLE}, next to data-bin/ and the BPE merges in "
                 f"{CODES}"
             )
     get: Any = files.read_json(description, {}, hint).get

@@ -63,9 +63,9 @@ STEPS: dict[str, Callable[[str], Step]] = {
 
 
 class Tokenizer(MosesTokenizer):
-    """The same tokens, many times sooner where full stops stand inside a line.
+    """The same tokens, many times sooner where there are full stops inside a line.
 
-    sacremoses makes the set of all letters anew for each question about a letter.
+    sacremoses makes the set of all letters again for each question about a letter.
     """
 
     def __init__(self, language: str) -> None:

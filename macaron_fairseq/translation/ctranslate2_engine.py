@@ -11,29 +11,28 @@ from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.text.data_folder import CODES, DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search, warn
 
-# In the folder, beside CTranslate2's own files: what it was made of.
+# In the folder, next to CTranslate2's files: what it was made from.
 EXPORT_JSON = "export.json"
 FIELDS = {"max_source_positions": int, "max_target_positions": int, "dictionaries": dict}
 
 SPECIAL = ("<s>", "<pad>", "</s>")  # fairseq's, of which none is a word
-# What becomes of those of the model's weights that can be quantised, in CTranslate2's words.
+# What weights can be quantised to, in CTranslate2's words.
 QUANTIZATIONS = (
     *("float32", "float16", "bfloat16"),
     *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
 )
-# What it computes in; by default what the model is stored in, or else the nearest that the device
-# has.
+# What it computes in. The default is the model's type, or the nearest that the device has.
 COMPUTE_TYPES = ("default", "auto", *QUANTIZATIONS)
 
 
 class CTranslate2Engine:
     """CTranslate2's beam search with an exported model.
 
-    It finds what fairseq's finds, but for two things. Where a hypothesis reaches the maximum
-    length, fairseq ends it and counts what the end costs; CTranslate2 cuts it off. And what must
-    not come next, padding or an end at the first step, CTranslate2 rules out before it normalises
-    and fairseq after: log-probabilities differ by what those would have had, some 1e-5 a token
-    where label smoothing gives padding its share of a vocabulary of 10k.
+    It finds what fairseq's finds, with two exceptions. Where a hypothesis reaches the maximum
+    length, fairseq ends it and counts the cost of the end; CTranslate2 cuts it off. Some tokens
+    must not come next: padding, or the end at the first step. CTranslate2 rules them out before it
+    normalises, fairseq after. Log-probabilities differ by their share, some 1e-5 a token with label
+    smoothing and a vocabulary of 10k.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class CTranslate2Engine:
             # At 0 itself CTranslate2 would stop by another rule than fairseq.
             "length_penalty": search.lenpen or 1e-30,
             "min_decoding_length": 1,
-            "max_input_length": 0,  # no limit of its own
+            "max_input_length": 0,  # no limit: `max_length` is the model's
             "return_end_token": True,  # with which it surely counts in the length, as in fairseq
             "suppress_sequences": [["<pad>"]],
         }

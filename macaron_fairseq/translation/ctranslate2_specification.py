@@ -1,9 +1,9 @@
 """A model of fairseq or of this package as one of CTranslate2.
 
-CTranslate2's Transformer layer applies self-attention, cross-attention and an FFN, each once, with
-a step of 1, a LayerNorm and weights of its own. A pre-norm Macaron layer is two such layers: no
-attention and the first half FFN, then the attentions and the second. No attention is one whose
-weights are zeros, x + 0; the step of a half is folded into its second linear map.
+CTranslate2's Transformer layer applies self-attention, cross-attention and an FFN, each once and
+with a step of 1. A pre-norm Macaron layer is two such layers: the first half FFN without attention,
+then the attentions and the second half FFN. An attention is left out by weights of zero, x + 0. The
+step of 1/2 is folded into the second linear map of an FFN.
 """
 
 from dataclasses import dataclass

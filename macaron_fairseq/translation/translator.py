@@ -115,9 +115,9 @@ def translate(
 ) -> Iterator[list[str]]:
     """The translations of lines, block by block: each is done before the next is read.
 
-    A line without tokens gives an empty one. Of a line that is too long for the engine the
-    beginning is translated, with a warning on stderr; another tells of a translation that ends
-    where the search had to.
+    A line without tokens gives an empty one. If a line is too long for the engine, its beginning is
+    translated, with a warning on stderr. Another warning tells of a translation that reached its
+    maximum length.
 
     Args:
         lines: raw text.
@@ -183,7 +183,7 @@ def batches(lengths: Sequence[int], max_tokens: int, batch_size: int) -> Iterato
     Args:
         lengths: of the sentences, in tokens.
         max_tokens: of a batch, padding and ends of sentences included; a sentence that has more
-            is a batch of its own.
+            is a batch alone.
         batch_size: the most sentences of a batch.
     """
     batch: list[int] = []
