@@ -20,9 +20,10 @@ __all__ = ["MacaronTransformerModel", "PassUserDir", "UserError", "__version__"]
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.compat import preflight
+    from macaron_fairseq.compat import preflight, save_folder
 
     preflight.check(sys.argv)
+    save_folder.claim(sys.argv)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ A test named `test_fairseq_...` fails once fairseq has mended the fault: then it
 """
 
 import logging
+import subprocess
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -14,12 +15,14 @@ from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
-from fairseq.dataclass.configs import DistributedTrainingConfig
+from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
 from fairseq.distributed.utils import infer_init_method
-from fairseq.models import build_model
+from fairseq.models import DistributedFairseqModel, build_model
 from fairseq.models.transformer import TransformerConfig
 from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
 from small import NO_DROPOUT, arguments, task
+from torch.distributed import HashStore
 
 from macaron_fairseq import UserError
 from macaron_fairseq.compat import binarised, preflight, ranks
@@ -79,6 +82,19 @@ def test_half_precision_without_a_gpu(precision):
     for command in ("fairseq-train", "fairseq-generate", "/x/fairseq_cli/train.py"):
         sentence = refusal(command, "nowhere", precision)
         assert f"{precision} needs a GPU" in sentence and "fp32 on the CPU" in sentence
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_fairseq_makes_a_half_precision_model_on_a_cpu(precision):
+    """Slow, and with fp16 wrong; nobody is told."""
+    cfg = FairseqConfig()
+    cfg.common.cpu = True
+    setattr(cfg.common, precision, True)
+    model = build_model(arguments("transformer_tiny"), task())
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    assert {p.dtype for p in trainer.model.parameters()} == {dtype}
+    assert trainer.device.type == "cpu"
 
 
 def test_fairseq_takes_no_layers_to_keep():
@@ -210,6 +226,10 @@ def test_truncated_data_is_refused_where_it_is_used(file, size, data):
 
 TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}
 SRUN = {"SLURM_STEP_NUM_TASKS": "4"}
+TWO_NODES = {  # a task on each; this is the second
+    **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", "SLURM_NNODES": "2"},
+    **{"SLURM_NTASKS": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "1"},
+}
 
 
 def check(environ, gpus, world_size=None, port=-1, init_method=None):
@@ -221,13 +241,53 @@ def check(environ, gpus, world_size=None, port=-1, init_method=None):
     ranks.check(flags, environ, gpus)
 
 
-def test_fairseq_does_not_see_what_torchrun_started(monkeypatch):
-    """Where there is one GPU or none, which it takes for a training of one process."""
-    for name, value in TORCHRUN.items():
+def inferred(monkeypatch, environ, world_size, **options):
+    """What fairseq makes of an environment on a machine with that many GPUs."""
+    for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    config = DistributedTrainingConfig(distributed_world_size=1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: world_size)
+    monkeypatch.setattr(subprocess, "check_output", lambda command: b"a\nb\n")  # scontrol
+    config = OmegaConf.structured(
+        DistributedTrainingConfig(distributed_world_size=world_size, **options)
+    )
     infer_init_method(config)
+    return config
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, TWO_NODES], ids=["torchrun", "srun"])
+def test_fairseq_does_not_see_what_torchrun_or_srun_started(environ, monkeypatch):
+    """Where there is one GPU or none: it then trains in one process."""
+    config = inferred(monkeypatch, environ, world_size=1)
     assert (config.distributed_world_size, config.distributed_init_method) == (1, None)
+
+
+def test_fairseq_connects_what_srun_started_by_a_port_alone(monkeypatch):
+    with pytest.raises(AssertionError, match="world size is 16 but have 8 available devices"):
+        inferred(monkeypatch, TWO_NODES, world_size=8)
+    config = inferred(monkeypatch, TWO_NODES, world_size=8, distributed_port=9218)
+    assert (config.distributed_world_size, config.distributed_rank) == (16, 8)
+    assert config.distributed_init_method == "tcp://a:9218"
+
+
+def test_fairseq_does_not_see_what_mpirun_started(monkeypatch):
+    """Each process would take all GPUs, and believe to be the first."""
+    second = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    config = inferred(monkeypatch, second, world_size=8)
+    assert (config.distributed_world_size, config.distributed_rank) == (8, 0)
+    assert config.distributed_init_method.startswith("tcp://localhost:")
+
+
+def test_fairseq_has_no_distributed_data_parallel_on_a_cpu():
+    """So `--ddp-backend legacy_ddp` is part of the advice."""
+    torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        model = build_model(arguments("transformer_tiny"), task())
+        group = torch.distributed.group.WORLD
+        options = DistributedTrainingConfig(ddp_backend="pytorch_ddp"), model, group
+        with pytest.raises(ValueError, match="device_ids"):
+            DistributedFairseqModel(*options, torch.device("cpu"))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 fairseq takes the number of processes from the GPUs that it sees, not from torchrun, srun or mpirun.
 If it sees one GPU or none, each process silently trains alone, and all write to the same folder.
-This can go when `test_fairseq_does_not_see_what_torchrun_started` fails, and its neighbours.
+Each refusal can go when its test fails, `test_fairseq_does_not_see_what_torchrun_or_srun_started`
+and the three after it.
 """
 
 from argparse import Namespace
@@ -27,7 +28,7 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
     """
     if args.distributed_world_size == 1:  # separate models are meant
         return
-    by_torchrun = all(name in environ for name in TORCHRUN)
+    by_torchrun = is_by_torchrun(environ)
     launcher = "torchrun" if by_torchrun else "srun"
     started = int(environ.get("WORLD_SIZE" if by_torchrun else "SLURM_STEP_NUM_TASKS") or 1)
     by_mpirun = max(int(environ.get(name) or 1) for name in MPI)
@@ -53,6 +54,20 @@ def check(args: Namespace, environ: Mapping[str, str], gpus: int) -> None:
         )
     if not by_torchrun and args.distributed_port <= 0:
         raise UserError(
-            f"srun started {started} processes, and each node would train a separate model: pass "
-            "--distributed-port N, the same free port for all"
+            f"srun started {started} processes, which fairseq connects only by a port that it is "
+            "told: pass --distributed-port N, the same free port for all"
         )
+
+
+def is_first(args: Namespace, environ: Mapping[str, str]) -> bool:
+    """Whether this process is the first of those that train a model together; see `check`."""
+    if args.distributed_world_size == 1:
+        return True
+    if args.distributed_init_method:
+        return args.distributed_rank == 0
+    return not int(environ.get("RANK" if is_by_torchrun(environ) else "SLURM_PROCID") or 0)
+
+
+def is_by_torchrun(environ: Mapping[str, str]) -> bool:
+    """Whether torchrun started this process."""
+    return all(name in environ for name in TORCHRUN)
