@@ -15,7 +15,7 @@ from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
-from fairseq.dataclass.configs import DistributedTrainingConfig, FairseqConfig
+from fairseq.dataclass.configs import CommonConfig, DistributedTrainingConfig, FairseqConfig
 from fairseq.distributed.utils import infer_init_method
 from fairseq.models import DistributedFairseqModel, build_model
 from fairseq.models.transformer import TransformerConfig
@@ -86,10 +86,8 @@ def test_half_precision_without_a_gpu(precision):
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_fairseq_makes_a_half_precision_model_on_a_cpu(precision):
-    """Slow, and with fp16 wrong; nobody is told."""
-    cfg = FairseqConfig()
-    cfg.common.cpu = True
-    setattr(cfg.common, precision, True)
+    """Without a word, and then trains it slowly."""
+    cfg = FairseqConfig(common=CommonConfig(cpu=True, **{precision: True}))
     model = build_model(arguments("transformer_tiny"), task())
     trainer = Trainer(cfg, task(), model, torch.nn.Module())
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
@@ -241,15 +239,19 @@ def check(environ, gpus, world_size=None, port=-1, init_method=None):
     ranks.check(flags, environ, gpus)
 
 
+def distributed(**options):
+    """fairseq's options of distributed training."""
+    options = DistributedTrainingConfig(**options)
+    return OmegaConf.structured(FairseqConfig(distributed_training=options)).distributed_training
+
+
 def inferred(monkeypatch, environ, world_size, **options):
     """What fairseq makes of an environment on a machine with that many GPUs."""
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: world_size)
     monkeypatch.setattr(subprocess, "check_output", lambda command: b"a\nb\n")  # scontrol
-    config = OmegaConf.structured(
-        DistributedTrainingConfig(distributed_world_size=world_size, **options)
-    )
+    config = distributed(distributed_world_size=world_size, **options)
     infer_init_method(config)
     return config
 
@@ -283,9 +285,10 @@ def test_fairseq_has_no_distributed_data_parallel_on_a_cpu():
     try:
         model = build_model(arguments("transformer_tiny"), task())
         group = torch.distributed.group.WORLD
-        options = DistributedTrainingConfig(ddp_backend="pytorch_ddp"), model, group
         with pytest.raises(ValueError, match="device_ids"):
-            DistributedFairseqModel(*options, torch.device("cpu"))
+            DistributedFairseqModel(
+                distributed(ddp_backend="pytorch_ddp"), model, group, torch.device("cpu")
+            )
     finally:
         torch.distributed.destroy_process_group()
 
