@@ -475,7 +475,7 @@ MISTAKES = {
     "another dictionary": (
         with_content("data-bin/dict.de.txt", b"er 1\nest 1\n"),
         f"{CHECKPOINT} embeds 16 target types, but the target dictionary has 6: use the data "
-        "folder that the model was trained with",
+        "folder, or the dict.*.txt, that the model was trained with",
     ),
 }
 
