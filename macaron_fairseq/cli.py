@@ -4,6 +4,7 @@ import argparse
 import logging
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     # fairseq reports all that it loads. One of its modules has others print what is for debugging.
     for library in ("fairseq", "matplotlib", "PIL", "sacrebleu"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # Of fairseq's functions, which nobody here can mend; PyTorch 2.14 would tell every user.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
     words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="macaron-fairseq", description="Tools for Macaron Net in fairseq."
