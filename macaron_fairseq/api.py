@@ -420,7 +420,9 @@ def dynamics(
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
     sample = read.read(opened, text, target, subset, sentences)
-    settings = measured.Settings(threshold, beta, jacobian_sentences, seed)
+    settings = measured.Settings(
+        threshold=threshold, beta=beta, jacobian_sentences=jacobian_sentences, seed=seed
+    )
     found = measured.compare(loaded, sample, settings)
     return Dynamics({**found, "command": "macaron_fairseq.dynamics(...) in Python"})
 

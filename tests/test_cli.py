@@ -101,7 +101,7 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
     if words == ["user-dir"]:  # of which the command is a word
         assert '--user-dir "$(macaron-fairseq user-dir)"' in example
         return
-    (arguments,) = re.findall(r"macaron-fairseq ([^|&<>]+)", example)
+    (arguments,) = re.findall(r"macaron-fairseq ([^|&<>(]+)", example)
     module = import_module(f"macaron_fairseq.commands.{words[0]}")
     asked = []
     monkeypatch.setattr(module, "run", asked.append)
