@@ -16,7 +16,7 @@ from macaron_fairseq.version import __version__
 # some need PyTorch or fairseq, whose imports take seconds.
 COMMANDS = {
     "tokenize": "normalise, tokenise and segment text",
-    "manifest": "record what a training is made from",
+    "manifest": "record what a training run is made from",
     "average": "average checkpoints",
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
@@ -39,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
     words = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
-        prog="macaron-fairseq", description="Tools for Macaron Net in fairseq."
+        prog="macaron-fairseq",
+        description="Tools for Macaron Net in fairseq.",
+        epilog="example:\n  macaron-fairseq describe --arch macaron_transformer",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -7,6 +7,10 @@ the one door to `fast/`, too: see `MacaronTransformerModel`.
 from argparse import Namespace
 from typing import Any
 
+from macaron_fairseq.compat import quiet
+
+quiet.import_fairseq()  # before anything else does
+
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 

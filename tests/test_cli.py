@@ -1,13 +1,17 @@
 """The command `macaron-fairseq`: how it starts and how it ends."""
 
+import re
+import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
 from macaron_fairseq import UserError, cli
+from macaron_fairseq.commands.particles import CHOICES
 
 COMMAND = [sys.executable, "-m", "macaron_fairseq"]
 
@@ -71,3 +75,41 @@ def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     with pytest.raises(FileNotFoundError) as raised:
         cli.main(["user-dir"])
     assert raised.value is error and not isinstance(error, UserError)
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+# The report's and describe's end with something else.
+COMMANDS = [[name] for name in cli.COMMANDS if name not in ("report", "describe")]
+COMMANDS += [["particles", choice] for choice in CHOICES]
+
+
+def help_of(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words, "--help"])
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch):
+    """By the command's own parser; and nothing in it is of a checkout."""
+    text = help_of(words, capsys)
+    assert "--user-dir macaron_fairseq" not in text
+    example = text.rstrip().splitlines()[-1]
+    assert example.startswith("  ")
+    if words == ["user-dir"]:  # of which the command is a word
+        assert '--user-dir "$(macaron-fairseq user-dir)"' in example
+        return
+    (arguments,) = re.findall(r"macaron-fairseq ([^|&<>(]+)", example)
+    module = import_module(f"macaron_fairseq.commands.{words[0]}")
+    asked = []
+    monkeypatch.setattr(module, "run", asked.append)
+    cli.main(shlex.split(arguments))
+    assert len(asked) == 1 and arguments.split()[: len(words)] == words
+
+
+def test_the_commands_are_listed_with_an_example(capsys):
+    text = help_of([], capsys)
+    assert all(re.search(rf"^    {name}\b", text, re.M) for name in cli.COMMANDS)
+    assert text.rstrip().endswith("\n  macaron-fairseq describe --arch macaron_transformer")

@@ -148,7 +148,7 @@ def test_a_test_set_that_is_not_as_it_should_be(made, tmp_path):
 
     said = testset("wmt14/full", "en-de")
     assert said == f"cannot read {tmp_path}/test-full.tgz: No such file or directory"
-    assert "has no test set wmt14/fall; it has wmt14/full, " in testset("wmt14/fall", "en-de")
+    assert "has no test set wmt14/fall; did you mean wmt14/full" in testset("wmt14/fall", "en-de")
     assert "wmt14/full has no pair en-xx; it has cs-en, " in testset("wmt14/full", "en-xx")
     archives.tgz(tmp_path / "test-full.tgz", {"test-full/README": b"\n"})
     said = testset("wmt14/full", "en-de", is_usual=False)

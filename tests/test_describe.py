@@ -198,7 +198,7 @@ def test_a_first_half_of_another_width(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--arch", "macaron_tiny"], "unknown architecture 'macaron_tiny': --arch takes macaron_"),
+        (["--arch", "macaron_tiny"], ". Did you mean macaron_transformer_tiny"),
         (["--arch", "macaron_transformer", "--macaron-scheme", "x"], "--macaron-scheme takes lie"),
         (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags of the model"),
         (["--path", CHECKPOINT, "--types", "9"], "and no --types, with --path"),

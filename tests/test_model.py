@@ -304,15 +304,22 @@ def test_masked_encoder_attention_and_fc_results():
     [
         (
             ["--macaron-scheme", "strang-marchuck"],
-            "unknown splitting scheme 'strang-marchuck': --macaron-scheme takes strang-marchuk, ",
+            "unknown splitting scheme 'strang-marchuck': --macaron-scheme takes lie-trotter, .* or "
+            r"yoshida4\. Did you mean strang-marchuk, strang-.*\?$",
+        ),
+        (
+            ["--macaron-scheme", "strang"],
+            "takes lie-trotter, lie-trotter-reversed, strang-marchuk, strang-marchuk-attention, "
+            r"strang-symmetric, parallel or yoshida4\. Did you mean strang-marchuk, "
+            r"strang-marchuk-attention or strang-symmetric\?$",
         ),
         (
             ["--macaron-scheme", "euler"],
             "takes lie-trotter, lie-trotter-reversed, strang-marchuk, strang-marchuk-attention, "
             "strang-symmetric, parallel or yoshida4$",
         ),
-        (["--macaron-decoder-scheme", "yoshida"], "--macaron-decoder-scheme takes yoshida4$"),
-        (["--macaron-substep", "rk2"], "'rk2': --macaron-substep takes rk4$"),
+        (["--macaron-decoder-scheme", "yoshida"], r"-scheme takes .*\. Did you mean yoshida4\?$"),
+        (["--macaron-substep", "rk2"], r"gated-rk2\. Did you mean rk4\?$"),
         (["--macaron-substep", "runge"], "takes euler, midpoint, rk4 or gated-rk2$"),
         (
             ["--macaron-post-norm", "--macaron-substep", "midpoint"],

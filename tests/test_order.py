@@ -470,12 +470,12 @@ ONE = ["--scheme", "parallel", "--substep", "rk4"]
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--scheme", "strang-marchk"], "--scheme takes strang-marchuk, strang-marchuk-attention"),
+        (["--scheme", "strang-marchk"], ". Did you mean strang-marchuk, strang-marchuk-attention"),
         (
             ["--step", "1e300", "--scheme", "parallel", "--substep", "rk4"],
             "not finite: give a smaller --step",
         ),
-        (["--substep", "exakt"], "unknown sub-step 'exakt': --substep takes exact"),
+        (["--substep", "exakt"], ". Did you mean exact?"),
         (["--path", CHECKPOINT], "--path and --data belong together"),
         (["--sentences", 3], "--sentences has no meaning without --path"),
         (["text"], "INPUT has no meaning without --path"),

@@ -315,9 +315,12 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["trajectories", "--system", "ussa"], r"unknown system 'ussa': --system takes usa"),
+        (["trajectories", "--system", "ussa"], r"--system takes sa, usa or none\. Did .* usa"),
         (["trajectories", "--system", "x"], r"takes sa, usa or none"),
-        (["trajectories", "--perceptron", "rellu"], r"unknown activation 'rellu': .* takes relu"),
+        (
+            ["trajectories", "--perceptron", "rellu"],
+            r"unknown activation 'rellu': .*\. Did you mean relu",
+        ),
         (["trajectories", "--neurons", "3"], r"--neurons is of a perceptron: add --perceptron"),
         (
             ["trajectories", "--system", "usa", "--beta", "50"],

@@ -591,11 +591,14 @@ def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
 @pytest.mark.parametrize(
     ("more", "difference"),
     [
-        (["--lr", "0.1"], "--lr 0.005 where there is now --lr 0.1"),
-        (["--fp16"], "no --fp16 where there is now --fp16"),
-        (["--restore-file", "other.pt"], "no --restore-file where there is now --restore-file"),
-        (["--seed", "4"], "--seed 3 where there is now --seed 4"),
-        (["--adam-betas=(0.9, 0.9)"], "--adam-betas '(0.9,0.98)' where there is now --adam-betas"),
+        (["--lr", "0.1"], "--lr 0.005, and the flags now say --lr 0.1"),
+        (["--fp16"], "no --fp16, and the flags now say --fp16"),
+        (["--restore-file", "other.pt"], "no --restore-file, and the flags now say --restore-file"),
+        (["--seed", "4"], "--seed 3, and the flags now say --seed 4"),
+        (
+            ["--adam-betas=(0.9, 0.9)"],
+            "--adam-betas '(0.9,0.98)', and the flags now say --adam-betas",
+        ),
     ],
 )
 def test_other_flags_than_the_runs_are_refused(prepared, tmp_path, more, difference):
@@ -604,8 +607,8 @@ def test_other_flags_than_the_runs_are_refused(prepared, tmp_path, more, differe
     (folder / "checkpoint_last.pt").touch()
     with pytest.raises(UserError) as refusal:
         write_manifest(folder, prepared, *COMMAND, *more)
-    assert str(refusal.value).startswith(f"{folder} was trained with other flags, {difference}")
-    assert str(refusal.value).endswith(": choose another folder or remove it")
+    assert str(refusal.value).startswith(f"{folder} was trained with {difference}")
+    assert str(refusal.value).endswith(": choose another folder, or remove this one")
 
 
 def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
@@ -654,7 +657,7 @@ def test_of_another_programs_manifest_nothing_is_known(content, tmp_path):
 def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
     with pytest.raises(UserError, match="name no architecture: add --arch ARCH"):
         write_manifest(tmp_path / "run", prepared, "data-bin", "--seed", "1")
-    with pytest.raises(UserError, match="the seed 'one' is no whole number: give --seed N"):
+    with pytest.raises(UserError, match="the seed 'one' is not a whole number: give --seed N"):
         write_manifest(tmp_path / "run", prepared, "--arch", "x", "--seed", "one")
     shutil.rmtree(prepared / "data-bin")
     with pytest.raises(UserError, match="data-bin holds no data of fairseq-preprocess: run the st"):

@@ -9,7 +9,17 @@ from conftest import ROOT, USER_DIR
 
 # From the highest floor to the lowest.
 ROOMS = [
-    *("commands", "plugin", "analysis", "translation", "evaluation", "fast", "model", "schemes"),
+    *(
+        "commands",
+        "api",
+        "plugin",
+        "analysis",
+        "translation",
+        "evaluation",
+        "fast",
+        "model",
+        "schemes",
+    ),
     *("text", "compat", "common"),
 ]
 SOURCES = sorted(USER_DIR.rglob("*.py"))

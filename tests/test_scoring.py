@@ -322,12 +322,12 @@ def test_only_newlines_end_lines_and_carriage_returns_before_them_are_dropped(sc
         ),
         (
             "H-1\t-1\tb\n",
-            "lacks 2 of the 3 sentences of {}/test.de, H-0 first: decode all of the same test set, "
-            "with --required-batch-size-multiple 1",
+            "lacks 2 of the 3 sentences of {}/test.de, H-0 first: decode the whole test set. Give "
+            "--required-batch-size-multiple 1, or",
         ),
         (
             "H-0\t-1\ta\nH-1\t-1\tb\nH-0\t-1\ta\n",
-            "line 3 has H-0 a second time, away from the first: it holds several decodings",
+            "line 3 has H-0 a second time: give the output of one decoding, not of several",
         ),
         ("2026-11-21 | INFO\n", "has no H- lines: give what fairseq-generate printed"),
         ("", "has no H- lines"),

@@ -149,8 +149,9 @@ def known(name: str) -> Any:
     from sacrebleu.dataset import DATASETS
 
     if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, 5) or ["wmt13", "wmt14/full"]
-        sys.exit(f"sacreBLEU has no test set {name}; it has {', '.join(near)}, ...")
+        near = " or ".join(get_close_matches(name, DATASETS, 5))
+        question = f"did you mean {near}? " if near else ""
+        sys.exit(f"sacreBLEU has no test set {name}; {question}`sacrebleu --list` names all")
     return DATASETS[name]
 
 

@@ -29,14 +29,11 @@ from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.released import upgrade_args
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
-from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
-from macaron_fairseq.schemes.substeps import SubStep
+from macaron_fairseq.schemes.formulas import formulas, title
+from macaron_fairseq.schemes.splitting import FFN, Steps
 
 # Of a masked language model that does not say it.
 POSITIONS = 512
-
-NAMES = {FFN: "FFN", SELF_ATTENTION: "Self", CROSS_ATTENTION: "Cross"}
-
 
 # --- models without data -------------------------------------------------------------------------
 
@@ -64,7 +61,7 @@ def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace,
 
 
 def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
-    """Raise a `UserError` for an argument that a model of fairseq's own has not."""
+    """Raise a `UserError` for an argument that a model of fairseq's own does not have."""
     parser = ArgumentParser()
     model.add_args(parser)
     known = vars(parser.parse_args([]))
@@ -173,7 +170,7 @@ def counterpart(args: Namespace) -> Namespace | None:
     return args
 
 
-# --- the text ------------------------------------------------------------------------------------
+# --- the description -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,8 +181,74 @@ class Size:
     operations: float
 
 
-def describe(args: Namespace, task: Any, tokens: int) -> str:
-    """The text for a model.
+@dataclass(frozen=True)
+class Layers:
+    """The layers of an encoder or a decoder, which are all the same."""
+
+    side: str
+    count: int
+    width: int
+    norm: str  # pre-norm or post-norm
+    formulas: tuple[str, ...]  # one for each step
+    networks: tuple[str, ...]  # such as "FFN1 512 -> 1024 -> 512"
+    size: Size  # of one layer
+    baseline: Size
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """The architecture that a Macaron one is to be as large as."""
+
+    architecture: str
+    ffn_width: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the layers of a model compute, and how large they are.
+
+    `print` shows it as `macaron-fairseq describe` does.
+    """
+
+    architecture: str
+    integration: str  # schemes and sub-step, such as "strang-marchuk; sub-step euler"
+    layers: tuple[Layers, ...]  # the encoder's, then the decoder's if there is one
+    types: tuple[int, ...]  # of the dictionaries: one size, or two that differ
+    parameters: int  # of the whole model
+    whole: Size | None  # of the same; None for masked language models
+    baseline: Size | None
+    counterpart: Counterpart | None
+    tokens: int  # the length of sentences at which operations are counted
+    has_baseline: bool  # other than the model itself
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for the layers of each side, as `pandas.DataFrame` takes them."""
+        return [
+            {
+                "architecture": self.architecture,
+                "side": x.side,
+                "layers": x.count,
+                "width": x.width,
+                "norm": x.norm,
+                "formulas": "; ".join(x.formulas),
+                "parameters": x.size.parameters,
+                "baseline parameters": x.baseline.parameters,
+                "operations": x.size.operations,
+                "baseline operations": x.baseline.operations,
+            }
+            for x in self.layers
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(lines(self)) + "\n"
+
+    def _repr_markdown_(self) -> str:
+        return f"```text\n{self}```"
+
+
+def examine(args: Namespace, task: Any, tokens: int) -> Description:
+    """Describe a model.
 
     Args:
         args: the model's arguments, filled in.
@@ -195,88 +258,60 @@ def describe(args: Namespace, task: Any, tokens: int) -> str:
     # Building fills the arguments in, which the baseline is not to see.
     stock = build(baseline(args), task) if is_macaron(args) else None
     model = build(args, task)
-    stock = stock or model
-    lines = [heading(args), ""]
-    for side in anatomy.stacks(model):
-        lines += [*side_lines(model, stock, side, tokens), ""]
-    types = " and ".join(
-        dict.fromkeys(f"{len(x):,}" for x in (task.source_dictionary, task.target_dictionary))
+    has_baseline, stock = stock is not None, stock or model
+    types = [len(x) for x in (task.source_dictionary, task.target_dictionary)]
+    # The output of an encoder alone has operations for masked tokens only, nobody knows how many.
+    is_whole = DECODER in anatomy.stacks(model)
+    return Description(
+        architecture=args.arch,
+        integration=integration(args),
+        layers=tuple(layers_of(model, stock, side, tokens) for side in anatomy.stacks(model)),
+        types=tuple(dict.fromkeys(types)),
+        parameters=sum(p.numel() for p in model.parameters()),
+        whole=size(model, "", tokens) if is_whole else None,
+        baseline=size(stock, "", tokens) if is_whole else None,
+        counterpart=counterpart_of(args, task) if is_whole else None,
+        tokens=tokens,
+        has_baseline=has_baseline,
     )
-    lines.append(f"whole model, with embeddings of {types} types")
-    if DECODER in anatomy.stacks(model):
-        whole = size(model, "", tokens)
-        lines += size_lines(whole, size(stock, "", tokens))
-        lines += counterpart_lines(args, task, whole.parameters)
-        counted = "pair of a source and a target token"
-    else:  # its output has operations for masked tokens only, of which nobody knows how many
-        lines.append(f"  {sum(p.numel() for p in model.parameters()):,} parameters")
-        counted = "token"
-    lines += [
-        "",
-        f"Operations of matrix products forward, for each {counted} in sentences of {tokens}.",
-    ]
-    if stock is not model:
-        lines.append(
-            "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
-            "wide as all of a layer here."
-        )
-    return "\n".join(lines) + "\n"
 
 
-def heading(args: Namespace) -> str:
-    """The architecture, and how its layers are integrated."""
+def describe(args: Namespace, task: Any, tokens: int) -> str:
+    """The text for a model; see `examine`."""
+    return str(examine(args, task, tokens))
+
+
+def integration(args: Namespace) -> str:
+    """How a model's layers are integrated."""
     if not is_macaron(args):
-        return f"{args.arch}: fairseq's own layers"
+        return "fairseq's own layers"
     sides = ENCODER, DECODER
     names = [splitting.name_of_side(args, side) for side in sides]
     if names[0] != names[1]:
         names = [f"{side} {name}" for side, name in zip(sides, names, strict=True)]
-    return f"{args.arch}: {', '.join(dict.fromkeys(names))}; sub-step {args.macaron_substep}"
+    return f"{', '.join(dict.fromkeys(names))}; sub-step {args.macaron_substep}"
 
 
-def side_lines(model: Any, stock: Any, side: str, tokens: int) -> Iterator[str]:
-    """The lines on the layers of a side, which are all the same."""
+def layers_of(model: Any, stock: Any, side: str, tokens: int) -> Layers:
+    """The layers of a side."""
     stack = anatomy.stacks(model)[side]
-    layers: Any = model.get_submodule(stack)
-    if not len(layers):
-        yield f"{side}: no layers"
-        return
-    layer = layers[0]
+    found: Any = model.get_submodule(stack)
+    if not len(found):
+        return Layers(side, 0, 0, "", (), (), Size(0, 0), Size(0, 0))
+    layer = found[0]
     pre_norm = anatomy.is_pre_norm(layer)
     steps, substep = anatomy.steps_of(layer)
-    norm = "pre-norm" if pre_norm else "post-norm"
-    width = len(layer.final_layer_norm.weight)
-    yield f"{side}, {len(layers)} layers of width {width}, {norm}"
-    yield from ("  " + line for line in formulas(steps, substep, pre_norm))
-    yield "  " + "; ".join(networks(layer, steps))
     prefix = f"{stack}.0."
-    yield from size_lines(size(model, prefix, tokens), size(stock, prefix, tokens))
-
-
-def formulas(steps: Steps, substep: SubStep, pre_norm: bool) -> list[str]:
-    """A line for each step; `LN` is the operator's LayerNorm."""
-    lines = []
-    several = substep.evaluations > 1
-    for step in steps:
-        terms = [f"{title(x, steps)}({'LN x' if pre_norm else 'x'})" for x in step.operators]
-        field = " + ".join(terms)
-        size = abs(step.size)
-        factor = "" if size == 1 else splitting.as_fraction(size)
-        change = "k" if several else f"({field})" if len(terms) > 1 and factor else field
-        sign = "-" if step.size < 0 else "+"
-        after = " ".join(x for x in ("x", sign, factor, change) if x)
-        line = f"x <- {after}" if pre_norm else f"x <- LN({after})"
-        lines.append(f"{line},  f(x) = {field}" if several else line)
-    if several:
-        lines.append(f"k = {substep.formula}, h the number before k")
-    return lines
-
-
-def title(operator: Operator, steps: Steps) -> str:
-    """The name of an operator, with a number where there are several of its kind."""
-    of_kind = {x.number for x in splitting.operators(steps) if x.kind == operator.kind}
-    number = str(operator.number) if len(of_kind) > 1 else ""
-    return f"{NAMES[operator.kind]}{number}"
+    return Layers(
+        side,
+        len(found),
+        len(layer.final_layer_norm.weight),
+        "pre-norm" if pre_norm else "post-norm",
+        tuple(formulas(steps, substep, pre_norm)),
+        tuple(networks(layer, steps)),
+        size(model, prefix, tokens),
+        size(stock, prefix, tokens),
+    )
 
 
 def networks(layer: Any, steps: Steps) -> Iterator[str]:
@@ -296,6 +331,60 @@ def size(model: nn.Module, within: str, tokens: int) -> Size:
     return Size(parameters, flops.of_model(model, within).forward([(tokens, tokens)]) / tokens)
 
 
+def counterpart_of(args: Namespace, task: Any) -> Counterpart | None:
+    """The named baseline, whose width shows whether this model's was chosen well."""
+    named = counterpart(args)
+    if named is None:
+        return None
+    parameters = sum(p.numel() for p in build(named, task).parameters())
+    return Counterpart(named.arch, named.encoder_ffn_embed_dim, parameters)
+
+
+# --- the text ------------------------------------------------------------------------------------
+
+
+def lines(found: Description) -> Iterator[str]:
+    """The text of a description, line by line."""
+    yield f"{found.architecture}: {found.integration}"
+    yield ""
+    for layers in found.layers:
+        yield from layers_lines(layers)
+        yield ""
+    types = " and ".join(f"{x:,}" for x in found.types)
+    yield f"whole model, with embeddings of {types} types"
+    if found.whole and found.baseline:
+        yield from size_lines(found.whole, found.baseline)
+        counted = "pair of a source and a target token"
+    else:
+        yield f"  {found.parameters:,} parameters"
+        counted = "token"
+    if named := found.counterpart:
+        yield (
+            f"  {named.architecture}, whose FFNs are {named.ffn_width} wide, has "
+            f"{named.parameters:,} ({difference(found.parameters, named.parameters)})"
+        )
+    yield ""
+    yield (
+        f"Operations of matrix products forward, for each {counted} in sentences of {found.tokens}."
+    )
+    if found.has_baseline:
+        yield (
+            "The baseline is fairseq's transformer of the same width; its one FFN in a layer is as "
+            "wide as all of a layer here."
+        )
+
+
+def layers_lines(layers: Layers) -> Iterator[str]:
+    """The lines on the layers of a side."""
+    if not layers.count:
+        yield f"{layers.side}: no layers"
+        return
+    yield f"{layers.side}, {layers.count} layers of width {layers.width}, {layers.norm}"
+    yield from ("  " + line for line in layers.formulas)
+    yield "  " + "; ".join(layers.networks)
+    yield from size_lines(layers.size, layers.baseline)
+
+
 def size_lines(found: Size, stock: Size) -> list[str]:
     """Parameters and operations, next to those of the baseline."""
     ratio = found.operations / stock.operations
@@ -305,17 +394,6 @@ def size_lines(found: Size, stock: Size) -> list[str]:
         f"  {found.operations / 1e6:.3f} million operations; baseline "
         f"{stock.operations / 1e6:.3f} ({ratio:.2f} times as many)",
     ]
-
-
-def counterpart_lines(args: Namespace, task: Any, parameters: int) -> Iterator[str]:
-    """A line on the named baseline, whose width shows whether this model's was chosen well."""
-    named = counterpart(args)
-    if named:
-        stock = sum(p.numel() for p in build(named, task).parameters())
-        yield (
-            f"  {named.arch}, whose FFNs are {named.encoder_ffn_embed_dim} wide, has {stock:,} "
-            f"({difference(parameters, stock)})"
-        )
 
 
 def difference(parameters: int, of_baseline: int) -> str:

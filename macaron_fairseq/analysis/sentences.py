@@ -1,6 +1,6 @@
 """The sentences that trained models run on: a binarised data set or raw text, as token numbers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat, zip_longest
 from pathlib import Path
@@ -18,6 +18,7 @@ from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionar
 
 Encode = Callable[[str], data_folder.Tokens]
 Numbers = tuple[list[int], list[int] | None]  # of the tokens of a sentence and its translation
+Text = Path | Sequence[str]  # a file, "-" for standard input, or the lines themselves
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,8 @@ def read_dictionary(path: Path) -> Dictionary:
 
 def read(
     data: Data,
-    text: Path | None = None,
-    target: Path | None = None,
+    text: Text | None = None,
+    target: Text | None = None,
     subset: str = "test",
     limit: int = 200,
 ) -> Sample:
@@ -169,7 +170,7 @@ def read(
 
     Args:
         data: the models' data.
-        text: a file, or "-" for standard input.
+        text: a file, "-" for standard input, or lines.
         target: its translation, line by line; None if there is none.
         subset: the name of the data set.
         limit: the most sentences.
@@ -177,8 +178,9 @@ def read(
     Raises:
         UserError: if a file is bad or holds no sentence, or the two have not the same lines.
     """
-    if text:
-        found, where, name = from_text(data, text, target), str(text), str(text)
+    if text is not None:
+        found = from_text(data, text, target)
+        where = name = name_of(text, "the text")
     else:
         found = iter(from_data_set(data, subset, limit))
         where, name = f"{data.folder}, set {subset}", f"the set {subset} of {data.folder}"
@@ -194,26 +196,35 @@ def read(
     return sample
 
 
-def from_text(data: Data, source: Path, target: Path | None) -> Iterator[Numbers]:
+def lines_of(text: Text) -> Iterable[str]:
+    """The lines of a text."""
+    return files.read_lines(text) if isinstance(text, Path) else text
+
+
+def name_of(text: Text | None, otherwise: str) -> str:
+    """The name of a text's file, or what to call one without a file."""
+    return str(text) if isinstance(text, Path) else otherwise
+
+
+def from_text(data: Data, source: Text, target: Text | None) -> Iterator[Numbers]:
     """The lines of raw text and of its translation, which are empty without one."""
-    if target and data.target is None:
+    if target is not None and data.target is None:
         raise UserError("--target is for translation models, not for masked language models")
-    if target and str(source) == str(target) == "-":
+    if source == target == Path("-"):
         raise UserError("INPUT and --target cannot both be standard input: give a file for one")
-    translations = files.read_lines(target) if target else repeat("")
-    for number, (line, translated) in enumerate(
-        zip_longest(files.read_lines(source), translations), 1
-    ):
-        if line is None and not target:
+    translations = repeat("") if target is None else lines_of(target)
+    for number, (line, translated) in enumerate(zip_longest(lines_of(source), translations), 1):
+        if line is None and target is None:
             return
         if line is None or translated is None:
-            short, long = (source, target) if line is None else (target, source)
+            names = [name_of(source, "the text"), name_of(target, "its translation")]
+            short, long = names if line is None else names[::-1]
             raise UserError(
                 f"{short} has {number - 1} lines, fewer than {long}: line N of one must be the "
                 "translation of line N of the other"
             )
         tokens = [data.source.index(token) for token in data.encode[0](line)]
-        if target and data.target:
+        if target is not None and data.target:
             yield tokens, [data.target.index(token) for token in data.encode[1](translated)]
         else:
             yield tokens, None

@@ -9,20 +9,21 @@ from macaron_fairseq.common.files import show
 from macaron_fairseq.model import averaging
 
 EXAMPLES = """\
+Decode with the result as with any checkpoint:
+  fairseq-generate data-bin --user-dir "$(macaron-fairseq user-dir)" --path checkpoints/averaged.pt
+
 examples:
-  macaron-fairseq average checkpoints --last 10 -o checkpoints/averaged.pt
-  macaron-fairseq average checkpoints --best 5 -o checkpoints/averaged.pt
   macaron-fairseq average checkpoints/checkpoint7.pt checkpoints/checkpoint9.pt -o averaged.pt
-then
-  fairseq-generate DATA --user-dir macaron_fairseq --path checkpoints/averaged.pt ...
+  macaron-fairseq average checkpoints --best 5 -o checkpoints/averaged.pt
+  macaron-fairseq average checkpoints --last 10 -o checkpoints/averaged.pt
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Write a checkpoint that holds the mean of several checkpoints' parameters. "
-        "Tied parameters stay tied; sums are taken in fp64; the result is written whole or not."
+        "Write a checkpoint whose parameters are the mean of several checkpoints'. Tied parameters "
+        "stay tied, and sums are taken in fp64. The file is written whole or not at all."
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
@@ -30,13 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--last", type=positive, metavar="N", help="of a folder, the N with the most updates"
+        "--last",
+        type=positive,
+        metavar="N",
+        help="average the N checkpoints of a folder that had the most updates",
     )
     which.add_argument(
         "--best",
         type=positive,
         metavar="N",
-        help="of a folder, the N with the best validation metric, as recorded in each",
+        help="average the N with the best validation metric, which each file records",
     )
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"

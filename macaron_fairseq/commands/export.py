@@ -9,29 +9,28 @@ from macaron_fairseq.translation import ctranslate2_export
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS
 
 DESCRIPTION = """\
-Write a trained model for CTranslate2, which runs it without fairseq and PyTorch: a folder with the
-model and its vocabularies. CTranslate2 can express fairseq's transformer, and Macaron models with
---macaron-scheme lie-trotter or, pre-norm, strang-marchuk; anything else is refused with the reason.
-The result is compared with the checkpoint on some sentences, and written whole or not at all.
+Write a trained model for CTranslate2, which runs it without fairseq and PyTorch. The result is a
+folder with the model and its vocabularies. CTranslate2 can express fairseq's transformer, and of
+Macaron models lie-trotter and, in pre-norm, strang-marchuk. Anything else is refused with the
+reason. The result is compared with the checkpoint on some sentences, and written whole or not at
+all.
 """
 
 EXAMPLES = """\
 quantization:
   float32   as exact as fairseq; a token's log-probability differs by some 1e-6
-  int8      a third of the size or less, for CPUs; not quite the same translations, on CPUs
-            without VNNI (AMD's before Zen 4, Intel's before Cascade Lake) less so: add
+  int8      a third of the size or less, for CPUs. Some translations differ. More differ on
+            CPUs without VNNI (AMD's before Zen 4, Intel's before Cascade Lake): give
             --reduce-range for these, which takes one bit from the weights
   float16, bfloat16, int8_float16, int8_bfloat16
-            for GPUs; what a device lacks is computed in the nearest that it has
+            for GPUs; a device computes in the nearest type that it has
+
+Translate with the result, or load it with ctranslate2.Translator("averaged.ct2") in Python:
+  macaron-fairseq translate --engine ctranslate2 --path averaged.ct2 --data DATA news.en -o news.de
 
 examples:
-  macaron-fairseq export --path averaged.pt --data DATA -o averaged.ct2
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
-  macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
-
-In Python:
-  translator = ctranslate2.Translator("averaged.ct2")
-  translator.translate_batch([["tokens", "after", "B@@", "PE"]], beam_size=5)
+  macaron-fairseq export --path averaged.pt --data DATA -o averaged.ct2
 """
 
 
@@ -46,24 +45,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=Path,
         metavar="DATA",
-        help="the data folder with preprocessing.json and data-bin, as for macaron-fairseq "
-        "translate",
+        help="the data folder, with preprocessing.json and data-bin",
     )
-    add("--format", choices=["ctranslate2"], default="ctranslate2", help="the only one so far")
+    add(
+        "--format",
+        choices=["ctranslate2"],
+        default="ctranslate2",
+        help="the program to write for (default: ctranslate2)",
+    )
     add(
         "--quantization",
         choices=QUANTIZATIONS,
         default="float32",
         metavar="TYPE",
-        help=f"of the weights: {', '.join(QUANTIZATIONS)} (default: float32)",
+        help=f"the type of the weights: {', '.join(QUANTIZATIONS)} (default: float32)",
     )
     add(
         "--reduce-range",
         action="store_true",
-        help="int8 weights of 7 bits, with which CPUs without VNNI do not overflow",
+        help="write int8 weights of 7 bits, whose sums do not overflow on CPUs without VNNI",
     )
     add("-o", "--output", required=True, type=Path, metavar="FOLDER", help="the folder to write")
-    add("--force", action="store_true", help="replace FOLDER, where it is an export already")
+    add("--force", action="store_true", help="replace FOLDER if it is an export")
     parser.set_defaults(run=run)
 
 

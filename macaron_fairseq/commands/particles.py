@@ -10,29 +10,29 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
+The systems are on the unit sphere (arXiv 2312.10794). A particle moves by the projection of
+attention plus perceptron to the tangent space at x_i, with
+  sa    attention = sum_j e^(beta <x_i, x_j>) x_j / Z_i, Z_i the sum of the weights (softmax)
+  usa   the same with n in place of Z_i; its speed grows like e^beta
+  none  no attention; without a perceptron nothing moves
+and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (arXiv 2601.21366).
+Each choice explains its options, as in: macaron-fairseq particles phase --help
+
 examples:
-  macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
   macaron-fairseq particles trajectories --system usa --beta 2 --perceptron relu --neurons 4
   macaron-fairseq particles histograms --beta 6 --dim 16 --particles 128
   macaron-fairseq particles phase --dim 2 --particles 32 --trials 200
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
-each has its --help, as in
-  macaron-fairseq particles phase --help
-
-The systems, on the unit sphere (arXiv 2312.10794): x_i' is the projection to the tangent space at
-x_i of attention plus perceptron, with
-  sa    attention = sum_j e^(beta <x_i, x_j>) x_j / Z_i, Z_i the sum of the weights (softmax)
-  usa   the same with n in place of Z_i; much faster at large beta: its speed grows like e^beta
-  none  no attention: without a perceptron nothing moves, with one each particle moves by itself
-and perceptron = sum_m w_m activation(a_m . x_i), where one is asked for (arXiv 2601.21366).
+  macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
 """
 
 WEIGHTS = """\
---weights takes a JSON file, in gradient form, w_m = s_m a_m, as --perceptron alone makes it,
+--weights takes a JSON file in gradient form, w_m = s_m a_m, which is what --perceptron alone makes:
   {"a": [[1, 0], [0, 1]], "s": [1, -0.5]}
-or in any form
+or in any other form:
   {"a": [[1, 0], [0, 1]], "w": [[0, 1], [-1, 0]]}
+
 """
 
 
@@ -144,8 +144,8 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command and its choices."""
     parser.description = (
-        "Simulate self-attention as particles on a sphere (SA, USA), with and without a perceptron "
-        "block. Each choice writes its numbers, CHOICE.json, and a picture of them, CHOICE.png."
+        "Simulate self-attention as particles on a sphere, with and without a perceptron block. "
+        "Each choice writes its numbers to CHOICE.json and a picture of them to CHOICE.png."
     )
     parser.epilog = EXAMPLES
     choices = parser.add_subparsers(title="choices", required=True, metavar="CHOICE")
@@ -154,7 +154,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             help=summary,
             description=f"Write {name}.json and {name}.png: {summary}.",
-            epilog=WEIGHTS if "weights" in options else None,
+            epilog=(WEIGHTS if "weights" in options else "")
+            + f"example:\n  macaron-fairseq particles {name} -o particles",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         one.add_argument(

@@ -12,31 +12,33 @@ EXAMPLES = """\
 metrics:
   bleu                 sacreBLEU of detokenised text against the raw reference
   chrf                 chrF of the same
-  tokenised-bleu       multi-bleu.perl of the model's tokens against --tokenized-reference; with
-                       --lowercase, what papers report for IWSLT'14
-  compound-split-bleu  multi-bleu.perl of Moses tokens with hyphened words split; what papers report
-                       for WMT'14
+  tokenised-bleu       multi-bleu.perl of the model's tokens against --tokenized-reference;
+                       with --lowercase, papers report it for IWSLT'14
+  compound-split-bleu  multi-bleu.perl of Moses tokens with hyphenated words split; papers
+                       report it for WMT'14
+
+Decode all sentences of the test set:
+  fairseq-generate data-bin --user-dir "$(macaron-fairseq user-dir)" --path averaged.pt \\
+    --post-process subword_nmt --required-batch-size-multiple 1 > generated.txt
 
 examples:
-  fairseq-generate data-bin --user-dir macaron_fairseq --path averaged.pt \\
-    --post-process subword_nmt --required-batch-size-multiple 1 > generated.txt
-  macaron-fairseq score generated.txt --reference test.de --target-lang de
   macaron-fairseq score generated.txt --reference test.en --target-lang en --lowercase \\
     --metric bleu tokenised-bleu --tokenized-reference tokenized/test.en
   macaron-fairseq score generated.txt --reference newstest2014.de --target-lang de \\
     --metric bleu chrf compound-split-bleu --hypotheses hypotheses.txt --json scores.json
+  macaron-fairseq score generated.txt --reference test.de --target-lang de
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Score what fairseq-generate or fairseq-interactive printed: put the "
-        "hypotheses in order, join BPE, detokenise, and compare with the reference."
+        "Score what fairseq-generate or fairseq-interactive printed. The hypotheses are put in "
+        "order, joined and detokenised, and compared with the reference."
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "generated", type=Path, metavar="GENERATED", help="what was printed; - is stdin"
+        "generated", type=Path, metavar="GENERATED", help="the file of what was printed; - is stdin"
     )
     parser.add_argument(
         "--reference",
@@ -49,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-lang",
         required=True,
         metavar="LANG",
-        help="language of the target, such as de, for Moses' rules",
+        help="the language of the target, such as de, for Moses' rules",
     )
     parser.add_argument(
         "--metric",
@@ -57,31 +59,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         choices=METRICS,
         metavar="NAME",
-        help="what to compute, see below (default: bleu chrf)",
+        help="metrics to compute, see below (default: bleu chrf)",
     )
     parser.add_argument(
         "--tokenized-reference",
         type=Path,
         metavar="FILE",
-        help="the target as the model was trained on it, before BPE; only tokenised-bleu reads it",
+        help="the target as the model was trained on it, before BPE, for tokenised-bleu",
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case, in all metrics")
     parser.add_argument(
         "--plain",
         action="store_true",
-        help="GENERATED is plain text: a detokenised hypothesis a line, in order",
+        help="GENERATED is plain text: one detokenised hypothesis on each line, in order",
     )
     parser.add_argument(
-        "--test", metavar="NAME", help="name of the test set (default: the reference's file name)"
+        "--test",
+        metavar="NAME",
+        help="the name of the test set (default: the reference's file name)",
     )
     parser.add_argument(
         "--hypotheses",
         type=Path,
         metavar="FILE",
-        help="write the detokenised hypotheses here, in order; - is stdout",
+        help="the file to write the detokenised hypotheses to, in order; - is stdout",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the scores and what was scored here"
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="the file to write the scores to, and what was scored; - is stdout",
     )
     parser.set_defaults(run=run)
 

@@ -16,28 +16,30 @@ steps:
   bpe               the merges of --codes (subword-nmt apply-bpe)
 
 examples:
-  macaron-fairseq tokenize --steps normalize,tokenize --language de < raw.de > tok.de
   macaron-fairseq tokenize --steps normalize,printable,tokenize-hyphens \\
     --file en raw/train.en tok/train.en --file de raw/train.de tok/train.de \\
     --file en raw/valid.en tok/valid.en --file de raw/valid.de tok/valid.de
   macaron-fairseq tokenize --steps bpe --codes data/code --file de tok/test.de bpe/test.de
   macaron-fairseq tokenize --steps lowercase,tokenize --file fr - tok.fr < raw.fr
+  echo "It's a dog." | macaron-fairseq tokenize --steps normalize,tokenize --language en
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Apply the named steps, in the order given, to each line of UTF-8 text. Output has exactly "
-        "as many lines as input; files are written whole or not at all."
+        "Apply the named steps to each line of UTF-8 text, in the order given. The output has as "
+        "many lines as the input. Files are written whole or not at all."
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--steps", required=True, metavar="NAME[,NAME...]", help="what to do, see below"
+        "--steps", required=True, metavar="NAME[,NAME...]", help="steps to apply, see below"
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--language", metavar="CODE", help="of the text on standard input, to standard output"
+        "--language",
+        metavar="CODE",
+        help="the language of a text that goes from standard input to standard output",
     )
     which.add_argument(
         "--file",
@@ -45,12 +47,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         dest="files",
         metavar=("CODE", "INPUT", "OUTPUT"),
-        help="a language, a file and where to write it; may be given again; - is standard "
-        "input or output",
+        help="a language, a file to read and one to write; may be given several times; - is "
+        "standard input or output",
     )
-    parser.add_argument("--codes", type=Path, metavar="FILE", help="the merges for the step bpe")
     parser.add_argument(
-        "--workers", type=positive, metavar="N", help="processes (default: one for each core)"
+        "--codes", type=Path, metavar="FILE", help="the BPE merges, for the step bpe"
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="the number of processes (default: one for each core)",
     )
     parser.set_defaults(run=run)
 

@@ -3,13 +3,19 @@
 import argparse
 from pathlib import Path
 
+EXAMPLES = """\
+example:
+  fairseq-train data-bin --user-dir "$(macaron-fairseq user-dir)" --arch macaron_transformer_tiny
+"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Print where the package is installed: "
-        'fairseq-train --user-dir "$(macaron-fairseq user-dir)" ...'
+        "Print the folder where the package is installed. fairseq's commands find the models in "
+        "it, as --user-dir."
     )
+    parser.epilog = EXAMPLES
     parser.set_defaults(run=run)
 
 

@@ -13,12 +13,15 @@ def look_up(table: Mapping[str, Thing], name: str, what: str, flag: str) -> Thin
     """What has that name in the table.
 
     Raises:
-        UserError: saying which names `flag` takes, the nearest ones if the name is misspelt.
+        UserError: which names all that `flag` takes and, if the name looks misspelt or cut short,
+            asks whether another was meant.
     """
     if name in table:
         return table[name]
-    near = get_close_matches(name, table) or list(table)
-    raise UserError(f"unknown {what} '{name}': {flag} takes {listed(near)}")
+    begun = [known for known in table if name and known.startswith(name)]
+    near = begun or get_close_matches(name, table)
+    question = f". Did you mean {listed(near)}?" if near else ""
+    raise UserError(f"unknown {what} '{name}': {flag} takes {listed(table)}{question}")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a training was made from: flags, data, code, machine (`macaron-fairseq manifest`)."""
+"""What a training run was made from: flags, data, code, machine (`macaron-fairseq manifest`)."""
 
 import datetime
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ HASHED = ("dict.*", "*.bin", "*.idx")
 
 
 def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
-    """Record in RUN/manifest.json that a training starts or resumes, and return its path.
+    """Record in RUN/manifest.json that a training run starts or resumes, and return its path.
 
-    On resuming, only where things lie, where the training is to end, and how a batch is divided
-    among devices may differ; each start's flags are kept.
+    A run that resumes may have moved, may end elsewhere, and may divide a batch otherwise among
+    devices; all else must be the same. The flags of each start are kept.
 
     Args:
-        run: the folder of the training.
+        run: the folder of the run.
         data: the folder with preprocessing.json and data-bin.
         command_line: the flags of fairseq-train.
 
     Raises:
-        UserError: if the folder's training had other flags or other data, or a file is missing.
+        UserError: if the run had other flags or other data, or a file is missing.
     """
     path = run / NAME
     content: dict[str, Any] = {
@@ -39,7 +39,7 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
         "starts": [],
     }
     if path.exists() and any(run.glob("checkpoint*.pt")):  # else nothing came of earlier starts
-        earlier = read(run, "choose another folder for the training or remove this one")
+        earlier = read(run, "choose another folder for the run or remove this one")
         refuse_other(run, earlier, content)
         content["starts"] = earlier["starts"]
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -57,7 +57,7 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
 
 
 def read(run: Path, hint: str) -> dict[str, Any]:
-    """The manifest in the folder of a training; `hint` as in `files.load_json`.
+    """The manifest in the folder of a run; `hint` as in `files.load_json`.
 
     Raises:
         UserError: if it is missing or is not as `write` leaves it.
@@ -77,7 +77,7 @@ def read(run: Path, hint: str) -> dict[str, Any]:
 def data_hashes(checkpoint: Path) -> dict[str, str]:
     """The SHA-256 of the data files that a checkpoint's run was trained with, by name.
 
-    Empty where no manifest is in the checkpoint's folder or, as of averaged ones, the one above.
+    Empty if no manifest is in the checkpoint's folder, or in the one above, as of averaged ones.
     """
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
@@ -97,7 +97,7 @@ def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
     try:
         return {"arch": arch[0], "seed": int(seed)}
     except ValueError as error:
-        raise UserError(f"the seed '{seed}' is no whole number: give --seed N") from error
+        raise UserError(f"the seed '{seed}' is not a whole number: give --seed N") from error
 
 
 def describe(data: Path) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def describe(data: Path) -> dict[str, Any]:
 
 
 def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise a `UserError` if a training would go on with other flags or other data."""
-    fix = "choose another folder or remove it"
+    """Raise a `UserError` if a run would go on with other flags or other data."""
+    fix = "choose another folder, or remove this one"
     was, given = training_flags.parse(earlier["flags"]), training_flags.parse(now["flags"])
     for found in (was, given):  # from another of its own checkpoints it goes on all the same
         restored, own = (found.get(name, [""])[0] for name in ("--restore-file", "--save-dir"))
@@ -131,8 +131,8 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
     for name in [*was, *given]:
         if name not in training_flags.CHANGEABLE and was.get(name) != given.get(name):
             raise UserError(
-                f"{run} was trained with other flags, {training_flags.show(name, was)} where "
-                f"there is now {training_flags.show(name, given)}: {fix}"
+                f"{run} was trained with {training_flags.show(name, was)}, and the flags now say "
+                f"{training_flags.show(name, given)}: {fix}"
             )
     if difference := first_difference(earlier["data"], now["data"]):
         raise UserError(f"{run} was trained with other data, {difference} differs: {fix}")

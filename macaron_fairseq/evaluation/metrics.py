@@ -20,6 +20,9 @@ class Score:
     signature: str
     detail: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.metric} {self.score:.2f} ({self.signature})"
+
 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool

@@ -90,10 +90,7 @@ def score(
             an output is an input or cannot be written.
     """
     if "tokenised-bleu" in wanted and plain:
-        raise UserError(
-            "tokenised-bleu needs the model's tokens, which plain text has no more: give what "
-            "fairseq-generate printed, without --plain"
-        )
+        refuse_plain()
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
@@ -110,19 +107,13 @@ def score(
         tokens = without_bpe(tokens, name)
         hypotheses = detokenize(tokens, language)
 
-    compute: dict[str, Callable[[], Score]] = {
-        "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
-        "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
-        "tokenised-bleu": lambda: metrics.tokenised_bleu(
-            tokens, read_tokenized(tokenized_reference, references, reference), lowercase
-        ),
-        "compound-split-bleu": lambda: metrics.compound_split_bleu(
-            hypotheses, references, language, lowercase
-        ),
-    }
+    def of_tokens() -> Score:
+        tokenized = read_tokenized(tokenized_reference, references, reference)
+        return metrics.tokenised_bleu(tokens, tokenized, lowercase)
+
     scored = ScoredText(
         hypotheses,
-        [look_up(compute, name, "metric", "--metric")() for name in dict.fromkeys(wanted)],
+        of_texts(hypotheses, references, language, wanted, lowercase, of_tokens),
         reference,
         sha256(reference, references),
         sha256(generated, printed),
@@ -135,6 +126,46 @@ def score(
         contents[hypotheses_file] = "".join(line + "\n" for line in hypotheses)
     files.write_all(contents)
     return scored
+
+
+def of_texts(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    wanted: Sequence[str] = DEFAULT,
+    lowercase: bool = False,
+    tokenised_bleu: Callable[[], Score] | None = None,
+) -> list[Score]:
+    """The scores of detokenised sentences.
+
+    Args:
+        hypotheses: one for each reference.
+        references: raw text.
+        language: of both, for Moses' rules.
+        wanted: names out of `METRICS`.
+        lowercase: whether to ignore case.
+        tokenised_bleu: what computes that one, where the model's tokens are known.
+
+    Raises:
+        UserError: if there is no such metric, or one lacks what it needs.
+    """
+    compute: dict[str, Callable[[], Score]] = {
+        "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
+        "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
+        "tokenised-bleu": tokenised_bleu or refuse_plain,
+        "compound-split-bleu": lambda: metrics.compound_split_bleu(
+            hypotheses, references, language, lowercase
+        ),
+    }
+    return [look_up(compute, name, "metric", "--metric")() for name in dict.fromkeys(wanted)]
+
+
+def refuse_plain() -> Score:
+    """Raise a `UserError`: plain text lacks what tokenised BLEU compares."""
+    raise UserError(
+        "tokenised-bleu compares the model's tokens, which plain text no longer has: give what "
+        "fairseq-generate printed, without --plain"
+    )
 
 
 def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
@@ -167,16 +198,16 @@ def best(lines: Sequence[str], name: str) -> dict[int, str]:
         # fairseq draws its progress bar with carriage returns, on stderr.
         if not match or "\r" in line:
             raise UserError(
-                f"{name}, line {number} is a damaged H- line: decode again, with only stdout "
-                "going to this file"
+                f"{name}, line {number} is a damaged H- line: decode again, and send only stdout "
+                "to this file"
             )
         sentence = int(match[1])
         if sentence not in found:
             found[sentence] = match[2]
         elif sentence != latest:
             raise UserError(
-                f"{name}, line {number} has H-{sentence} a second time, away from the first: it "
-                "holds several decodings, give one alone"
+                f"{name}, line {number} has H-{sentence} a second time: give the output of one "
+                "decoding, not of several"
             )
         latest = sentence
     if not found:
@@ -201,9 +232,8 @@ def in_order(found: dict[int, str], expected: int, name: str, reference: str) ->
     if missing := [sentence for sentence in range(expected) if sentence not in found]:
         raise UserError(
             f"{name} lacks {len(missing)} of the {expected} sentences of {reference}, H-"
-            f"{missing[0]} first: decode all of the same test set, with "
-            "--required-batch-size-multiple 1, since fairseq leaves out the last batch otherwise, "
-            "and without --skip-invalid-size-inputs-valid-test"
+            f"{missing[0]} first: decode the whole test set. Give --required-batch-size-multiple "
+            "1, or fairseq leaves out the last batch, and no --skip-invalid-size-inputs-valid-test"
         )
     return [found[sentence] for sentence in range(expected)]
 
@@ -215,25 +245,30 @@ def read_reference(path: Path) -> list[str]:
         UserError: if it cannot be read, or it or one of its lines is empty.
     """
     references = list(read_lines(path))
-    if not references:
-        raise UserError(f"{path} is empty: give the text of the test set's target")
-    for number, line in enumerate(references, 1):
-        if not line.strip():
-            raise UserError(
-                f"{path}, line {number} is empty: give a reference with a translation of each "
-                "sentence"
-            )
+    refuse_gaps(references, path)
     return references
 
 
+def refuse_gaps(references: Sequence[str], name: Path | str) -> None:
+    """Raise a `UserError` if a reference or one of its lines is empty."""
+    if not references:
+        raise UserError(f"{name} is empty: give the text of the test set's target")
+    for number, line in enumerate(references, 1):
+        if not line.strip():
+            raise UserError(
+                f"{name}, line {number} is empty: give a reference with a translation of each "
+                "sentence"
+            )
+
+
 def same_length(
-    lines: Sequence[str], name: Path | str, references: Sequence[str], reference: Path
+    lines: Sequence[str], name: Path | str, references: Sequence[str], reference: Path | str
 ) -> None:
     """Raise a `UserError` unless there are as many lines as references."""
     if len(lines) != len(references):
         raise UserError(
             f"{name} has {len(lines)} lines and {reference} has {len(references)}: "
-            "give files of the same test set, a sentence a line"
+            "give files of the same test set, with one sentence on each line"
         )
 
 

@@ -67,16 +67,7 @@ class CTranslate2Engine:
         refuse_other_data(folder, content, data)
         self.max_length = content["max_source_positions"] - 1  # one for the end of the sentence
         self.positions = content["max_target_positions"] - 1
-        self.limits = search
-        self.options = {
-            "beam_size": search.beam,
-            # At 0 itself CTranslate2 would stop by another rule than fairseq.
-            "length_penalty": search.lenpen or 1e-30,
-            "min_decoding_length": 1,
-            "max_input_length": 0,  # no limit: `max_length` is the model's
-            "return_end_token": True,  # with which it surely counts in the length, as in fairseq
-            "suppress_sequences": [["<pad>"]],
-        }
+        self.set_search(search)
         # A batch on each core is faster than all cores on a batch, in int8 several times.
         threads, self.parallel = 1, 1
         if device == "cpu" or not library.get_cuda_device_count():
@@ -102,6 +93,19 @@ class CTranslate2Engine:
                 "this CPU has no VNNI, and sums of int8 products may overflow, which changes more "
                 "translations than int8 need: export with --reduce-range for it"
             )
+
+    def set_search(self, search: Search) -> None:
+        """Search so from now on."""
+        self.limits = search
+        self.options = {
+            "beam_size": search.beam,
+            # At 0 itself CTranslate2 would stop by another rule than fairseq.
+            "length_penalty": search.lenpen or 1e-30,
+            "min_decoding_length": 1,
+            "max_input_length": 0,  # no limit: `max_length` is the model's
+            "return_end_token": True,  # with which it surely counts in the length, as in fairseq
+            "suppress_sequences": [["<pad>"]],
+        }
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""

@@ -62,6 +62,11 @@ class FairseqEngine:
         positions = utils.resolve_max_positions(*[model.max_positions() for model in self.models])
         self.max_length = positions[0] - 1  # one for the end of the sentence
 
+    def set_search(self, search: Search) -> None:
+        """Search so from now on."""
+        generation = GenerationConfig(**asdict(search))
+        self.generator = self.task.build_generator(self.models, generation)
+
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
         a, b = self.generator.max_len_a, self.generator.max_len_b

@@ -49,6 +49,9 @@ class Engine(Protocol):
 
     max_length: int  # of a source sentence, in tokens
 
+    def set_search(self, search: Search) -> None:
+        """Search so from now on."""
+
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have."""
 

@@ -1,0 +1,524 @@
+"""The package in Python: what its commands do, with results as plain objects.
+
+    import macaron_fairseq
+
+    model = macaron_fairseq.load("checkpoint.pt", data="runs/quickstart/data")
+    model.translate(["The harbour in Lima is open."], beam=5)
+
+Each function calls what the command of its name calls, and raises a `UserError` with the sentence
+that the command prints. What a function needs is imported when it is called: `score`, `report` and
+`list_schemes` need neither PyTorch nor fairseq.
+"""
+
+import os
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError, explain_missing
+
+if TYPE_CHECKING:
+    from macaron_fairseq.analysis.description import Description
+    from macaron_fairseq.evaluation.metrics import Score
+    from macaron_fairseq.schemes.formulas import SchemeFormulas
+    from macaron_fairseq.text.data_folder import DataFolder
+    from macaron_fairseq.translation.translator import Engine
+
+Name = str | Path
+Lines = Sequence[str] | Path  # sentences, or a file with one on each line
+Text = TypeVar("Text", str, list[str])
+
+# Of `macaron-fairseq translate`: lines that are read at once.
+BLOCK = 2000
+
+
+# --- translation ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Translator:
+    """Trained models that translate raw text; `load` makes one."""
+
+    engine: "Engine"
+    data: "DataFolder"
+
+    @cached_property
+    def _encode(self) -> Any:
+        return self.data.encoder(self.data.source)
+
+    def translate(
+        self,
+        text: Text,
+        *,
+        beam: int = 5,
+        lenpen: float = 1.0,
+        max_len_a: float = 0.0,
+        max_len_b: int = 200,
+        max_tokens: int = 4096,
+        batch_size: int = 128,
+    ) -> Text:
+        """Translate sentences, or one.
+
+        They are preprocessed as the training data were. The search is fairseq-generate's; its
+        result is joined and detokenised. A warning on stderr tells of what was cut.
+
+        Args:
+            text: sentences of raw text, of which an empty one stays empty; or one as a `str`.
+            beam: hypotheses kept.
+            lenpen: length penalty: above 1 favours longer translations.
+            max_len_a: a translation has at most max_len_a * x + max_len_b tokens, x those of its
+                batch's longest source.
+            max_len_b: see there.
+            max_tokens: source tokens of a batch, padding included.
+            batch_size: sentences of a batch.
+
+        Returns:
+            The translations in the same order; for a `str` a `str`.
+
+        Raises:
+            UserError: if a number is out of range, or the memory does not suffice.
+
+        Example:
+            >>> model.translate(["A dog runs.", "It rains."], beam=5)
+            ['Ein Hund rennt.', 'Es regnet.']
+        """
+        from macaron_fairseq.translation import translator
+
+        self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
+        blocks = translator.translate(
+            [text] if isinstance(text, str) else text,
+            self.engine,
+            self._encode,
+            self.data.decode,
+            block_lines=BLOCK,
+            max_tokens=max_tokens,
+            batch_size=batch_size,
+        )
+        found = [line for block in blocks for line in block]
+        return found[0] if isinstance(text, str) else found
+
+
+def load(
+    path: Name | Sequence[Name], data: Name, *, cpu: bool = False, precision: str | None = None
+) -> Translator:
+    """Load a trained translation model (`macaron-fairseq translate`).
+
+    Args:
+        path: a checkpoint; or several, which are searched as an ensemble; or the folder of an
+            export for CTranslate2, which needs neither PyTorch nor fairseq.
+        data: the data folder that it was trained with: preprocessing.json, code, data-bin/.
+        cpu: use no GPU.
+        precision: of a checkpoint "fp16" or "bf16", on a GPU; of an export one of CTranslate2's
+            computation types, such as "int8". By default as it is stored.
+
+    Returns:
+        What translates with it.
+
+    Raises:
+        UserError: if a file is bad, the model was trained with other data, or the precision needs
+            a GPU.
+
+    Example:
+        >>> model = macaron_fairseq.load("averaged.pt", data="runs/quickstart/data")
+        >>> model.translate("The harbour in Lima is open.")
+        'Der Hafen in Lima ist geöffnet.'
+    """
+    from macaron_fairseq.text import data_folder
+    from macaron_fairseq.translation.translator import Search
+
+    paths = [Path(x) for x in ([path] if isinstance(path, Name) else path)]
+    folder = data_folder.read(Path(data))
+    engine: Engine
+    if paths[0].is_dir():
+        from macaron_fairseq.translation import ctranslate2_engine
+
+        refuse_unexported(paths)
+        engine = ctranslate2_engine.CTranslate2Engine(
+            paths[0],
+            folder,
+            Search(),
+            device="cpu" if cpu else "auto",
+            compute_type=precision or "default",
+            batches=ceil(BLOCK / 128),
+        )
+    else:
+        from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+        from macaron_fairseq.translation import fairseq_engine
+
+        names = os.pathsep.join(map(str, paths))
+        engine = fairseq_engine.load(
+            names, folder, Search(), use_gpu=not cpu, precision=precision or "fp32"
+        )
+    return Translator(engine, folder)
+
+
+def refuse_unexported(paths: Sequence[Path]) -> None:
+    """Raise a `UserError` for a folder that is no export, or several."""
+    from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON
+
+    if len(paths) > 1:
+        raise UserError("CTranslate2 searches with one model: an ensemble is of checkpoints")
+    if not (paths[0] / EXPORT_JSON).is_file():
+        raise UserError(
+            f"{paths[0]} is a folder and no export: name a checkpoint in it, such as "
+            "checkpoint_best.pt"
+        )
+
+
+# --- scores and reports --------------------------------------------------------------------------
+
+
+def score(
+    hypotheses: Lines,
+    references: Lines,
+    language: str,
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    *,
+    lowercase: bool = False,
+) -> "list[Score]":
+    """Score translations with sacreBLEU (`macaron-fairseq score --plain`).
+
+    Args:
+        hypotheses: detokenised sentences, or a file with one on each line.
+        references: the raw text of the test set's target, in the same order, or a file.
+        language: of both, such as "de".
+        metrics: "bleu", "chrf" and "compound-split-bleu", which papers report for WMT'14. For
+            "tokenised-bleu", of the model's tokens, see `evaluation.metrics.tokenised_bleu`.
+        lowercase: ignore case.
+
+    Returns:
+        For each metric its name, the score from 0 to 100, and sacreBLEU's signature.
+
+    Raises:
+        UserError: if a reference is empty, the numbers of sentences differ, or there is no such
+            metric.
+
+    Example:
+        >>> bleu, chrf = macaron_fairseq.score(["Ein Hund rennt."], ["Ein Hund rennt."], "de")
+        >>> print(bleu)
+        BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
+        >>> table = pandas.DataFrame([bleu, chrf])
+    """
+    from macaron_fairseq.evaluation import scoring
+
+    found, name = read_lines(hypotheses, "the hypotheses")
+    expected, reference = read_lines(references, "the references")
+    scoring.refuse_gaps(expected, reference)
+    scoring.same_length(found, name, expected, reference)
+    return scoring.of_texts(found, expected, language, metrics, lowercase)
+
+
+def read_lines(text: Lines, what: str) -> tuple[list[str], str]:
+    """The sentences of a text, and what to call it."""
+    refuse_str(text, what)
+    if isinstance(text, Path):
+        return list(files.read_lines(text)), str(text)
+    return list(text), what
+
+
+def refuse_str(text: Lines | None, what: str) -> None:
+    """Raise a `UserError` for one `str`, whose letters would be taken for sentences."""
+    if isinstance(text, str):
+        raise UserError(f"{what} are one str: give a list of them, or the pathlib.Path of a file")
+
+
+@dataclass(frozen=True)
+class Report:
+    """A comparison of runs; `report` makes one.
+
+    `print` shows report.md, a notebook shows it as text with tables.
+    """
+
+    folder: Path  # with report.md, report.json and pictures
+    content: dict[str, Any]  # what report.json says
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each test set, architecture and metric, as `pandas.DataFrame` takes them.
+
+        The standard deviation is over seeds; None for one seed.
+        """
+        return [
+            {
+                "test": test["name"],
+                "architecture": of["arch"],
+                "metric": metric,
+                "mean": scores["mean"],
+                "standard deviation": scores["standard_deviation"],
+                "seeds": len(of["seeds"]),
+            }
+            for test in self.content["tests"]
+            for of in test["architectures"]
+            for metric, scores in of["scores"].items()
+        ]
+
+    def __str__(self) -> str:
+        return (self.folder / "report.md").read_text("utf-8")
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def report(
+    runs: Sequence[Name],
+    output: Name = "report",
+    *,
+    baseline: str | None = None,
+    published: Name | None = None,
+    title: str = "Comparison of architectures",
+) -> Report:
+    """Compare trained and scored models (`macaron-fairseq report`).
+
+    Args:
+        runs: the folders of runs, as the recipes leave them: OUT/ARCH/seedN.
+        output: the folder to write the report's files to.
+        baseline: the architecture to compare with; by default the first whose name is without
+            "macaron".
+        published: a JSON file of published scores to set next to those of the runs.
+        title: of the report.
+
+    Returns:
+        The scores, and where the files are.
+
+    Raises:
+        UserError: if a run is not complete, the runs cannot be compared, or a file cannot be
+            written.
+
+    Example:
+        >>> found = macaron_fairseq.report(sorted(Path("runs/quickstart").glob("*/seed*")))
+        >>> table = pandas.DataFrame(found.rows())
+    """
+    from macaron_fairseq.evaluation import report as comparison
+
+    folder = Path(output)
+    folders = [Path(run) for run in runs]
+    comparison.write(folders, folder, baseline, Path(published) if published else None, title)
+    content = files.read_json(folder / "report.json", {"tests": list}, "write it again")
+    return Report(folder, content)
+
+
+# --- models as dynamics --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """What models do to the tokens of sentences; `dynamics` makes it.
+
+    `print` shows the table of whole layers that the command prints.
+    """
+
+    content: dict[str, Any]  # what dynamics.json says
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each model and each of its states and layers, as `pandas.DataFrame` takes them.
+
+        Figures are means over the sentences; glossary and page say what they are. A state's row has
+        those of the sub-layer that led to it, too.
+        """
+        return [
+            {
+                "model": model["label"],
+                "side": side["side"],
+                "kind": kind,
+                **{key: row[key] for key in ("name", "layer", "time", "operator", "step")},
+                **{measure: figure["mean"] for measure, figure in row["figures"].items()},
+            }
+            for model in self.content["models"]
+            for side in model["sides"]
+            for kind in ("states", "layers")
+            for row in side[kind]
+        ]
+
+    def write(self, output: Name = "dynamics") -> list[Path]:
+        """Write dynamics.html, dynamics.json and dynamics.png to a folder; return their paths.
+
+        Raises:
+            UserError: if one cannot be written; then none is.
+        """
+        from macaron_fairseq.analysis import dynamics_report
+        from macaron_fairseq.analysis import output as outputs
+
+        return outputs.write(Path(output), dynamics_report.contents(self.content))
+
+    def __str__(self) -> str:
+        from macaron_fairseq.analysis import dynamics_report
+
+        return dynamics_report.table(self.content["models"])
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def dynamics(
+    paths: Name | Sequence[Name],
+    data: Name,
+    text: Lines | None = None,
+    *,
+    target: Lines | None = None,
+    labels: Sequence[str] | None = None,
+    subset: str = "test",
+    sentences: int = 200,
+    jacobian_sentences: int = 16,
+    threshold: float = 0.9,
+    beta: float = 1.0,
+    seed: int = 1,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
+    cpu: bool = False,
+) -> Dynamics:
+    """Measure what trained models do to the tokens of sentences (`macaron-fairseq dynamics`).
+
+    Args:
+        paths: checkpoints, the baseline first.
+        data: the data folder that they were trained with.
+        text: sentences of raw text, or a file; by default those of a data set.
+        target: their translations; by default what the model itself translates them to.
+        labels: a name for each checkpoint.
+        subset: of the data, where there is no text.
+        sentences: at most the first so many.
+        jacobian_sentences: of them, evenly spread, at one token of which Jacobians are taken.
+        threshold: the cosine above which two tokens belong to one cluster.
+        beta: of the energy.
+        seed: of what is drawn.
+        source_lang: where the data folder does not tell it.
+        target_lang: the same.
+        cpu: use no GPU.
+
+    Returns:
+        The figures of each state and each layer.
+
+    Raises:
+        UserError: if a checkpoint is bad or not supported, the models do not go together, or
+            something is wrong with the data or the text.
+
+    Example:
+        >>> found = macaron_fairseq.dynamics(["base.pt", "macaron.pt"], "runs/quickstart/data")
+        >>> table = pandas.DataFrame(found.rows())
+        >>> written = found.write("dynamics")
+    """
+    import torch
+
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+
+    try:
+        from macaron_fairseq.analysis import dynamics as measured
+        from macaron_fairseq.analysis import models
+        from macaron_fairseq.analysis import sentences as read
+    except ImportError as error:
+        explain_missing(error, "scipy matplotlib", "dynamics")
+    checkpoints = [Path(x) for x in ([paths] if isinstance(paths, Name) else paths)]
+    if labels and len(labels) != len(checkpoints):
+        raise UserError(
+            f"there are {len(checkpoints)} checkpoints and {len(labels)} labels: give one each"
+        )
+    refuse_str(text, "the sentences")
+    refuse_str(target, "their translations")
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
+    sample = read.read(opened, text, target, subset, sentences)
+    settings = measured.Settings(
+        threshold=threshold, beta=beta, jacobian_sentences=jacobian_sentences, seed=seed
+    )
+    found = measured.compare(loaded, sample, settings)
+    return Dynamics({**found, "command": "macaron_fairseq.dynamics(...) in Python"})
+
+
+def describe(
+    model: Name,
+    *,
+    scheme: str | None = None,
+    substep: str | None = None,
+    types: int = 10_000,
+    tokens: int = 30,
+    **flags: Any,
+) -> "Description":
+    """A model's layers as formulas, with parameters and operations (`macaron-fairseq describe`).
+
+    Args:
+        model: an architecture, such as "macaron_transformer", or the file of a checkpoint, which
+            says all else itself.
+        scheme: of an architecture: the splitting scheme, see `list_schemes`.
+        substep: of an architecture: euler, midpoint, rk4 or gated-rk2.
+        types: of an architecture: the size of both dictionaries.
+        tokens: the length of sentences at which operations are counted.
+        flags: of an architecture: any other flag of the model, with "_" for "-"; True for a
+            switch.
+
+    Returns:
+        The formulas and the sizes, next to those of the Transformer with FFNs of the same width.
+
+    Raises:
+        UserError: if there is no such architecture, flag, scheme or sub-step, or the checkpoint is
+            bad or not supported.
+
+    Example:
+        >>> found = macaron_fairseq.describe("macaron_transformer", scheme="strang-marchuk")
+        >>> found.layers[0].formulas
+        ('x <- x + 1/2 FFN1(LN x)', 'x <- x + Self(LN x)', 'x <- x + 1/2 FFN2(LN x)')
+        >>> deep = macaron_fairseq.describe("macaron_transformer", encoder_layers=12)
+        >>> [layers.count for layers in deep.layers]
+        [12, 6]
+    """
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+    from macaron_fairseq.analysis import description
+
+    flags |= {"macaron_scheme": scheme, "macaron_substep": substep}
+    given = {name: value for name, value in flags.items() if value is not None}
+    if isinstance(model, Path) or model.endswith(".pt") or Path(model).is_file():
+        if given:
+            raise UserError("a checkpoint says itself what it is: give no flags of the model")
+        return description.examine(*description.of_checkpoint(Path(model)), tokens)
+    found = description.of_architecture(model, as_flags(given), types)
+    return description.examine(*found, tokens)
+
+
+def as_flags(given: Mapping[str, Any]) -> Namespace:
+    """Arguments as the model's own parser reads them.
+
+    Raises:
+        UserError: if the model has no such flag, or the value is of another type.
+    """
+    from macaron_fairseq import plugin
+
+    parser = ArgumentParser(
+        argument_default=SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
+    )
+    plugin.MacaronTransformerModel.add_args(parser)
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in given.items()
+        if value is not False
+    ]
+    try:
+        flags, unknown = parser.parse_known_args(words)
+    except ArgumentError as error:
+        raise UserError(str(error)) from error
+    if unknown:
+        name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
+        raise UserError(f"there is no flag {name} of a model: see fairseq-train --help")
+    return flags
+
+
+def list_schemes(substep: str = "euler") -> "list[SchemeFormulas]":
+    """The splitting schemes, a formula for each step of a layer.
+
+    Args:
+        substep: how steps are taken: euler, midpoint, rk4 or gated-rk2.
+
+    Returns:
+        One object for each scheme, as `pandas.DataFrame` takes them.
+
+    Raises:
+        UserError: if there is no such sub-step.
+
+    Example:
+        >>> [scheme.name for scheme in macaron_fairseq.list_schemes()][:3]
+        ['lie-trotter', 'lie-trotter-reversed', 'strang-marchuk']
+    """
+    from macaron_fairseq.schemes import formulas
+
+    return formulas.of_schemes(substep)

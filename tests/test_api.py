@@ -1,0 +1,282 @@
+"""The package in Python, against fairseq's hub, sacreBLEU, arithmetic and the commands' output."""
+
+import doctest
+import json
+import statistics
+
+import pytest
+import sacrebleu
+from conftest import FIXTURES
+from run_folders import BASE, MACARON, make_run, sentences
+from stored import CHECKPOINT, noisy, random_words, write_test_set
+
+import macaron_fairseq
+from macaron_fairseq import MacaronTransformerModel, UserError, api, cli
+from macaron_fairseq.schemes import splitting
+from macaron_fairseq.translation.ctranslate2_export import export
+
+# In lower case, which the data folder's steps make anyway, and fairseq's hub does not.
+LINES = ["er lower, the", 'lower "er" the', "öl, est lowest, is a"]
+LINES += [" ".join(words) for words in random_words(20, longest=16)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_test_set(tmp_path_factory.mktemp("a data folder") / "data")
+
+
+@pytest.fixture(scope="module")
+def models(data):
+    """Two checkpoints of the stored model, of which one errs often."""
+    (data.parent / "checkpoint.pt").write_bytes(CHECKPOINT.read_bytes())
+    return [data.parent / "checkpoint.pt", noisy(CHECKPOINT, data.parent)]
+
+
+# --- translation ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["checkpoint.pt", "noisy.pt", "checkpoint.pt:noisy.pt"])
+def test_translations_are_those_of_fairseqs_hub(data, models, which):
+    """One model and two, with the search that each call asks for."""
+    hub = MacaronTransformerModel.from_pretrained(
+        *(str(data.parent), which, str(data / "data-bin")),
+        **{"source_lang": "en", "target_lang": "de", "tokenizer": "moses"},
+        **{"bpe": "subword_nmt", "bpe_codes": str(data / "code"), "moses_no_dash_splits": True},
+    )
+    paths = [data.parent / name for name in which.split(":")]
+    model = macaron_fairseq.load(paths if len(paths) > 1 else str(paths[0]), data=data, cpu=True)
+    found = []
+    for search in ({"beam": 4, "lenpen": 0.3}, {"beam": 1, "max_len_b": 5}, {}):
+        found.append(model.translate(LINES, **search))
+        assert found[-1] == hub.translate(LINES, **{"beam": 5} | search)
+    assert found[0] != found[1]
+    assert model.translate(LINES[0]) == found[2][0]
+
+
+def test_no_sentences_and_empty_ones(data, models):
+    model = macaron_fairseq.load(models[0], data, cpu=True)
+    assert model.translate([]) == []
+    assert model.translate(["", "the new", " "]) == ["", "new the", ""]
+    assert model.translate("") == ""
+
+
+def test_an_export_translates_as_its_checkpoint(data, models, tmp_path):
+    pytest.importorskip("ctranslate2")
+    export(str(models[0]), data, tmp_path / "ct2", "float32")
+    exported = macaron_fairseq.load(tmp_path / "ct2", data, cpu=True)
+    model = macaron_fairseq.load(models[0], data, cpu=True)
+    for search in ({"beam": 4}, {"beam": 1}):
+        assert exported.translate(LINES, **search) == model.translate(LINES, **search)
+
+
+def test_what_cannot_be_loaded(data, models, tmp_path):
+    for path, sentence in (
+        (tmp_path, "is a folder and no export: name a checkpoint in it"),
+        ([tmp_path, tmp_path], "an ensemble is of checkpoints"),
+        (tmp_path / "none.pt", "none.pt: no such checkpoint"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            macaron_fairseq.load(path, data)
+    with pytest.raises(UserError, match=r"preprocessing\.json is missing"):
+        macaron_fairseq.load(models[0], tmp_path)
+    with pytest.raises(UserError, match="--beam 2000 is out of range"):
+        macaron_fairseq.load(models[0], data, cpu=True).translate("the", beam=2000)
+
+
+# --- scores and reports --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_are_sacrebleus_own_and_those_of_the_command(lowercase, tmp_path):
+    references, hypotheses = sentences(), [line.lower() for line in sentences(0.3)]
+    bleu, chrf = macaron_fairseq.score(hypotheses, references, "de", lowercase=lowercase)
+    own = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=lowercase)
+    assert (bleu.metric, bleu.score) == ("BLEU", own.score)
+    assert (
+        chrf.score
+        == sacrebleu.CHRF(lowercase=lowercase).corpus_score(hypotheses, [references]).score
+    )
+    assert f"BLEU {own.score:.2f} (nrefs:1|case:{'lc' if lowercase else 'mixed'}|" in str(bleu)
+
+    for name, lines in (("hypotheses", hypotheses), ("references", references)):
+        (tmp_path / name).write_text("".join(line + "\n" for line in lines))
+    names = ["bleu", "chrf", "compound-split-bleu"]
+    words = ["score", tmp_path / "hypotheses", "--plain", "--reference", tmp_path / "references"]
+    words += ["--target-lang", "de", "--metric", *names, "--json", tmp_path / "scores.json"]
+    cli.main([str(word) for word in words] + ["--lowercase"] * lowercase)
+    recorded = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    files = tmp_path / "hypotheses", tmp_path / "references"
+    found = macaron_fairseq.score(*files, "de", names, lowercase=lowercase)
+    assert [vars(score) for score in found] == recorded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("a b", ["a b"], "de"), "the hypotheses are one str: give a list of them"),
+        ((["a"], ["a", "b"], "de"), "the hypotheses has 1 lines and the references has 2"),
+        ((["a"], [" "], "de"), "the references, line 1 is empty"),
+        ((["a"], ["a"], "de", ["blue"]), "unknown metric 'blue': .* Did you mean bleu"),
+        ((["a"], ["a"], "de", ["tokenised-bleu"]), "compares the model's tokens"),
+    ],
+)
+def test_what_cannot_be_scored(arguments, sentence):
+    with pytest.raises(UserError, match=sentence):
+        macaron_fairseq.score(*arguments)
+
+
+def test_a_report_has_rows(tmp_path, monkeypatch):
+    runs = [make_run(tmp_path, BASE, 1, errors=0.4), make_run(tmp_path, MACARON, 1, errors=0.2)]
+    runs += [make_run(tmp_path, MACARON, 2, errors=0.3)]
+    monkeypatch.chdir(tmp_path)
+    found = macaron_fairseq.report([str(run) for run in runs], title="By hand")
+    assert str(found).startswith("# By hand\n") and (tmp_path / "report" / "report.json").is_file()
+    scores = [
+        sacrebleu.corpus_bleu(
+            (run / "test_a" / "hypotheses.txt").read_text().splitlines(), [sentences()]
+        ).score
+        for run in runs
+    ]
+    rows = {(row["architecture"], row["metric"]): row for row in found.rows()}
+    assert len(rows) == 4
+    row = rows[MACARON, "BLEU"]
+    assert (row["test"], row["seeds"]) == ("test_a", 2)
+    assert row["mean"] == pytest.approx(statistics.mean(scores[1:]))
+    assert row["standard deviation"] == pytest.approx(statistics.stdev(scores[1:]))
+    assert rows[BASE, "BLEU"]["mean"] == pytest.approx(scores[0])
+    assert rows[BASE, "BLEU"]["standard deviation"] is None
+
+
+# --- models as dynamics --------------------------------------------------------------------------
+
+
+def test_dynamics_are_those_of_the_command(data, models, tmp_path):
+    """Of the test set; and its encoder's, of its sentences as a list."""
+    flags = ["--jacobian-sentences", "1", "--threshold", "0.8", "--cpu", "--label", "one", "two"]
+    words = ["dynamics", *flags, "--path", *models, "--data", data, "-o", tmp_path]
+    cli.main([str(word) for word in words])
+    expected = json.loads((tmp_path / "dynamics.json").read_text())
+    options = {"jacobian_sentences": 1, "threshold": 0.8, "cpu": True, "labels": ["one", "two"]}
+    raw = ["er lower, the", "the new", "a is the est", "öl, er"]  # of the test set
+    found = macaron_fairseq.dynamics(models, data, **options)
+    assert found.content["models"] == expected["models"]
+
+    rows = found.rows()
+    sides = [side for model in expected["models"] for side in model["sides"]]
+    assert len(rows) == sum(len(side["states"]) + len(side["layers"]) for side in sides)
+    (row,) = (
+        x for x in rows if (x["model"], x["side"], x["name"]) == ("two", "decoder", "layer 2")
+    )
+    assert row["kind"] == "layers" and row["time"] == 2
+    assert row["step"] == sides[3]["layers"][1]["figures"]["step"]["mean"]
+    assert str(found).count("\n") == 2 + 2 * 4
+
+    own = macaron_fairseq.dynamics(models[0], data, raw, jacobian_sentences=1, cpu=True)
+    assert own.content["data"]["source"] == "the text"
+    written = own.write(tmp_path / "own")
+    assert sorted(path.name for path in written) == [
+        *("dynamics.html", "dynamics.json", "dynamics.png"),
+    ]
+    assert own.rows()[0]["norm"] == pytest.approx(rows[0]["norm"])  # the encoder reads the same
+
+
+def test_what_has_no_dynamics(data, models):
+    for arguments, options, sentence in (
+        ((), {"labels": ["one"]}, "2 checkpoints and 1 labels"),
+        (("the new",), {}, "the sentences are one str"),
+        (([],), {}, "the text holds no sentence"),
+        ((["the", "new"],), {"target": ["the"]}, "its translation has 1 lines, fewer than the t"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            macaron_fairseq.dynamics(models, data, *arguments, cpu=True, **options)
+
+
+def test_a_description_of_a_checkpoint_is_what_the_command_prints():
+    assert str(macaron_fairseq.describe(CHECKPOINT)) == (FIXTURES / "described.txt").read_text()
+
+
+def test_a_description_has_rows():
+    flags = {"encoder_ffn_embed_dim": 64, "decoder_layers": 3}
+    found = macaron_fairseq.describe("macaron_transformer_tiny", scheme="strang-symmetric", **flags)
+    encoder, decoder = found.rows()
+    assert encoder["formulas"] == (
+        "x <- x + 1/2 FFN1(LN x); x <- x + Self(LN x); x <- x + 1/2 FFN2(LN x)"
+    )
+    assert (encoder["layers"], decoder["layers"]) == (4, 3)
+    d, inner = 128, 64
+    attention, ffn, norm = 4 * (d * d + d), 2 * d * inner + inner + d, 2 * d
+    assert encoder["parameters"] == attention + 2 * ffn + 3 * norm
+    # One FFN as wide as both together.
+    assert encoder["baseline parameters"] == attention + 2 * ffn - d + 2 * norm
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "sentence"),
+    [
+        ("macaron_transformer", {"scheme": "strang"}, "Did you mean strang-marchuk, "),
+        ("macaron_transformer", {"layers": 3}, "^there is no flag layers of a model"),
+        ("macaron_transformer", {"encoder_layers": "six"}, "--encoder-layers: invalid int value"),
+        ("transformer", {"substep": "rk4"}, "which is fairseq's own, has no --macaron-substep"),
+        ("none.pt", {}, "none.pt: no such checkpoint"),
+        (CHECKPOINT, {"scheme": "parallel"}, "a checkpoint says itself what it is"),
+    ],
+)
+def test_what_cannot_be_described(model, flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        macaron_fairseq.describe(model, **flags)
+
+
+def test_numbers_and_switches_of_a_description():
+    shared = [
+        macaron_fairseq.describe("macaron_transformer_tiny", share_all_embeddings=x, types=1000)
+        for x in (True, False)
+    ]
+    assert shared[1].parameters - shared[0].parameters == 2 * 1000 * 128
+    assert macaron_fairseq.describe("transformer", encoder_layers=0).layers[0].count == 0
+
+
+def test_schemes_have_formulas():
+    found = {scheme.name: scheme for scheme in macaron_fairseq.list_schemes()}
+    assert list(found) == list(splitting.SCHEMES)
+    assert [name for name, scheme in found.items() if scheme.is_default] == ["strang-marchuk"]
+    assert found["strang-marchuk"].decoder == (
+        *("x <- x + 1/2 FFN1(LN x)", "x <- x + Self(LN x)", "x <- x + Cross(LN x)"),
+        "x <- x + 1/2 FFN2(LN x)",
+    )
+    assert (found["strang-marchuk"].ffns, found["parallel"].ffns) == (2, 1)
+    midpoint = macaron_fairseq.list_schemes("midpoint")[0]
+    assert midpoint.encoder[0] == "x <- x + k,  f(x) = Self(LN x)"
+    with pytest.raises(UserError, match=r"takes euler, .*Did you mean midpoint"):
+        macaron_fairseq.list_schemes("mid")
+
+
+# --- for pandas, and for readers -----------------------------------------------------------------
+
+
+def test_pandas_takes_what_comes_back():
+    pandas = pytest.importorskip("pandas")
+    scores = macaron_fairseq.score(["a b c d"], ["a b c d"], "de")
+    assert list(pandas.DataFrame(scores)["metric"]) == ["BLEU", "chrF"]
+    schemes = pandas.DataFrame(macaron_fairseq.list_schemes())
+    assert list(schemes.columns) == ["name", "encoder", "decoder", "ffns", "is_default"]
+    described = pandas.DataFrame(macaron_fairseq.describe("macaron_transformer").rows())
+    assert list(described["side"]) == ["encoder", "decoder"]
+
+
+@pytest.mark.parametrize("name", ["score", "describe", "list_schemes"])
+def test_examples_of_docstrings_hold(name):
+    """Of the functions that need no trained model."""
+    names = {"macaron_fairseq": macaron_fairseq, "pandas": pytest.importorskip("pandas")}
+    (test,) = doctest.DocTestFinder().find(getattr(api, name), name, globs=names)
+    result = doctest.DocTestRunner().run(test)
+    assert result.attempted and not result.failed
+
+
+def test_all_names_are_there_and_documented():
+    for name in macaron_fairseq.__all__:
+        assert name in dir(macaron_fairseq) and getattr(macaron_fairseq, name) is not None
+    for name in ("load", "score", "report", "dynamics", "describe", "list_schemes"):
+        text = getattr(macaron_fairseq, name).__doc__
+        assert all(part in text for part in ("Args:", "Returns:", "Raises:", "Example:")), name
+    with pytest.raises(AttributeError, match="has no attribute 'loads'"):
+        macaron_fairseq.loads  # noqa: B018
