@@ -27,6 +27,7 @@ def draw_png(runs: Sequence[Run]) -> bytes | None:
     for i, arch in enumerate(archs):
         axes.plot([], [], f"C{i % 10}", marker="o", ms=3, label=arch)
     axes.set_title(TITLE)
+    axes.grid(alpha=0.3)
     axes.legend()
     image = BytesIO()
     figure.savefig(image, format="png", dpi=120)
@@ -54,12 +55,11 @@ def draw(axes: Any, runs: Sequence[Run], colours: Sequence[str]) -> list[str]:
         training = run.training
         if training.train_curve:
             points = zip(*thinned(training.train_curve), strict=True)
-            axes.plot(*points, color=colour, alpha=0.3, lw=0.7)
+            axes.plot(*points, color=colour, alpha=0.4, lw=0.8)
         if training.valid_curve:
             points = zip(*thinned(training.valid_curve), strict=True)
             axes.plot(*points, color=colour, marker="o", ms=3)
     axes.set(xlabel="updates", ylabel="loss (bits per token)")
-    axes.grid(alpha=0.3)
     return archs
 
 

@@ -18,7 +18,7 @@ Summary = dict[str, Any]
 
 STYLE, SCRIPT = (Path(__file__).with_suffix(suffix) for suffix in (".css", ".js"))
 # With more columns, a table becomes a list of cards on a narrow screen.
-NARROW_COLUMNS = 4
+NARROW_COLUMNS = 3
 
 EXAMPLES = (
     "Sentences whose two translations differ most in sentence BLEU (sacreBLEU, effective order). "
@@ -291,7 +291,7 @@ def how_to_repeat(summary: Summary) -> list[str]:
     """Provenance, folded."""
     flags = report_tables.flags(summary)
     command = [
-        f'<pre tabindex="0"><code>{escape(provenance.command(summary))}</code></pre>',
+        f"<pre><code>{escape(provenance.command(summary))}</code></pre>",
         *(paragraph(text) for text in provenance.remarks(summary)),
         *([table(flags)] if flags else []),
     ]
