@@ -25,15 +25,12 @@ def hypotheses(out, arch, seed, change):
 
 def make_report(out, seeds=(1,), **options):
     """A report on two architectures of which one loops and has a translation that is HTML."""
-    folders = [
-        make_run(out, arch, seed, errors=0.3 + 0.02 * seed)
-        for arch in (BASE, MACARON)
-        for seed in seeds
-    ]
+    rates = {BASE: 0.4, MACARON: 0.3}
+    folders = [make_run(out, arch, x, errors=rates[arch]) for arch in rates for x in seeds]
     for seed in seeds:
         hypotheses(out, BASE, seed, lambda lines: [LOOP, *lines[1:]])
         hypotheses(out, MACARON, seed, lambda lines: [lines[0], EVIL, *lines[2:]])
-    write_lines(out / "reference" / "test_a.en", [f"Source {i}." for i in range(39)] + [EVIL])
+    write_lines(out / "reference" / "test_a.en", ["Source 0.", EVIL] + ["Source."] * 38)
     write_lines(out / "train.de", ["Word1 Word2 ."] * 3)
     reporting.write(folders, out / "report", train_text=out / "train.de", **options)
     return out / "report" / "report.html"
@@ -78,7 +75,7 @@ def test_speed_is_not_offered_for_comparison(page):
 def test_examples_and_frequencies_are_in_the_data(page):
     test = data(page)["tests"][0]
     examples = test["comparisons"][0]["sentences"]["examples"]
-    assert examples[0]["number"] == 1 and examples[0]["baseline"] == LOOP.strip()
+    assert examples[0]["number"] == 1 and examples[0]["baseline"] == LOOP
     assert examples[0]["source"] == "Source 0."
     differences = [x["difference"] for x in examples]
     assert differences == sorted(differences, reverse=True)
