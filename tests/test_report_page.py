@@ -75,8 +75,9 @@ def test_speed_is_not_offered_for_comparison(page):
 def test_examples_and_frequencies_are_in_the_data(page):
     test = data(page)["tests"][0]
     examples = test["comparisons"][0]["sentences"]["examples"]
-    assert examples[0]["number"] == 1 and examples[0]["baseline"] == LOOP
-    assert examples[0]["source"] == "Source 0."
+    (first,) = (x for x in examples if x["number"] == 1)
+    assert (first["source"], first["baseline"]) == ("Source 0.", LOOP)
+    assert first["reference"] == sentences()[0]
     differences = [x["difference"] for x in examples]
     assert differences == sorted(differences, reverse=True)
     # Of the references' words, only Word1, Word2 and the full stop are in the training text.
