@@ -35,7 +35,7 @@ def scores(test: Summary) -> Table:
     with_interval = [x for x in metrics if any(row["scores"][x]["interval"] for row in rows)]
     header = ["architecture"]
     for metric in metrics:
-        header += [metric, *(["95 % interval"] if metric in with_interval else [])]
+        header += [metric, *([f"{metric}, 95 %"] if metric in with_interval else [])]
     header += ["seeds", *(["published"] if with_published else [])]
     cells = []
     for row in rows:
@@ -58,12 +58,12 @@ def how_sure(rows: Sequence[Summary]) -> str:
     notes = []
     if "seeds" in over:
         notes.append(
-            "Mean ± sample standard deviation over seeds; the interval is Student's, for the mean "
+            "Mean ± sample standard deviation over seeds; 95 %: Student's interval, for the mean "
             "over all seeds that could have been drawn."
         )
     if "sentences" in over:
         notes.append(
-            "The interval of a single seed is sacreBLEU's bootstrap over sentences: it holds for "
+            "The 95 % interval of a single seed is sacreBLEU's bootstrap over sentences: it holds for "
             "other sentences of this kind, not for other seeds."
         )
     return " ".join(notes)
