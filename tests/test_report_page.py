@@ -177,6 +177,20 @@ def test_nothing_is_cut_off(page, browser, width, scheme):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 800, 1280])
+def test_many_runs_on_many_test_sets_are_not_cut_off(browser, tmp_path_factory, width):
+    out = tmp_path_factory.getbasetemp() / "many"
+    path = out / "report" / "report.html"
+    if not path.exists():
+        tests = [f"test_2016_flickr_{i}" for i in range(3)]
+        archs = (BASE, "macaron_transformer_wmt_en_de_big", "other")
+        runs = [make_run(out, arch, i, tests=tests) for arch in archs for i in (1, 2)]
+        reporting.write(runs, out / "report")
+    with opened(browser, path, width) as shown:
+        assert overflow(shown) == [0, []]
+
+
+@pytest.mark.slow
 def test_without_scripts_all_is_there(page, browser):
     with opened(browser, page, java_script_enabled=False) as shown:
         examples = data(page)["tests"][0]["comparisons"][0]["sentences"]["examples"]

@@ -52,7 +52,7 @@ def page(summary: Summary, picture: str | None, dynamics: str | None) -> str:
         '<h2 id="sentences">Sentences</h2>',
         *(part for test in tests for part in sentences(summary, test, archs)),
         '<h2 id="runs">Runs</h2>',
-        table(report_tables.runs(summary)),
+        table(report_tables.runs(summary, with_scores=False)),
         folded("Size of each architecture", [table(report_tables.architectures(summary))]),
         '<h2 id="provenance">How to repeat it</h2>',
         *how_to_repeat(summary),

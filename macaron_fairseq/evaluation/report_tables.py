@@ -63,30 +63,31 @@ def how_sure(rows: Sequence[Summary]) -> str:
         )
     if "sentences" in over:
         notes.append(
-            "The 95 % interval of a single seed is sacreBLEU's bootstrap over sentences: it holds for "
-            "other sentences of this kind, not for other seeds."
+            "95 % of a single seed: sacreBLEU's bootstrap over sentences. It holds for other "
+            "sentences of this kind, not for other seeds."
         )
     return " ".join(notes)
 
 
 def translations(test: Summary) -> Table:
-    """A row for each run: length, failures, and BLEU without those."""
+    """A row for each run: scores, length, failures, and BLEU without those."""
+    metrics = list(test["signatures"])
     rows = [
         [
             code(row["arch"]),
             str(row["seed"]),
+            *(f"{row['scores'][metric]:.2f}" for metric in metrics),
             f"{row['length_ratio']:.3f}",
             f"{row['looping']:,}",
             number(row["cut_off"], ","),
-            f"{row['bleu']:.2f}",
             number(row["bleu_without"], ".2f"),
         ]
         for row in test["translations"]
     ]
     maximum = test["maximum_length"]
-    header = ["architecture", "seed", "length ratio", "loop", "at maximum length", "BLEU"]
+    header = ["architecture", "seed", *metrics, "length ratio", "loop", "at maximum length"]
     return Table(
-        f"Length and failures on {test['name']}",
+        f"Each run on {test['name']}: scores, length and failures",
         [*header, "BLEU without failures"],
         rows,
         ("" if maximum is None else f"The maximum length is {maximum:,} tokens. ")
@@ -196,9 +197,9 @@ def ngrams(comparison: Summary, baseline: str) -> list[Table]:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def runs(summary: Summary) -> Table:
-    """All runs: a row for each."""
-    tests = summary["tests"]
+def runs(summary: Summary, with_scores: bool = True) -> Table:
+    """All runs: a row for each, and scores of all test sets, which can be many columns."""
+    tests = summary["tests"] if with_scores else []
     columns = [(test["name"], metric) for test in tests for metric in test["signatures"]]
     header = [
         "architecture",

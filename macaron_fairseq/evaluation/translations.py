@@ -164,6 +164,7 @@ def lengths_and_failures(test: TestSet, run: Run) -> Part:
     return {
         "arch": run.arch,
         "seed": run.seed,
+        "scores": scored.scores,
         "length_ratio": whole.ratio,
         "looping": len(looping),
         "cut_off": None if cut_off is None else len(cut_off),
