@@ -73,13 +73,20 @@ def test_scores_have_mean_and_sample_standard_deviation_over_seeds(out):
     folders.append(make_run(out, BASE, 1, chrf=49.5))
     text, data = report(folders, out / "report")
     cells = row(text, f"`{MACARON}`")
-    assert cells[2:] == ["53.00 ± 3.61", "3"]
-    assert row(text, f"`{BASE}`")[2:] == ["49.50", "1"]
+    # Student's t for two degrees of freedom is 4.3027: 4.3027 sqrt(13 / 3) = 8.957
+    assert cells[3:] == ["53.00 ± 3.61", "44.04 to 61.96", "3"]
+    assert row(text, f"`{BASE}`")[3:] == ["49.50", "-", "1"]  # not what chrF gives here
     macaron, base = data["tests"][0]["architectures"]
     assert macaron["scores"]["chrF"]["mean"] == pytest.approx(53)
     assert macaron["scores"]["chrF"]["standard_deviation"] == pytest.approx(13**0.5)
     assert macaron["seeds"] == [1, 2, 3]
-    assert base["scores"]["chrF"] == {"mean": 49.5, "standard_deviation": None}
+    assert base["scores"]["chrF"] == {
+        "mean": 49.5,
+        "standard_deviation": None,
+        "interval": None,
+        "interval_over": None,
+    }
+    assert (base["seeds"], base["scores"]["BLEU"]["interval_over"]) == ([1], "sentences")
     assert "Mean ± sample standard deviation" in text
 
 
@@ -206,8 +213,8 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
 
 
 def test_a_report_is_written_whole_or_not_at_all(pair, out):
-    for name in ("report.md", "report.json", "curves.png"):
-        folder = out / name[:-3]
+    for name in ("report.md", "report.html", "report.json", "curves.png"):
+        folder = out / name.replace(".", "-")
         (folder / name).mkdir(parents=True)
         with pytest.raises(UserError, match=f"^cannot write .*{name}: Is a directory$"):
             report(pair, folder)
@@ -237,7 +244,7 @@ def test_the_baseline_is_the_first_without_macaron_in_its_name_or_the_one_asked_
     assert f"No run has a BLEU to compare with that of `{MACARON}`" in text
 
 
-def test_published_scores_stand_beside_those_of_the_runs(pair, out):
+def test_published_scores_stand_next_to_those_of_the_runs(pair, out):
     known = {"arch": MACARON, "test": "test_a", "metric": "chrF", "score": 27.3, "source": "A | B"}
     unknown = known | {"test": "test_x", "score": 30.2}
     path = out / "published.json"
@@ -246,7 +253,7 @@ def test_published_scores_stand_beside_those_of_the_runs(pair, out):
     text = (out / "report" / "report.md").read_text("utf-8")
     assert row(text, f"`{MACARON}`")[-1] == "chrF 27.3 (A \\| B)"
     assert row(text, f"`{BASE}`")[-1] == "-"
-    assert f"no run here to stand beside: `{MACARON}` on test_x, chrF 30.2 (A | B)." in text
+    assert f"no run here to stand next to: `{MACARON}` on test_x, chrF 30.2 (A | B)." in text
     path.write_text(json.dumps([known, known | {"score": "27.3"}]))
     with pytest.raises(UserError, match=r"entry 2 of .*published.json has no number 'score': it"):
         cli.main(["report", *map(str, pair), "--published", str(path)])
@@ -292,9 +299,12 @@ def test_the_picture_has_one_colour_for_each_architecture(pair, out):
 def test_without_matplotlib_the_report_says_so(pair, out, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     text, data = report(pair, out / "report")
-    assert "matplotlib is not installed (`pip install 'macaron_fairseq[plots]'`)" in text
-    assert "curves.png" not in text
-    assert sorted(path.name for path in (out / "report").iterdir()) == ["report.json", "report.md"]
+    page = (out / "report" / "report.html").read_text("utf-8")
+    for shown in (text, page.replace("<code>", "`").replace("</code>", "`")):
+        assert "matplotlib is not installed. `pip install matplotlib`, and write the" in shown
+        assert "curves.png" not in shown
+    written = sorted(path.name for path in (out / "report").iterdir())
+    assert written == ["report.html", "report.json", "report.md"]
     assert len(data["runs"]) == 2
 
 

@@ -130,6 +130,9 @@ def report(recipe: Recipe) -> None:
     title = f"{recipe.name} {recipe.source}-{recipe.target}"
     words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", recipe.archs[0]]
     words += ["--title", title, "-o", recipe.work / "report"]
+    train_text = recipe.work / "prepare" / "clean" / f"train.{recipe.target}"
+    if train_text.is_file():  # a data folder can be there without it
+        words += ["--train-text", train_text]
     if not (published := recipe.benchmark.published):
         call(words)
         return

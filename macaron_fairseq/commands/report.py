@@ -16,6 +16,9 @@ A RUN is a folder of the recipes, OUT/ARCH/seedN, with
   manifest.json          by `macaron-fairseq manifest`, when training started
   train.log              what fairseq-train --log-format json printed
   TEST/hypotheses.txt    and TEST/scores.json, by `macaron-fairseq score`, for each test set
+  TEST/generated.txt     what fairseq-generate printed, where it is there: it tells which
+                         translations reached the maximum length
+Sentence examples show the source where it is a file next to the reference: test.en by test.de.
 The file of published scores is a list, shown beside one's own of the same name:
   [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014",
     "metric": "compound-split BLEU", "score": 28.9, "source": "Lu et al. 2019, Table 1"}]
@@ -25,9 +28,11 @@ The file of published scores is a list, shown beside one's own of the same name:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Write report.md, report.json and curves.png: scores with mean and standard "
-        "deviation over seeds, sacreBLEU's paired bootstrap against the baseline, learning curves, "
-        "size and speed, and what it takes to repeat the runs. Print report.md. Runs on other "
+        "Compare runs in one page, report.html, and as report.md, report.json and curves.png. It "
+        "says in words whether a difference is shown, and warns of translations that loop. Then "
+        "follow scores with 95 % intervals, over seeds where there are several, sacreBLEU's paired "
+        "bootstrap, learning curves, scores by sentence length and word frequency, n-grams, "
+        "sentence examples, and what it takes to repeat the runs. Print report.md. Runs on other "
         "data, or scored with other references or metrics, are refused."
     )
     parser.epilog = EXAMPLES
@@ -39,6 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--published", type=Path, metavar="FILE", help="a JSON file of published scores"
+    )
+    parser.add_argument(
+        "--train-text",
+        type=Path,
+        metavar="FILE",
+        help="the target side of the training data in words, as `macaron-fairseq tokenize --steps "
+        "normalize,tokenize` leaves it: adds scores by the frequency of words",
     )
     parser.add_argument(
         "--title", default="Comparison of architectures", metavar="TEXT", help="of the report"
@@ -56,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the report and print it."""
-    text = report.write(args.runs, args.output, args.baseline, args.published, args.title)
+    text = report.write(
+        args.runs, args.output, args.baseline, args.published, args.title, args.train_text
+    )
     show(text.removesuffix("\n"))
-    print(f"wrote {args.output / 'report.md'}", file=sys.stderr)
+    print(f"wrote {args.output / 'report.html'} and report.md", file=sys.stderr)

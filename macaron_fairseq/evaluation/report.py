@@ -1,20 +1,21 @@
 """Trained and scored models side by side: a report's files (`macaron-fairseq report`)."""
 
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from io import BytesIO
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import report_text, runs, significance, training_flags
-from macaron_fairseq.evaluation.runs import Run
-from macaron_fairseq.evaluation.significance import Difference
+from macaron_fairseq.evaluation import (
+    curves,
+    report_page,
+    report_text,
+    runs,
+    significance,
+    summary,
+)
 
-# In which runs differ beside the architecture.
-NOT_SETTINGS = (*training_flags.PLACES, "--arch", "-a", "--seed")
 # Of a published score.
 FIELDS: dict[str, type | tuple[type, ...]] = {
     "arch": str,
@@ -31,16 +32,24 @@ def write(
     baseline: str | None = None,
     published: Path | None = None,
     title: str = "Comparison of architectures",
+    train_text: Path | None = None,
 ) -> str:
-    """Write report.md, report.json and, with matplotlib, curves.png; return the text of report.md.
+    """Write report.html, report.md, report.json and, with matplotlib, curves.png.
+
+    All say the same, which `summary.summarize` computes once.
 
     Args:
         folders: the runs, each trained and scored.
         out: the folder to write to.
         baseline: an architecture of theirs; if None, the first whose name is without "macaron", or
             else the first.
-        published: a JSON file of published scores to set beside those of the runs.
+        published: a JSON file of published scores to set next to those of the runs.
         title: of the report.
+        train_text: the target side of the training data in Moses' tokens, for scores by the
+            frequency of words.
+
+    Returns:
+        The text of report.md.
 
     Raises:
         UserError: if a run is not complete, they cannot be compared, or a file cannot be written;
@@ -57,17 +66,27 @@ def write(
             f"no run is of the baseline {baseline}: add its runs, or choose from {', '.join(archs)}"
         )
     differences = significance.compare(found, baseline)
-    content = summarize(found, baseline, differences, entries, title)
-    picture = draw_curves(found)
+    content = summary.summarize(found, baseline, differences, entries, title, train_text)
+    picture = curves.draw_png(found)
     text = report_text.markdown(content, "curves.png" if picture else None)
     contents: dict[Path, str | bytes] = {
         out / "report.md": text,
+        out / "report.html": report_page.page(content, curves.draw_svg(found), dynamics(out)),
         out / "report.json": files.as_json(content),
     }
     if picture:
         contents[out / "curves.png"] = picture
     files.write_all(contents)
     return text
+
+
+def dynamics(out: Path) -> str | None:
+    """The address of a page of `macaron-fairseq dynamics`, as seen from a report next to it."""
+    name = Path("dynamics", "dynamics.html")
+    for path in (out / name.name, out / name, out.parent / name):
+        if path.is_file():
+            return os.path.relpath(path, out)
+    return None
 
 
 def read_published(path: Path) -> list[dict[str, Any]]:
@@ -88,150 +107,3 @@ def read_published(path: Path) -> list[dict[str, Any]]:
                     f"'{name}': it should have {', '.join(FIELDS)}"
                 )
     return entries
-
-
-# --- all that a report says, as plain data -------------------------------------------------------
-
-
-def summarize(
-    runs: Sequence[Run],
-    baseline: str,
-    differences: Sequence[Difference],
-    published: Sequence[dict[str, Any]],
-    title: str,
-) -> dict[str, Any]:
-    """The report on runs that can be compared (`runs.refuse_different`)."""
-    archs = {run.arch: [r for r in runs if r.arch == run.arch] for run in runs}
-    tests = [summarize_test(name, archs, published) for name in runs[0].tests]
-    shown = [x for test in tests for row in test["architectures"] for x in row["published"]]
-    return {
-        "title": title,
-        "baseline": baseline,
-        "tests": tests,
-        "architectures": [
-            {
-                "arch": arch,
-                "parameters": theirs[0].training.parameters,
-                "words_per_second": mean(run.training.words_per_second for run in theirs),
-                "hours": mean(run.training.hours for run in theirs),
-            }
-            for arch, theirs in archs.items()
-        ],
-        "runs": [summarize_run(run) for run in runs],
-        "significance": [asdict(difference) for difference in differences],
-        "published_elsewhere": [x for x in published if x not in shown],
-        "data": runs[0].manifest["data"],
-        "flags": summarize_flags(archs),
-    }
-
-
-def summarize_test(
-    name: str, archs: dict[str, list[Run]], published: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Scores on one test set: mean and sample standard deviation over seeds, and published ones."""
-    scored = next(iter(archs.values()))[0].tests[name]
-    return {
-        "name": name,
-        "sentences": scored.sentences,
-        "reference_sha256": scored.reference_sha256,
-        "decoding": scored.decoding,
-        "signatures": scored.signatures,
-        "architectures": [
-            {
-                "arch": arch,
-                "seeds": [run.seed for run in runs],
-                "scores": {
-                    metric: spread([run.tests[name].scores[metric] for run in runs])
-                    for metric in scored.scores
-                },
-                "published": [
-                    entry
-                    for entry in published
-                    if (entry["arch"], entry["test"]) == (arch, name)
-                    and entry["metric"] in scored.scores
-                ],
-            }
-            for arch, runs in archs.items()
-        ],
-    }
-
-
-def spread(scores: Sequence[float]) -> dict[str, float | None]:
-    """Mean and sample standard deviation; one score has no deviation."""
-    deviation = statistics.stdev(scores) if len(scores) > 1 else None
-    return {"mean": statistics.mean(scores), "standard_deviation": deviation}
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are known."""
-    known = [value for value in values if value is not None]
-    return statistics.mean(known) if known else None
-
-
-def summarize_run(run: Run) -> dict[str, Any]:
-    """One training, its scores, and where it was done."""
-    return {
-        "folder": str(run.folder),
-        "arch": run.arch,
-        "seed": run.seed,
-        "scores": {name: scored.scores for name, scored in run.tests.items()},
-        "checkpoint_sha256": {name: x.checkpoint_sha256 for name, x in run.tests.items()},
-        **asdict(run.training),
-        "flags": run.manifest["flags"],
-        "starts": run.manifest["starts"],
-    }
-
-
-def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
-    """The flags that architectures share and those in which they differ, as one types them.
-
-    Runs of one architecture differ in the seed, and at most in how they are saved: the first speaks
-    for them.
-    """
-    parsed = {arch: training_flags.parse(runs[0].manifest["flags"]) for arch, runs in archs.items()}
-    names = list(dict.fromkeys(name for found in parsed.values() for name in found))
-    settings = [name for name in names if name not in NOT_SETTINGS]
-    first = next(iter(parsed.values()))
-    differing = [
-        name for name in settings if any(x.get(name) != first.get(name) for x in parsed.values())
-    ]
-    return {
-        "common": [training_flags.show(name, first) for name in settings if name not in differing],
-        "differing": {
-            name: {arch: training_flags.show(name, found) for arch, found in parsed.items()}
-            for name in differing
-        },
-    }
-
-
-# --- the picture ---------------------------------------------------------------------------------
-
-
-def draw_curves(runs: Sequence[Run]) -> bytes | None:
-    """The learning curves of all runs, one colour for each architecture, as a PNG file.
-
-    None where matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    archs = list(dict.fromkeys(run.arch for run in runs))
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    for run in runs:
-        colour = f"C{archs.index(run.arch)}"
-        training = run.training
-        if training.train_curve:
-            axes.plot(*zip(*training.train_curve, strict=True), colour, alpha=0.3, lw=0.7)
-        if training.valid_curve:
-            axes.plot(*zip(*training.valid_curve, strict=True), f"{colour}o-", ms=3)
-    for i, arch in enumerate(archs):
-        axes.plot([], [], f"C{i}o-", ms=3, label=arch)
-    axes.set(xlabel="updates", ylabel="loss (bits per token)")
-    axes.set_title("loss in validation (dots) and in training (thin)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=120)
-    return image.getvalue()

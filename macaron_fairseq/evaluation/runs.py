@@ -13,6 +13,8 @@ from macaron_fairseq.evaluation import manifest, training_flags, training_log
 from macaron_fairseq.evaluation.training_flags import DEVICES, PLACES, SAVING
 from macaron_fairseq.evaluation.training_log import Training
 
+Key = tuple[str, int]  # of a run in a report: architecture and seed
+
 SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
 
 
@@ -21,6 +23,7 @@ class Scored:
     """The translation of one test set: scores and signatures by metric, and where the text is."""
 
     hypotheses: Path
+    generated: Path  # what fairseq-generate printed; it need not be there
     reference: Path
     reference_sha256: str
     sentences: int
@@ -28,6 +31,11 @@ class Scored:
     signatures: dict[str, str]
     checkpoint_sha256: str | None
     decoding: str | None  # which checkpoint, and the flags of fairseq-generate
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether case was ignored."""
+        return any("|case:lc|" in signature for signature in self.signatures.values())
 
 
 @dataclass
@@ -41,6 +49,20 @@ class Run:
     training: Training
     tests: dict[str, Scored]
     batch: str | None = None  # tokens of an update at most, where a recipe wrote it down
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other runs of a report."""
+        return self.arch, self.seed
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The lines of a test set, as raw text."""
+
+    sources: list[str] | None  # None where no such file is next to the reference
+    references: list[str]
+    hypotheses: dict[Key, list[str]]
 
 
 def read(folder: Path) -> Run:
@@ -87,6 +109,7 @@ def read_scored(folder: Path) -> Scored:
         raise UserError(f"{path} holds no scores: {again}")
     scored = Scored(
         hypotheses=folder / "hypotheses.txt",
+        generated=folder / "generated.txt",
         reference=folder / found["reference"],
         reference_sha256=found["reference_sha256"],
         sentences=found["sentences"],
@@ -97,6 +120,23 @@ def read_scored(folder: Path) -> Scored:
     )
     refuse_other_texts(scored, again)
     return scored
+
+
+def read_texts(runs: Sequence[Run], test: str) -> Texts:
+    """Read a test set's texts and all translations of it.
+
+    Raises:
+        UserError: if one cannot be read.
+    """
+    reference = runs[0].tests[test].reference
+    references = list(read_lines(reference))
+    source = reference.with_suffix(f".{runs[0].manifest['data']['source']}")
+    sources = list(read_lines(source)) if source != reference and source.is_file() else []
+    return Texts(
+        sources if len(sources) == len(references) else None,
+        references,
+        {run.key: list(read_lines(run.tests[test].hypotheses)) for run in runs},
+    )
 
 
 def read_note(folder: Path, name: str) -> str | None:

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation.runs import Run
+from macaron_fairseq.evaluation.runs import Run, Scored
 
 METRIC = "BLEU"
 SAMPLES = 1000
@@ -53,14 +53,9 @@ def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:
     systems = [base, *others]
     texts = [list(read_lines(run.tests[test].hypotheses)) for run in systems]
     scored = base.tests[test]
-    # As `macaron-fairseq score` does; the scores below tell whether it is the same.
-    metric = BLEU(
-        lowercase="|case:lc|" in scored.signatures[METRIC],
-        trg_lang=base.manifest["data"]["target"],
-    )
     signatures, table = PairedTest(
         [(run.arch, text) for run, text in zip(systems, texts, strict=True)],
-        {METRIC: metric},
+        {METRIC: metric(scored, base.manifest["data"]["target"])},
         [list(read_lines(scored.reference))],
         test_type="bs",
         n_samples=SAMPLES,
@@ -86,6 +81,23 @@ def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:
         )
         for run, result in zip(others, results[1:], strict=True)
     ]
+
+
+def metric(scored: Scored, language: str, effective_order: bool = False) -> BLEU:
+    """BLEU as `macaron-fairseq score` computes it; scores tell whether it is the same.
+
+    Args:
+        scored: with or without regard to case.
+        language: of the translations.
+        effective_order: for a single sentence: only orders count of which it has n-grams.
+
+    Raises:
+        UserError: if sacreBLEU's tokenisation of that language is not installed.
+    """
+    try:
+        return BLEU(lowercase=scored.lowercase, trg_lang=language, effective_order=effective_order)
+    except RuntimeError as error:
+        raise UserError(" ".join(str(error).split())) from error
 
 
 def p_value(base: Result, result: Result) -> float:

@@ -1,0 +1,80 @@
+"""The learning curves of a report, drawn by matplotlib where it is installed."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+from macaron_fairseq.common import themed_svg
+from macaron_fairseq.evaluation.runs import Run
+from macaron_fairseq.evaluation.training_log import Curve
+
+TITLE = "loss in validation (dots) and in training (thin)"
+POINTS = 500  # of a curve, at most
+
+
+def draw_png(runs: Sequence[Run]) -> bytes | None:
+    """The learning curves of all runs, one colour for each architecture, as a PNG file.
+
+    None where matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    archs = draw(axes, runs, [f"C{i}" for i in range(10)])
+    for i, arch in enumerate(archs):
+        axes.plot([], [], f"C{i % 10}", marker="o", ms=3, label=arch)
+    axes.set_title(TITLE)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=120)
+    return image.getvalue()
+
+
+def draw_svg(runs: Sequence[Run]) -> str | None:
+    """The same as an element of a page, which has a legend of its own; None as above."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    with mpl.rc_context(themed_svg.PAGE_STYLE):
+        figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+        draw(figure.subplots(), runs, themed_svg.THEMED_COLOURS)
+        return themed_svg.element(figure, describe(runs))
+
+
+def draw(axes: Any, runs: Sequence[Run], colours: Sequence[str]) -> list[str]:
+    """Draw the curves of all runs; returns the architectures in the order of their colours."""
+    archs = list(dict.fromkeys(run.arch for run in runs))
+    for run in runs:
+        colour = colours[archs.index(run.arch) % len(colours)]
+        training = run.training
+        if training.train_curve:
+            points = zip(*thinned(training.train_curve), strict=True)
+            axes.plot(*points, color=colour, alpha=0.4, lw=0.8)
+        if training.valid_curve:
+            points = zip(*thinned(training.valid_curve), strict=True)
+            axes.plot(*points, color=colour, marker="o", ms=3)
+    axes.set(xlabel="updates", ylabel="loss (bits per token)")
+    return archs
+
+
+def thinned(curve: Curve) -> Curve:
+    """A curve's points, evenly left out where they are too many; the last one stays."""
+    every = -(-len(curve) // POINTS)
+    return curve[::-1][::every][::-1]
+
+
+def describe(runs: Sequence[Run]) -> str:
+    """The curves in words, for whom the picture cannot be seen."""
+    ends = (
+        f"{run.arch}, seed {run.seed}: {run.training.valid_curve[0][1]:.3g} at first, "
+        f"{run.training.valid_curve[-1][1]:.3g} at last"
+        for run in runs
+        if run.training.valid_curve
+    )
+    return f"Learning curves. Loss in validation: {'; '.join(ends)}."

@@ -1,0 +1,242 @@
+"""A test set and all runs' translations of it, as a part of a report's summary."""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.base import Metric
+from tqdm import tqdm
+
+from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.evaluation import comparison, failures, intervals, runs, significance
+from macaron_fairseq.evaluation.comparison import Group, Words
+from macaron_fairseq.evaluation.runs import Key, Run, Scored, Texts
+
+Part = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set, the runs that translated it, and its texts in lines and in words."""
+
+    name: str
+    archs: dict[str, list[Run]]
+    texts: Texts
+    references: list[Words]
+    hypotheses: dict[Key, list[Words]]
+    bleu: BLEU
+
+    @property
+    def runs(self) -> list[Run]:
+        """All of them, one architecture after the other."""
+        return [run for theirs in self.archs.values() for run in theirs]
+
+    @property
+    def scored(self) -> Scored:
+        """What is the same for all runs: the reference and how it was scored."""
+        return self.runs[0].tests[self.name]
+
+    @property
+    def target(self) -> str:
+        """The language of the translations."""
+        return self.runs[0].manifest["data"]["target"]
+
+
+def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
+    """Read the texts of a test set.
+
+    Raises:
+        UserError: if one cannot be read.
+    """
+    found = [run for theirs in archs.values() for run in theirs]
+    scored, target = found[0].tests[name], found[0].manifest["data"]["target"]
+    texts = runs.read_texts(found, name)
+
+    def words(lines: Sequence[str]) -> list[Words]:
+        return comparison.words_of(lines, target, scored.lowercase)
+
+    return TestSet(
+        name,
+        archs,
+        texts,
+        words(texts.references),
+        {key: words(lines) for key, lines in texts.hypotheses.items()},
+        significance.metric(scored, target),
+    )
+
+
+def summarize(
+    test: TestSet,
+    baseline: str,
+    published: Sequence[Part],
+    train_text: Path | None,
+    examples: int,
+) -> Part:
+    """Scores, published ones, failures, and where the translations differ.
+
+    Args:
+        test: the test set.
+        baseline: the architecture that all others are compared with.
+        published: entries of a file of published scores.
+        train_text: the target side of the training data in words; None if it is not known.
+        examples: sentences to show of each comparison, at most.
+    """
+    scored = test.scored
+    lengths = [len(words) for words in test.references]
+    systems = [test.texts.hypotheses[run.key] for run in test.runs]
+    return {
+        "name": test.name,
+        "sentences": scored.sentences,
+        "reference_sha256": scored.reference_sha256,
+        "decoding": scored.decoding,
+        "signatures": scored.signatures,
+        "architectures": [
+            {
+                "arch": arch,
+                "seeds": [run.seed for run in theirs],
+                "scores": {metric: score(test, theirs, metric) for metric in scored.scores},
+                "published": [
+                    entry
+                    for entry in published
+                    if (entry["arch"], entry["test"]) == (arch, test.name)
+                    and entry["metric"] in scored.scores
+                ],
+            }
+            for arch, theirs in test.archs.items()
+        ],
+        "maximum_length": failures.maximum_length(scored.decoding),
+        "translations": [lengths_and_failures(test, run) for run in test.runs],
+        "by_length": over_seeds(
+            test,
+            comparison.by_length(test.texts.references, lengths, systems, test.bleu),
+            "sentences",
+        ),
+        "by_frequency": by_frequency(test, train_text) if train_text else None,
+        "comparisons": [
+            compare(test, arch, baseline, examples) for arch in test.archs if arch != baseline
+        ],
+    }
+
+
+def spread(scores: Sequence[float]) -> Part:
+    """Mean, sample standard deviation and 95 % interval over seeds; of one score only the mean."""
+    return {
+        "mean": statistics.mean(scores),
+        "standard_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        "interval": intervals.over_seeds(scores),
+        "interval_over": "seeds" if len(scores) > 1 else None,
+    }
+
+
+def score(test: TestSet, theirs: Sequence[Run], metric: str) -> Part:
+    """A metric over the seeds of one architecture; of one seed, its interval over sentences."""
+    found = spread([run.tests[test.name].scores[metric] for run in theirs])
+    metrics: dict[str, Metric] = {
+        "BLEU": test.bleu,
+        "chrF": CHRF(lowercase=test.scored.lowercase),
+    }
+    if len(theirs) == 1 and metric in metrics:
+        lines, recorded = test.texts.hypotheses[theirs[0].key], found["mean"]
+        found["interval"] = intervals.over_sentences(
+            metrics[metric], lines, test.texts.references, recorded
+        )
+        found["interval_over"] = "sentences" if found["interval"] else None
+    return found
+
+
+def lengths_and_failures(test: TestSet, run: Run) -> Part:
+    """How long one run's translations are, how many fail, and BLEU without those."""
+    lines, references = test.texts.hypotheses[run.key], test.texts.references
+    scored = run.tests[test.name]
+    whole = test.bleu.corpus_score(lines, [references])
+    looping = failures.looping(lines, references)
+    cut_off = failures.cut_off(scored.generated, scored.decoding)
+    failing = {*looping, *(cut_off or ())}
+    kept = [i for i in range(len(lines)) if i not in failing]
+    without = None
+    if failing and kept:
+        some, their_references = [lines[i] for i in kept], [references[i] for i in kept]
+        without = test.bleu.corpus_score(some, [their_references]).score
+    return {
+        "arch": run.arch,
+        "seed": run.seed,
+        "scores": scored.scores,
+        "length_ratio": whole.ratio,
+        "looping": len(looping),
+        "cut_off": None if cut_off is None else len(cut_off),
+        "failing": len(failing),
+        "failing_lines": sorted(i + 1 for i in failing),
+        "bleu": whole.score,
+        "bleu_without": without,
+    }
+
+
+def by_frequency(test: TestSet, train_text: Path) -> list[Part]:
+    """F1 by the frequency of words in the training data."""
+    lowercase = test.scored.lowercase
+    systems = [test.hypotheses[run.key] for run in test.runs]
+    words = {x for text in (test.references, *systems) for sentence in text for x in sentence}
+    lines = tqdm(read_lines(train_text), desc="counting words", unit=" lines", disable=None)
+    counts = comparison.count_in(lines, words, lowercase)
+    return over_seeds(test, comparison.by_frequency(test.references, systems, counts), "words")
+
+
+def over_seeds(
+    test: TestSet, rows: Sequence[tuple[Group, int, list[float]]], counted: str
+) -> list[Part]:
+    """Rows of groups; each run's score becomes the mean over its architecture's seeds."""
+    return [
+        {
+            "from": start,
+            "to": end,
+            counted: size,
+            "scores": {
+                arch: spread(
+                    [x for run, x in zip(test.runs, scores, strict=True) if run.arch == arch]
+                )
+                for arch in test.archs
+            },
+        }
+        for (start, end), size, scores in rows
+    ]
+
+
+def compare(test: TestSet, arch: str, baseline: str, examples: int) -> Part:
+    """One architecture against the baseline, over the seeds that both have."""
+    ours, theirs = ({run.seed: run for run in test.archs[x]} for x in (arch, baseline))
+    pairs = [(theirs[seed], run) for seed, run in ours.items() if seed in theirs]
+    names = [*test.scored.scores]
+    metric = significance.METRIC if significance.METRIC in names else names[0]
+    found = {"arch": arch, "seeds": [run.seed for _, run in pairs], "metric": metric}
+    if not pairs:
+        return found | {"difference": None, "ngrams": None, "sentences": None}
+    differences = [
+        other.tests[test.name].scores[metric] - base.tests[test.name].scores[metric]
+        for base, other in pairs
+    ]
+    base_matches, matches = (
+        sum(
+            (comparison.matches(test.references, test.hypotheses[run.key]) for run in side),
+            Counter(),
+        )
+        for side in zip(*pairs, strict=True)
+    )
+    better, worse = comparison.salient_ngrams(test.references, base_matches, matches)
+    base, other = pairs[0]
+    sentences = comparison.by_sentence(
+        test.texts.sources,
+        test.texts.references,
+        test.texts.hypotheses[base.key],
+        test.texts.hypotheses[other.key],
+        significance.metric(test.scored, test.target, effective_order=True),
+        examples,
+    )
+    return found | {
+        "difference": spread(differences),
+        "ngrams": {"better": [asdict(x) for x in better], "worse": [asdict(x) for x in worse]},
+        "sentences": {"seed": other.seed, **asdict(sentences)},
+    }

@@ -1,0 +1,107 @@
+"""What a report's scores show, in words; and what to know before believing them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Summary = dict[str, Any]
+
+NAMED = 6  # runs in a warning; it counts the others
+
+ALONE = "One architecture: there is nothing to compare it with."
+NOT_PAIRED = "No seed in common: nothing is said about the difference."
+ONE_SEED = "One seed: the difference says nothing about the scheme."
+NOT_SHOWN = "No difference is shown: the interval over seeds includes 0."
+SHOWN = "A difference is shown: the interval over seeds excludes 0."
+ADVICE = {
+    ONE_SEED: "Another seed may move a score by more than this. Train each architecture with three "
+    "seeds or more.",
+    NOT_PAIRED: "Train both architectures with the same seeds.",
+    NOT_SHOWN: "More seeds make the interval smaller.",
+}
+
+
+def verdicts(tests: Sequence[Summary], baseline: str) -> list[Summary]:
+    """A headline for each kind of finding, and a sentence for each comparison that it is true of.
+
+    Args:
+        tests: a report's test sets, with their comparisons.
+        baseline: the architecture that others are compared with.
+
+    Returns:
+        Objects with `headline`, `details`, a list of sentences, and `advice`, which may be empty.
+    """
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        for comparison in test["comparisons"]:
+            where = f" on {test['name']}" if len(tests) > 1 else ""
+            found.setdefault(kind(comparison), []).append(sentence(comparison, baseline, where))
+    return [
+        {"headline": headline, "details": details, "advice": ADVICE.get(headline, "")}
+        for headline, details in (found or {ALONE: []}).items()
+    ]
+
+
+def kind(comparison: Summary) -> str:
+    """The headline of one comparison."""
+    if len(comparison["seeds"]) < 2:
+        return ONE_SEED if comparison["seeds"] else NOT_PAIRED
+    low, high = comparison["difference"]["interval"]
+    return NOT_SHOWN if low <= 0 <= high else SHOWN
+
+
+def sentence(comparison: Summary, baseline: str, where: str) -> str:
+    """How one architecture scores against the baseline."""
+    seeds, difference = comparison["seeds"], comparison["difference"]
+    both = f"`{comparison['arch']}` against `{baseline}`{where}"
+    if not seeds:
+        return f"{both}: not compared."
+    text = f"{both}: {signed(difference['mean'])} {comparison['metric']}"
+    if len(seeds) == 1:
+        return f"{text} with seed {seeds[0]}."
+    low, high = (signed(x) for x in difference["interval"])
+    return f"{text} over {len(seeds)} seeds, 95 % interval {low} to {high}."
+
+
+def signed(value: float) -> str:
+    """A number with its sign; what is rounded to 0 has none."""
+    text = f"{value:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+def warnings(tests: Sequence[Summary], flags: Summary) -> list[str]:
+    """What stands between the scores and their reader."""
+    found = [text for test in tests if (text := failures(test, len(tests) > 1))]
+    if flags["differing"]:
+        names = ", ".join(f"`{name}`" for name in flags["differing"])
+        found.append(f"The runs differ in more than the architecture: {names}.")
+    unfinished = [x["name"] for x in tests if "an unfinished training" in (x["decoding"] or "")]
+    if unfinished:
+        found.append(
+            f"Scores of unfinished training runs ({', '.join(unfinished)}): they have not reached "
+            "the updates that their flags ask for."
+        )
+    return found
+
+
+def failures(test: Summary, several: bool) -> str | None:
+    """Which runs have translations that loop or were cut off, and the score without those."""
+    failing = [row for row in test["translations"] if row["failing"]]
+    if not failing:
+        return None
+    named = [
+        f"`{row['arch']}`, seed {row['seed']}: {row['failing']:,} of {test['sentences']:,}, "
+        f"{row['bleu']:.2f} BLEU"
+        + ("" if row["bleu_without"] is None else f" and {row['bleu_without']:.2f} without them")
+        for row in failing[:NAMED]
+    ]
+    if len(failing) > NAMED:
+        named.append(f"and {len(failing) - NAMED} more runs")
+    where = f" on {test['name']}" if several else ""
+    return (
+        f"Some translations{where} loop or reach the maximum length. {'; '.join(named)}. A few "
+        "such lines can explain a difference of points. The score without them is a diagnosis, not "
+        "a result."
+    )
