@@ -11,8 +11,8 @@ sub-layers, and each of these the state before it and what it adds as a function
   and say in `glossary` what it is; page and tables then show it.
 - A kind of model: `anatomy` says where its layers are, `models.load_one` and `trajectories.run` how
   it is loaded and run.
-- A figure: `figures` draws lines and distributions as PNG or SVG, `html_page` holds the parts of a
-  page, `dynamics_report` puts them together.
+- A figure: `figures` draws lines and distributions as PNG or SVG, `common.html_page` holds the parts
+  of a page, `dynamics_report` puts them together.
 - An ideal system: `particles.systems`; an experiment with it: `particles.experiments`, its picture
   `particles.figures`, both named in `particles.run`.
 """

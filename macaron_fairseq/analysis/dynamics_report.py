@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from macaron_fairseq.analysis import figures, html_page
+from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import (
     ERRORS,
@@ -18,6 +18,7 @@ from macaron_fairseq.analysis.glossary import (
     Measure,
 )
 from macaron_fairseq.analysis.output import Content
+from macaron_fairseq.common import html_page
 
 # Parts of what `dynamics.compare` gives.
 Row = dict[str, Any]
