@@ -19,6 +19,9 @@ from PIL import Image
 # Blue, orange, green, purple, as on a light page.
 COLOURS = ("#1f6fb2", "#c2571a", "#2f8f4e", "#8a4fb0")
 
+# The same, neither dark nor light: for areas, whose colour cannot follow a page's.
+AREA_COLOURS = ("#3b86c8", "#d97b3c", "#4aa86b", "#a172c4")
+
 # matplotlib writes fixed colours; in a page's SVG these become what the page's style sheet says.
 TEXT = "#010203"
 THEMED_COLOURS = ("#0101f0", "#0102f0", "#0103f0", "#0104f0")
@@ -118,7 +121,12 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
 
 
 def distributions_svg(
-    shares: np.ndarray, quantiles: np.ndarray, ticks: Sequence[int], top: float, alt: str
+    shares: np.ndarray,
+    quantiles: np.ndarray,
+    ticks: Sequence[int],
+    top: float,
+    alt: str,
+    series: int,
 ) -> str:
     """A column for each state: how values from -1 to 1 are distributed.
 
@@ -128,12 +136,13 @@ def distributions_svg(
         ticks: the states to number.
         top: the share that is drawn darkest.
         alt: what to say where the picture cannot be seen.
+        series: its colour.
     """
 
     def draw(axes: Axes) -> None:
         depth = np.sqrt(np.clip(shares.T / top, 0, 1))  # the square root shows the small ones
         image = np.zeros((*depth.shape, 4))
-        image[..., :3] = mpl.colors.to_rgb("#3b86c8")  # in the middle: for light pages and dark
+        image[..., :3] = mpl.colors.to_rgb(AREA_COLOURS[series % len(AREA_COLOURS)])
         image[..., 3] = depth
         extent = (-0.5, len(shares) - 0.5, -1, 1)
         axes.imshow(image, origin="lower", aspect="auto", extent=extent, interpolation="nearest")

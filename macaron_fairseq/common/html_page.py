@@ -30,7 +30,8 @@ h3 { font-size: 1.1rem; margin: 1.8rem 0 .3rem; }
 h4 { font-size: 1rem; margin: 0; }
 p { margin: .4rem 0; max-width: 48rem; }
 .soft, figcaption { color: var(--soft); font-size: .9rem; }
-nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
+nav, .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
+.legend { list-style: none; padding: 0; font-weight: 600; }
 a { color: inherit; }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em; }
 .card { margin: 1rem 0; padding: .8rem; background: var(--card); border-radius: .5rem; }
@@ -39,9 +40,10 @@ a { color: inherit; }
 .cards .card { margin: 0; }
 .panels { display: grid; gap: .5rem 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
-figure { margin: 0; max-width: 32rem; }
+figure { margin: 0; max-width: 26rem; }
 svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
+caption { text-align: left; color: var(--soft); padding: .2rem .6rem; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .2rem .6rem; text-align: right; border-bottom: 1px solid var(--rule);
   white-space: nowrap; }
@@ -56,14 +58,15 @@ code { overflow-wrap: anywhere; }
 SERIES = CSS.split("@media")[0].count("--series-")
 
 
-def page(title: str, parts: Iterable[str]) -> str:
-    """A whole page of elements."""
+def page(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:
+    """A whole page of elements, with a style sheet and a script besides the common ones."""
     body = "\n".join(parts)
+    run = f"<script>{script}</script>\n" if script else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n"
-        f"<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{CSS}{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n{run}</body>\n</html>\n"
     )
 
 
@@ -75,8 +78,8 @@ def key(series: int, label: str) -> str:
 
 def legend(labels: Sequence[str]) -> str:
     """What all colours stand for."""
-    keys = (f"<strong>{key(i, label)}</strong>" for i, label in enumerate(labels))
-    return f"<nav>{' '.join(keys)}</nav>"
+    keys = "".join(f"<li>{key(i, label)}</li>" for i, label in enumerate(labels))
+    return f'<ul class="legend" aria-label="Legend">{keys}</ul>'
 
 
 def definitions(rows: Iterable[tuple[str, str]]) -> str:
@@ -109,5 +112,5 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
     )
     return (
         f'<details><summary>{summary}</summary><div class="scroll"><table>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+        f"<caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
