@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -133,9 +134,10 @@ def norms(model: Model) -> Iterable[str]:
 
 def download(name: str, text: str) -> str:
     """A link to a file that the page itself holds."""
-    data = b64encode(text.encode()).decode()
-    size = f"{len(text.encode()) / 1000:.0f} kB"
-    href = f"data:{TYPES[Path(name).suffix]};base64,{data}"
+    kind, size = TYPES[Path(name).suffix], f"{len(text.encode()) / 1000:.0f} kB"
+    href = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
+    if kind == "text/csv":  # which has little that must be escaped
+        href = f"data:{kind};charset=utf-8,{quote(text, safe=' ,:;/+-|.()')}"
     return f'<a download="{name}" href="{href}">{name}</a> ({size})'
 
 

@@ -1,6 +1,7 @@
 """What `macaron-fairseq dynamics` leaves: numbers, a page, a picture, and a table to print."""
 
 import csv
+import json
 from collections.abc import Sequence
 from io import StringIO
 from typing import Any
@@ -40,9 +41,12 @@ CSV_COLUMNS = ("model", "side", "of", *ROW_COLUMNS, "measure", "mean", "sd", "n"
 def contents(content: dict[str, Any]) -> dict[str, Content]:
     """The files, by name, for what `dynamics.compare` gives."""
     numbers = {key: value for key, value in content.items() if key != "views"}
-    downloads = {"dynamics.json": output.as_json(numbers), "dynamics.csv": csv_text(content)}
+    compact = json.dumps(json.loads(output.as_json(numbers)), separators=(",", ":"))
+    lines = csv_text(content)
+    downloads = {"dynamics.json": compact, "dynamics.csv": lines}
     return {
-        **downloads,
+        "dynamics.json": numbers,
+        "dynamics.csv": lines,
         "dynamics.png": overview(content["models"]),
         "dynamics.html": dynamics_page.page(content, downloads),
     }
