@@ -803,7 +803,7 @@
   drawAll();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
+    if (!window.innerWidth || window.innerWidth === width) return;
     width = window.innerWidth;
     window.requestAnimationFrame(drawAll);
   });

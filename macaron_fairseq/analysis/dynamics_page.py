@@ -53,7 +53,8 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
     }
     labels = [model["label"] for model in models]
     sides = [side["side"] for side in models[0]["sides"]]
-    contents = {side: side.capitalize() for side in sides}
+    contents = {"differences": "The largest differences"} if len(models) > 1 else {}
+    contents |= {side: side.capitalize() for side in sides}
     if content["views"]:
         contents["sentences"] = "Single sentences"
     contents["numbers"] = "All figures"

@@ -1,11 +1,9 @@
 """Pictures, drawn by matplotlib: as PNG files, and as SVG text that follows a page's colours."""
 
 import re
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
-from io import BytesIO, StringIO
+from io import BytesIO
 from typing import Any
 
 import matplotlib as mpl
@@ -16,36 +14,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
+from macaron_fairseq.common import themed_svg
+from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
+
 # Blue, orange, green, purple, as on a light page.
 COLOURS = ("#1f6fb2", "#c2571a", "#2f8f4e", "#8a4fb0")
-
 # The same, neither dark nor light: for areas, whose colour cannot follow a page's.
 AREA_COLOURS = ("#3b86c8", "#d97b3c", "#4aa86b", "#a172c4")
 
-# matplotlib writes fixed colours; in a page's SVG these become what the page's style sheet says.
-TEXT = "#010203"
-THEMED_COLOURS = ("#0101f0", "#0102f0", "#0103f0", "#0104f0")
-THEMED = {
-    TEXT: "currentColor",
-    **{colour: f"var(--series-{i})" for i, colour in enumerate(THEMED_COLOURS)},
-}
-
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.useoffset": False,
-    "axes.grid": True,
-    "grid.alpha": 0.12,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "legend.handlelength": 3,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "macaron",  # the same page from the same figures
-}
 DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)))
 
 
@@ -163,33 +139,13 @@ def svg(draw: Callable[[Axes], None], alt: str) -> str:
         draw: draws on the axes.
         alt: what to say where the picture cannot be seen.
     """
-    of_text = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    colours: dict[Any, Any] = dict.fromkeys((*of_text, "grid.color"), TEXT)
-    with mpl.rc_context({**STYLE, **colours}):
+    with mpl.rc_context(themed_svg.PAGE_STYLE):
         figure = Figure(figsize=(3.5, 2.3))
-        figure.patch.set_alpha(0)
         # Fixed margins, so that pictures next to each other align.
         axes: Any = figure.add_axes((0.17, 0.19, 0.81, 0.78))
-        axes.patch.set_alpha(0)
         draw(axes)
-        file = StringIO()
-        figure.savefig(file, format="svg")
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = shortened(re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S))
-    for colour, themed in THEMED.items():
-        text = text.replace(colour, themed)
-    width, height = (re.search(rf'{x}="([\d.]+)pt"', text) for x in ("width", "height"))
-    assert width and height
-    head = (
-        f'<svg role="img" aria-label="{escape(alt)}" viewBox="0 0 {width[1]} {height[1]}" '
-        'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'
-    )
-    body = text[text.index(">") + 1 :].strip()
-    # Names count for the whole page; equal ones would refer to another picture's parts.
-    key = f"p{zlib.crc32((head + body).encode()):x}"
-    body = re.sub(r'\b(id="|xlink:href="#|url\(#)', rf"\g<1>{key}-", body)
-    return head + body
+        head, end, body = themed_svg.element(figure, alt).partition(">")
+    return head + end + shortened(body)
 
 
 def shortened(text: str) -> str:

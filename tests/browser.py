@@ -1,0 +1,54 @@
+"""Pages in headless Chromium."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# No sandbox: in containers tests run as root. Nothing is fetched.
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+
+
+@contextmanager
+def chromium():
+    """A browser of playwright's; skips the test where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("there is no Chromium: on Debian, apt install chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def opened(browser, path, width=1280, **options):
+    """A page from a file; afterwards fails if it wrote an error or asked for anything else."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda x: faults.append(x.text) if x.type in ("error", "warning") else None)
+    page.on("request", lambda x: None if x.url == path.as_uri() else faults.append(x.url))
+    page.goto(path.as_uri())
+    try:
+        yield page
+    finally:
+        page.close()
+    assert faults == []
+
+
+def overflow(page):
+    """How many pixels the page is wider than the window, and what is cut off within."""
+    return page.evaluate(
+        """() => [
+          document.documentElement.scrollWidth - document.documentElement.clientWidth,
+          [...document.querySelectorAll("body *")]
+            .filter((x) => x.offsetParent && x.scrollWidth > x.clientWidth + 1 &&
+              !["visible", ""].includes(getComputedStyle(x).overflowX))
+            .map((x) => `${x.tagName} ${x.className} ${x.textContent.slice(0, 40)}`),
+        ]"""
+    )
