@@ -36,7 +36,7 @@ def test_effects_are_cohens_and_the_largest_comes_first():
         "ours",
         [
             layer(1, turn=figure(26, 4), step=figure(0.4, 0.1)),
-            layer(2, turn=figure(9, 4), step=figure(0.3, 0.1)),
+            layer(2, turn=figure(9, 4), step=figure(0.35, 0.1)),
         ],
         [layer(0, cosine=figure(0.1, 0.1)), layer(1, cosine=figure(-0.1, 0.2))],
     )

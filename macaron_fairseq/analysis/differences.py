@@ -48,7 +48,7 @@ def largest(baseline: Model, model: Model) -> list[Difference]:
     Compared are the states after whole layers, and whole layers: models of other schemes have
     these, too. Measures without a spread are left out.
     """
-    found = []
+    found: list[Difference] = []
     for side in baseline["sides"]:
         other = find(model, side["side"])
         for measure in STATES.measures:

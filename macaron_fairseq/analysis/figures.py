@@ -151,7 +151,7 @@ def svg(draw: Callable[[Axes], None], alt: str) -> str:
 def shortened(text: str) -> str:
     """SVG of matplotlib in less than half as many characters, to be looked at and not edited."""
     text = re.sub(r"font-family: [^;\"]*; ?", "", text)  # the page's
-    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
+    text = re.sub(r"(\.\d)\d+", r"\1", text)  # tenths of a point
     text = re.sub(r"\n *([A-Z])", r"\1", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
     used = set(re.findall(r"#([\w.-]+)", text))
