@@ -58,10 +58,10 @@ def cosine(made, model, time):
     return next(x for x in states if x["time"] == time)["figures"]["cosine"]["mean"]
 
 
-def shown(value, signed=False):
+def shown(value):
     """A number as the page writes it: three digits, no zeros at the end, a true minus."""
     text = np.format_float_positional(float(f"{value:.3g}"), trim="-")
-    return (("+" if signed and value > 0 else "") + text).replace("-", "−")
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def tip(page):
@@ -105,7 +105,7 @@ def test_differences_are_of_each_model_from_the_first(page, made):
     page.keyboard.press("End")
     difference = cosine(made, 1, 2) - cosine(made, 0, 2)
     value = tip(page).inner_text().split("noisy: ")[1]
-    assert float(value.replace("−", "-")) == pytest.approx(difference, rel=0.02)
+    assert float(value.replace("\N{MINUS SIGN}", "-")) == pytest.approx(difference, rel=0.02)
     assert "stock:" not in tip(page).inner_text()
 
 
@@ -136,7 +136,7 @@ def test_tokens_that_meet(page, made):
     pairs = len(tokens) * (len(tokens) - 1) // 2
     first_row = part.locator("tbody tr").first.inner_text()
     assert first_row.startswith("before the first layer")
-    assert first_row.count(" – ") == 2 * min(8, pairs)
+    assert first_row.count(" \N{EN DASH} ") == 2 * min(8, pairs)
     nearest = part.locator("tbody tr").last.inner_text()
     cosines = made.views[0].sides[0].cosines
     upper = np.triu_indices(len(tokens), 1)
@@ -147,7 +147,7 @@ def test_tokens_that_meet(page, made):
 def test_another_sentence(page, made):
     page.get_by_label("Sentence", exact=True).select_option(index=1)
     page.wait_for_selector("#sentence-view[data-shown='1']")
-    texts = page.locator("#sentence-view .maps svg text").all_inner_texts()
+    texts = page.locator("#sentence-view .maps svg text").all_text_contents()
     assert {"the", "new"} <= set(texts)
     assert "öl" not in texts
 
