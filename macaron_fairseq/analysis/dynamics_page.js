@@ -105,7 +105,8 @@
       for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); e++) {
         found.push(...[1, 2, 5].map((k) => k * 10 ** e).filter((x) => x >= low && x <= high));
       }
-      return found.length > 6 ? found.filter((x) => Number.isInteger(Math.log10(x))) : found;
+      if (found.length > 6) return found.filter((x) => Number.isInteger(Math.log10(x)));
+      if (found.length > 2) return found;
     }
     const raw = (high - low) / 4;
     const power = 10 ** Math.floor(Math.log10(raw));
