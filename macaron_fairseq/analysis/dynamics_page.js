@@ -774,6 +774,7 @@
   // --- the page ----------------------------------------------------------------------------------
 
   function drawAll() {
+    if (document.body.clientWidth < 100) return; // the window is closing, or hidden
     for (const draw of redraw) draw();
   }
 
