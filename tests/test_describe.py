@@ -263,3 +263,29 @@ def test_operations_as_pytorch_counts_them(flags):
     ):
         model(source, torch.full((3,), 7), target)
     assert flops.of_model(model).forward([(7, 5)] * 3) == counter.get_total_flops()
+
+
+def test_a_folder_is_told_which_checkpoints_it_holds(tmp_path):
+    def refused(folder):
+        with pytest.raises(UserError) as error:
+            cli.main(["describe", "--path", str(folder)])
+        return str(error.value)
+
+    run = tmp_path / "runs" / "seed1"
+    run.mkdir(parents=True)
+    assert refused(run) == (
+        f"{run} is a folder that holds no checkpoint (*.pt): name a file of fairseq-train"
+    )
+    for name in ("checkpoint12.pt", "checkpoint_last.pt", "checkpoint_best.pt"):
+        (run / name).touch()
+    assert refused(run) == (
+        f"{run} is a folder: name one of its checkpoints, checkpoint_best.pt, checkpoint_last.pt "
+        "or checkpoint12.pt"
+    )
+    for number in (3, 4, 5):
+        (run / f"checkpoint{number}.pt").touch()
+    assert refused(run).endswith("checkpoint12.pt, checkpoint3.pt or 2 more")
+    # Of a folder of folders, those in them.
+    assert refused(run.parent).startswith(
+        f"{run.parent} is a folder: name one of its checkpoints, seed1/checkpoint_best.pt, "
+    )

@@ -1,5 +1,7 @@
 """`macaron-fairseq dynamics`: what it reads, what it writes, what it refuses."""
 
+import base64
+import csv
 import io
 import json
 import re
@@ -9,16 +11,18 @@ from argparse import Namespace
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from PIL import Image
 from small import SMALL, arguments, dictionary
 from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import dynamics_report, figures, models
+from macaron_fairseq.analysis import dynamics_page, dynamics_report, figures, models
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
@@ -109,6 +113,7 @@ def report(data, tmp_path_factory):
         written=sorted(path.name for path in (folder / "out").iterdir()),
         page=(folder / "out" / "dynamics.html").read_bytes().decode(),
         content=content,
+        csv=(folder / "out" / "dynamics.csv").read_text("utf-8"),
         picture=(folder / "out" / "dynamics.png").read_bytes(),
     )
 
@@ -118,7 +123,7 @@ def report(data, tmp_path_factory):
 
 def test_numbers(report):
     content = report.content
-    assert report.written == ["dynamics.html", "dynamics.json", "dynamics.png"]
+    assert report.written == ["dynamics.csv", "dynamics.html", "dynamics.json", "dynamics.png"]
     assert content["data"]["sentences"] == 4
     # Each sentence with </s>.
     assert content["data"]["tokens"] == {
@@ -126,7 +131,8 @@ def test_numbers(report):
         "target": {"tokens": 6 + 3 + 5 + 4, "unknown": 0},
     }
     assert content["settings"] == {
-        **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 2, "seed": 1}
+        **{"threshold": 0.9, "beta": 1.0, "jacobian_sentences": 2, "seed": 1},
+        "shown_sentences": 4,
     }
     assert [model["label"] for model in content["models"]] == ["Ämterer", "<b>&"]
     assert {"torch", "numpy", "scipy", "matplotlib"} < content["versions"].keys()
@@ -174,11 +180,55 @@ class Page(HTMLParser):
 
 def test_page_needs_nothing_else(report):
     page = Page(report.page)
-    assert {"script", "link", "iframe", "object"}.isdisjoint(tag for tag, _ in page.tags)
-    for _, attributes in page.tags:
+    assert {"link", "iframe", "object"}.isdisjoint(tag for tag, _ in page.tags)
+    own = "#|data:image/png;base64,|data:application/json;base64,|data:text/csv;charset=utf-8,"
+    for tag, attributes in page.tags:
+        assert tag != "script" or "src" not in attributes
         for name in ("src", "href", "xlink:href"):
-            assert re.match("#|data:image/png;base64,", attributes.get(name, "#")), attributes
+            assert re.match(own, attributes.get(name, "#")), attributes
     assert not re.findall(r"url\((?!#)|@import", report.page)
+
+
+def test_the_page_is_marked_up(report):
+    tags = [tag for tag, _ in Page(report.page).tags]
+    assert tags.count("main") == tags.count("h1") == 1
+    assert tags.count("nav") == 1  # the contents; legends are lists
+    assert tags.count("caption") == tags.count("table") > 0
+    labels = [x.get("aria-label") for tag, x in Page(report.page).tags if tag == "ul"]
+    assert "Legend" in labels
+
+
+def test_histograms_have_the_colours_of_their_models(report):
+    """Their areas are raster images, one for each model and side."""
+    images = re.findall(r'href="data:image/png;base64,\s*([^"]+)"', report.page)
+    assert len(images) == 2 * 2
+    strongest = []
+    for image in images:
+        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(image))).convert("RGBA"))
+        strongest.append(pixels[pixels[..., 3] == pixels[..., 3].max()][0, :3].tolist())
+    for (red, _, blue), is_blue in zip(strongest, (True, False) * 2, strict=True):
+        assert (blue > red) == is_blue
+
+
+def test_csv_has_the_means_of_the_json_file(report):
+    rows = list(csv.DictReader(io.StringIO(report.csv)))
+    content = report.content
+    for label, model in zip(("Ämterer", "<b>&"), content["models"], strict=True):
+        for side in model["sides"]:
+            for of in ("states", "layers"):
+                for row in side[of]:
+                    found = {
+                        x["measure"]: x
+                        for x in rows
+                        if (x["model"], x["side"], x["of"]) == (label, side["side"], of)
+                        and (x["name"], x["time"]) == (row["name"], str(row["time"]))
+                    }
+                    for name, figure in row["figures"].items():
+                        if figure["mean"] is not None:
+                            assert float(found[name]["mean"]) == figure["mean"]
+                            assert int(found[name]["n"]) == figure["n"]
+                    slope = row.get("local_error_slope")
+                    assert slope is None or float(found["local_error_slope"]["mean"]) == slope
 
 
 def test_names_in_the_page_are_unique_and_known(report):
@@ -253,7 +303,7 @@ def no_translation(monkeypatch):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Drawing takes most of the time with models of this size."""
-    monkeypatch.setattr(dynamics_report, "page", lambda content: "")
+    monkeypatch.setattr(dynamics_page, "page", lambda content, downloads: "")
     monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
 
 
@@ -618,6 +668,7 @@ def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
         (["--beta", "0"], "0 is not above 0"),
         (["--beta", "inf"], "inf is not above 0 and finite"),
         (["--sentences", "0"], "0 is not above 0"),
+        (["--shown-sentences", "-1"], "-1 is below 0"),
     ],
 )
 def test_bad_numbers(data, tmp_path, capsys, flags, sentence):

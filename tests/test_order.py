@@ -398,10 +398,12 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
         *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
         *("likelihood: begins", "likelihood: 50%", "likelihood: 100%"),
     ]
-    assert printed.err.splitlines()[6:9] == [
-        *("sentences: begins", "sentences: 50%", "sentences: 100%")
-    ]
-    assert lines[0].endswith("checkpoint.pt, trained as scheme strang-marchuk")
+    # Two sentences, each with two layers of both sides, and those in two schemes.
+    shares = [f"sentences: {share / 16:.0%}" for share in range(1, 17)]
+    assert printed.err.splitlines()[6:23] == ["sentences: begins", *shares]
+    assert lines[0] == (
+        "Local error of the layers of macaron_transformer_tiny, trained as scheme strang-marchuk"
+    )
     assert [line.split()[:2] for line in lines[2:4]] == [[x, "euler"] for x in TWO_FFNS]
     content = json.loads((tmp_path / "order.json").read_text())
     assert {(x["scheme"], x["side"], x["layer"]) for x in content["results"]} == {

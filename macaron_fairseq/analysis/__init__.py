@@ -11,8 +11,9 @@ sub-layers, and each of these the state before it and what it adds as a function
   and say in `glossary` what it is; page and tables then show it.
 - A kind of model: `anatomy` says where its layers are, `models.load_one` and `trajectories.run` how
   it is loaded and run.
+- A map of single tokens (attention, cosines): `sentence_views`, one `SideView` for each side.
 - A figure: `figures` draws lines and distributions as PNG or SVG, `common.html_page` holds the
-  parts of a page, `dynamics_report` puts them together.
+  parts of a page, `dynamics_page` puts them together. Its script draws from the JSON next to each.
 - An ideal system: `particles.systems`; an experiment with it: `particles.experiments`, its picture
   `particles.figures`, both named in `particles.run`.
 """

@@ -14,7 +14,14 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
+from macaron_fairseq.analysis import (
+    jacobians,
+    local_error,
+    measures,
+    output,
+    sentence_views,
+    trajectories,
+)
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.progress import progress
@@ -37,6 +44,7 @@ class Settings:
     threshold: float = 0.9  # the cosine above which two tokens belong to one cluster
     beta: float = 1.0  # of the energy
     jacobian_sentences: int = 16
+    shown_sentences: int = 8  # one by one, see `sentence_views`
     seed: int = 1
 
 
@@ -106,7 +114,7 @@ def compare(
     settings: Settings,
     title: str = "Dynamics of trained models",
 ) -> dict[str, Any]:
-    """All figures of several models on the same sentences, as they go into dynamics.json.
+    """All figures of several models on the same sentences.
 
     Args:
         models: see `models.load`.
@@ -114,18 +122,24 @@ def compare(
         settings: see there.
         title: of the page.
 
+    Returns:
+        What goes into dynamics.json, and besides it `views`: for each of the sentences that are
+        shown one by one, a `sentence_views.View` of each model.
+
     Raises:
         UserError: if a sentence is too long for a model, the data are not what it was trained for
             (see `TrainedModel.check`), or `measure` raises it.
     """
     count = min(settings.jacobian_sentences, len(sample.sentences))
-    settings = replace(settings, jacobian_sentences=count)
+    shown = sentence_views.chosen(sample.sentences, settings.shown_sentences)
+    settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))
     bits = [model.check(sample) for model in models]
-    summaries = []
+    summaries, views = [], []
     for model, bits_per_token in zip(models, bits, strict=True):
         read = model.to_read(sample)
-        with progress(model.label, len(read) + count) as shown:
-            sides = measure(model.runnable(), read, settings, shown.update)
+        with progress(model.label, len(read) + count) as bar:
+            sides = measure(model.runnable(), read, settings, bar.update)
+        views.append([sentence_views.look(model.runnable(), read[i], sample.data) for i in shown])
         summaries.append({**model.description(), "bits_per_token": bits_per_token, "sides": sides})
     return {
         "title": title,
@@ -133,6 +147,7 @@ def compare(
         "data": sample.description(),
         "settings": asdict(settings),
         "models": summaries,
+        "views": [*zip(*views, strict=True)],
     }
 
 
@@ -159,7 +174,7 @@ def measure(
     """
     sides: dict[str, Side] = {}
     for sentence in sentences:
-        layers = run(model, sentence)
+        layers = trajectories.run(model, sentence.source, sentence.target)
         for name in dict.fromkeys(layer.side for layer in layers):
             of_side = [layer for layer in layers if layer.side == name]
             side = sides.setdefault(name, new_side(of_side))
@@ -168,7 +183,7 @@ def measure(
     starts = torch.Generator().manual_seed(settings.seed)
     at = chosen(len(sentences), settings.jacobian_sentences)
     for i, places in zip(at, drawn(len(at), settings.seed), strict=True):
-        for layer in run(model, sentences[i]):
+        for layer in trajectories.run(model, sentences[i].source, sentences[i].target):
             token = int(places[layer.side] * len(layer.state))
             add_jacobians(sides[layer.side], layer, token, starts)
         done()
@@ -189,13 +204,6 @@ def drawn(sentences: int, seed: int) -> list[dict[str, float]]:
     generator = torch.Generator().manual_seed(seed)
     places = torch.rand(sentences, 2, generator=generator, dtype=torch.double).tolist()
     return [dict(zip((ENCODER, DECODER), x, strict=True)) for x in places]
-
-
-def run(model: Any, sentence: Sentence) -> list[Layer]:
-    """The model's layers on a sentence, on the model's device."""
-    device = next(model.parameters()).device
-    target = None if sentence.target is None else sentence.target.to(device)
-    return trajectories.run(model, sentence.source.to(device), target)
 
 
 def new_side(layers: Sequence[Layer]) -> Side:

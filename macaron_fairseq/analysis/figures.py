@@ -1,5 +1,6 @@
 """Pictures, drawn by matplotlib: as PNG files, and as SVG text that follows a page's colours."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,6 +19,8 @@ from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
 
 # Blue, orange, green, purple, as on a light page.
 COLOURS = ("#1f6fb2", "#c2571a", "#2f8f4e", "#8a4fb0")
+# The same, neither dark nor light: for areas, whose colour cannot follow a page's.
+AREA_COLOURS = ("#3b86c8", "#d97b3c", "#4aa86b", "#a172c4")
 
 DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)))
 
@@ -94,7 +97,12 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
 
 
 def distributions_svg(
-    shares: np.ndarray, quantiles: np.ndarray, ticks: Sequence[int], top: float, alt: str
+    shares: np.ndarray,
+    quantiles: np.ndarray,
+    ticks: Sequence[int],
+    top: float,
+    alt: str,
+    series: int,
 ) -> str:
     """A column for each state: how values from -1 to 1 are distributed.
 
@@ -104,12 +112,13 @@ def distributions_svg(
         ticks: the states to number.
         top: the share that is drawn darkest.
         alt: what to say where the picture cannot be seen.
+        series: its colour.
     """
 
     def draw(axes: Axes) -> None:
         depth = np.sqrt(np.clip(shares.T / top, 0, 1))  # the square root shows the small ones
         image = np.zeros((*depth.shape, 4))
-        image[..., :3] = mpl.colors.to_rgb("#3b86c8")  # in the middle: for light pages and dark
+        image[..., :3] = mpl.colors.to_rgb(AREA_COLOURS[series % len(AREA_COLOURS)])
         image[..., 3] = depth
         extent = (-0.5, len(shares) - 0.5, -1, 1)
         axes.imshow(image, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
@@ -135,7 +144,18 @@ def svg(draw: Callable[[Axes], None], alt: str) -> str:
         # Fixed margins, so that pictures next to each other align.
         axes: Any = figure.add_axes((0.17, 0.19, 0.81, 0.78))
         draw(axes)
-        return themed_svg.element(figure, alt)
+        head, end, body = themed_svg.element(figure, alt).partition(">")
+    return head + end + shortened(body)
+
+
+def shortened(text: str) -> str:
+    """SVG of matplotlib in less than half as many characters, to be looked at and not edited."""
+    text = re.sub(r"font-family: [^;\"]*; ?", "", text)  # the page's
+    text = re.sub(r"(\.\d)\d+", r"\1", text)  # tenths of a point
+    text = re.sub(r"\n *([A-Z])", r"\1", text)
+    text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
+    used = set(re.findall(r"#([\w.-]+)", text))
+    return re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
 
 
 def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: str) -> bytes:

@@ -83,7 +83,7 @@ def picture(measured: Measured) -> bytes:
     drawn = {handle.get_label(): handle for axes in figure.axes for handle in axes.get_lines()}
     figure.legend(
         handles=[drawn[name] for name in names if name in drawn],
-        loc="outside right upper",
+        loc="outside right center",
         fontsize=8,
         frameon=False,
     )

@@ -18,7 +18,7 @@ from macaron_fairseq.analysis import anatomy, integrators, local_error, trajecto
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.order import Measured, Pair, Result, refuse_unknown, result
-from macaron_fairseq.analysis.progress import following
+from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
@@ -51,7 +51,7 @@ def of_trained_model(
     found = model.to_read(sample)
     steps = local_error.halved(longest, times=5)
     return Measured(
-        f"Local error of the layers of {model.path}, trained as {trained_as(model.settings)}",
+        f"Local error of the layers of {model.label}, trained as {trained_as(model.settings)}",
         {"model": model.description(), "data": sample.description()},
         steps,
         measure(model.runnable().double(), found, pairs, steps),
@@ -155,17 +155,21 @@ def measure(
     """
     # For each side, layer, scheme and sub-step, and for each sentence: a tensor (time,) for each h.
     errors: dict[tuple[str, int, Pair], list[list[Tensor]]] = defaultdict(list)
-    for sentence in following(found, "sentences", len(found)):
-        for layer in trajectories.run(model, sentence.source, sentence.target):
-            for pair in pairs:
-                own, method = steps_of(layer.module, pair[0]), substeps.get(pair[1])
-                if own is None or refusal(layer.module, *pair):
-                    continue
+    with progress("sentences", len(found)) as bar:
+        for sentence in found:
+            layers = trajectories.run(model, sentence.source, sentence.target)
+            for layer in layers:
+                fitting = [pair for pair in pairs if not refusal(layer.module, *pair)]
                 gates = anatomy.gates_of(layer.module)
-                advance = partial(integrators.advance, own, layer.apply, method, gates)
-                with torch.no_grad():
-                    one = local_error.by_halving(advance, layer.state, steps)
-                errors[layer.side, layer.number, pair].append(one)
+                for scheme, substep in fitting:
+                    own = steps_of(layer.module, scheme)
+                    assert own is not None
+                    method = substeps.get(substep)
+                    advance = partial(integrators.advance, own, layer.apply, method, gates)
+                    with torch.no_grad():
+                        one = local_error.by_halving(advance, layer.state, steps)
+                    errors[layer.side, layer.number, (scheme, substep)].append(one)
+                    bar.update(1 / len(layers) / len(fitting))
     together: dict[tuple[str, Pair], list[list[Tensor]]] = defaultdict(list)
     for (side, _, pair), of_sentences in errors.items():
         together[side, pair] += of_sentences

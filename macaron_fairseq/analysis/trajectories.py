@@ -41,6 +41,7 @@ class Sublayer:
     step: float  # its size
     increment: Callable[..., Tensor]  # a(x, h), with 1 for h where it is not given
     norm: nn.Module | None  # after the sum, where the model is post-norm
+    operators: tuple[Operator, ...] = ()  # those that it is along
 
     def step_alone(self, x: Tensor, h: float = 1.0) -> Tensor:
         """The state after the sub-layer, in post-norm before the LayerNorm."""
@@ -87,6 +88,7 @@ class Layer:
                         integrators.increment, step(whole.size, *applied), self.apply, substep, gate
                     ),
                     None if self.is_pre_norm else after,
+                    tuple(applied),
                 )
             )
         return found
@@ -106,23 +108,43 @@ class Layer:
 
         In pre-norm, its LayerNorm comes before.
         """
-        network, layer_norm = anatomy.weights_of(self.module, operator)
-        y = layer_norm(x) if self.is_pre_norm else x
         if operator.kind == FFN:
+            network, y = self.input_of(operator, x)
             return network.fc2(self.module.activation_fn(network.fc1(y)))
+        # Not with static_kv=True as the model's cross-attention, which changes nothing here but
+        # that fairseq's would take its softmax in fp32, whatever the precision of the rest.
+        return self.attend(operator, x, need_weights=False)[0]
+
+    def attention(self, operator: Operator, x: Tensor) -> Tensor:
+        """How much each token attends to each, by head, in the state x: (heads, time, key time).
+
+        Each row sums to one. The keys of cross-attention are the source's tokens; those of a
+        decoder with `--cross-self-attention` are the source's, then its own.
+        """
+        # fairseq's attention gives heads apart only off PyTorch's path, which static_kv leaves.
+        weights = self.attend(operator, x, need_head_weights=True, static_kv=True)[1]
+        assert weights is not None
+        return weights[:, 0]
+
+    def attend(self, operator: Operator, x: Tensor, **wanted: bool) -> tuple[Tensor, Tensor | None]:
+        """What an attention gives for the state x, with the arguments `wanted` of fairseq's."""
+        network, y = self.input_of(operator, x)
         source = self.given.get("encoder_out")
         if operator.kind == CROSS_ATTENTION:
-            # Not with static_kv=True as in the model, which changes nothing here but that fairseq's
-            # attention would take its softmax in fp32, whatever the precision of the rest.
-            return network(query=y, key=source, value=source, need_weights=False)[0]
+            return network(query=y, key=source, value=source, **wanted)
         keys, hidden = y, self.given.get("self_attn_mask", self.given.get("attn_mask"))
         if source is not None and getattr(self.module, "cross_self_attention", False):
             keys, hidden, _ = prepend_source(y, source, None, hidden, None)
-        return network(query=y, key=keys, value=keys, attn_mask=hidden, need_weights=False)[0]
+        return network(query=y, key=keys, value=keys, attn_mask=hidden, **wanted)
+
+    def input_of(self, operator: Operator, x: Tensor) -> tuple[Any, Tensor]:
+        """The network of an operator, and what it reads in the state x."""
+        network, layer_norm = anatomy.weights_of(self.module, operator)
+        return network, layer_norm(x) if self.is_pre_norm else x
 
 
 def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]:
-    """Run a model on one sentence, without padding.
+    """Run a model on one sentence, without padding, on the model's device.
 
     Args:
         model: in evaluation mode.
@@ -137,15 +159,17 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
         UserError: if a layer is none that is known here.
     """
     calls: list[Layer] = []
+    device = next(model.parameters()).device
+    source = source.to(device)
     layers = {side: model.get_submodule(name) for side, name in anatomy.stacks(model).items()}
     with torch.no_grad(), recording(ENCODER, layers[ENCODER], calls):
         if DECODER not in layers:
             model(source[None])
             return calls
-        encoded = model.encoder(source[None], src_lengths=torch.tensor([len(source)]))
+        encoded = model.encoder(source[None], src_lengths=source.new_tensor([len(source)]))
     if target is not None:
         with torch.no_grad(), recording(DECODER, layers[DECODER], calls):
-            model.decoder(target[None], encoder_out=encoded, features_only=True)
+            model.decoder(target[None].to(device), encoder_out=encoded, features_only=True)
     return calls
 
 

@@ -12,6 +12,14 @@ def positive(text: str) -> int:
     return value
 
 
+def not_negative_integer(text: str) -> int:
+    """An integer that is not below 0."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
 def finite(text: str) -> float:
     """A finite number."""
     value = float(text)

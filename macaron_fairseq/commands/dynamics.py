@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, positive
+from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -23,8 +23,11 @@ The decoder reads the target side of the set, or TARGET, as in training; without
 model itself translates the sentence to (beam 5).
 
 OUTPUT then holds
-  dynamics.html  all pictures and figures, one file that needs nothing else
+  dynamics.html  all pictures and figures, one file that needs nothing else: point at what you want
+                 to know the value of, hide models, see the difference from the first, look at
+                 single sentences with their attention maps
   dynamics.json  the figures: means, standard deviations, histograms of the cosines
+  dynamics.csv   the means, a line each, for a table or pandas
   dynamics.png   a small picture of the most important ones
 and a table of the whole layers is printed, in Markdown.
 
@@ -77,6 +80,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=16,
         metavar="N",
         help="take Jacobians at one token of each of N of them, evenly spread (default: 16)",
+    )
+    add(
+        "--shown-sentences",
+        type=not_negative_integer,
+        default=8,
+        metavar="N",
+        help="show N of them one by one: which tokens come close in which layer, and the attention "
+        "of each head; spread over those of at most 32 tokens. Each takes some 20 to 200 kB of the "
+        "page; 0 for none (default: 8)",
     )
     add(
         "--threshold",
@@ -151,7 +163,9 @@ def run(args: argparse.Namespace) -> None:
         args.path, args.data, args.source_lang, args.target_lang, args.label, device
     )
     sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
-    settings = dynamics.Settings(args.threshold, args.beta, args.jacobian_sentences, args.seed)
+    settings = dynamics.Settings(
+        args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
+    )
     content = dynamics.compare(loaded, sample, settings, args.title)
     written = output.write(args.output, dynamics_report.contents(content))
     output.report(dynamics_report.table(content["models"]), written)

@@ -34,6 +34,8 @@ examples:
 OF_A_MODEL = ("input", "target", "gen_subset", "sentences", "source_lang", "target_lang")
 OF_TOYS = ("seed",)
 
+SENTENCES = 5
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
@@ -56,7 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gen-subset", metavar="SET", help="of the data (default: test)")
     add("--source-lang", metavar="LANG", help="where the data folder does not tell it")
     add("--target-lang", metavar="LANG", help="the same")
-    add("--sentences", type=positive, metavar="N", help="at most the first N (default: 20)")
+    add(
+        "--sentences",
+        type=positive,
+        metavar="N",
+        help=f"at most the first N (default: {SENTENCES}). All schemes and sub-steps take some "
+        "seconds a sentence with 1.5 million parameters on a CPU, and time grows with the model",
+    )
     add(
         "-o",
         "--output",
@@ -81,7 +89,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import models, sentences, trained_order
 
         (model,), data = models.load([args.path], args.data, args.source_lang, args.target_lang)
-        subset, limit = args.gen_subset or "test", args.sentences or 20
+        subset, limit = args.gen_subset or "test", args.sentences or SENTENCES
         sample = sentences.read(data, args.input, args.target, subset, limit)
         longest = args.step or 1.0
         measured = trained_order.of_trained_model(model, sample, args.scheme, args.substep, longest)

@@ -40,7 +40,7 @@ a { color: inherit; }
 .cards .card { margin: 0; }
 .panels { display: grid; gap: .5rem 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 16rem), 1fr)); }
-figure { margin: 0; max-width: 32rem; }
+figure { margin: 0; max-width: 26rem; }
 svg { display: block; width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 caption { text-align: left; color: var(--soft); padding: .2rem .6rem; }
@@ -112,5 +112,5 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
     )
     return (
         f'<details><summary>{summary}</summary><div class="scroll"><table>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
+        f"<caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
 
 # fairseq until 0.8, and so the authors' code, saved these from a module of another name.
@@ -58,6 +59,19 @@ def allow_safe_globals() -> None:
     torch.serialization.add_safe_globals(SAFE_GLOBALS + SENT_GLOBALS)
 
 
+def in_folder(folder: Path, most: int = 4) -> str:
+    """Which checkpoints a folder holds, or those in it, for a sentence that began with its name."""
+    found = [*folder.glob("*.pt")] or [*folder.glob("*/*.pt")]
+    if not found:
+        return " that holds no checkpoint (*.pt): name a file of fairseq-train"
+    # checkpoint_best.pt and checkpoint_last.pt come before those of epochs and updates.
+    found.sort(key=lambda path: (not re.search("best|last|average", path.name), path))
+    names = [str(path.relative_to(folder)) for path in found]
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return f": name one of its checkpoints, {listed(names)}"
+
+
 def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
 
@@ -67,7 +81,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     allow_safe_globals()
     if path.is_dir():
-        raise UserError(f"{path} is a folder: name one of its checkpoints")
+        raise UserError(f"{path} is a folder{in_folder(path)}")
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     try:

@@ -1,0 +1,105 @@
+"""The largest differences between measured models, in words."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from macaron_fairseq.analysis.dynamics_lines import Model, Row, find, mean
+from macaron_fairseq.analysis.glossary import MOVES, STATES, Measure
+
+SHOWN = 5
+LEAST = 0.5  # standard deviations; Cohen 1988 calls that a medium effect
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One measure of one side, at the layer where a model is farthest from the baseline."""
+
+    measure: Measure
+    side: str
+    layer: int  # from 1
+    is_of_state: bool  # after the layer; otherwise it is of the layer itself
+    means: tuple[float, float]  # the baseline's and the model's
+    effects: list[float]  # (model - baseline) / pooled standard deviation, of each layer
+
+    @property
+    def effect(self) -> float:
+        """That of its layer."""
+        return max(self.effects, key=abs)
+
+
+def sentences(models: Sequence[Model]) -> Iterator[str]:
+    """A sentence on each of the largest differences of each model from the first."""
+    baseline = models[0]
+    for model in models[1:]:
+        found = [x for x in largest(baseline, model) if abs(x.effect) >= LEAST][:SHOWN]
+        for difference in found:
+            yield in_words(difference, baseline["label"], model["label"])
+        if not found:
+            yield (
+                f"No mean of a layer of {model['label']} is more than {LEAST} standard deviations "
+                f"from that of {baseline['label']}."
+            )
+
+
+def largest(baseline: Model, model: Model) -> list[Difference]:
+    """The differences, one for each side and measure, the largest first.
+
+    Compared are the states after whole layers, and whole layers: models of other schemes have
+    these, too. Measures without a spread are left out.
+    """
+    found: list[Difference] = []
+    for side in baseline["sides"]:
+        other = find(model, side["side"])
+        for measure in STATES.measures:
+            rows = [
+                [row for row in x["states"] if row["layer"] and row["time"] == row["layer"]]
+                for x in (side, other)
+            ]
+            found += of_rows(measure, side["side"], True, *rows)
+        for group in MOVES:
+            for measure in group.measures:
+                found += of_rows(measure, side["side"], False, side["layers"], other["layers"])
+    return sorted(found, key=lambda x: -abs(x.effect))
+
+
+def of_rows(
+    measure: Measure, side: str, is_of_state: bool, ours: Sequence[Row], others: Sequence[Row]
+) -> Iterator[Difference]:
+    """The difference between two models' rows of the same layers; none if they lack the measure."""
+    pairs = [*zip(ours, others)]  # noqa: B905 - a deeper model's further layers have no partner
+    effects = [effect(*pair, measure.name) for pair in pairs]
+    known = [x for x in effects if x is not None]
+    if not known:
+        return
+    place = effects.index(max(known, key=abs))
+    row, other = pairs[place]
+    means = mean(row, measure.name), mean(other, measure.name)
+    yield Difference(measure, side, row["layer"], is_of_state, means, known)
+
+
+def effect(row: Row, other: Row, name: str) -> float | None:
+    """Cohen's d: the difference of the means in pooled standard deviations; None without any."""
+    figures = [x["figures"].get(name) for x in (row, other)]
+    if any(x is None or x["mean"] is None or x["n"] < 2 for x in figures):
+        return None
+    pooled = math.sqrt(sum(x["sd"] ** 2 for x in figures) / 2)
+    return (figures[1]["mean"] - figures[0]["mean"]) / pooled if pooled else None
+
+
+def in_words(x: Difference, baseline: str, model: str) -> str:
+    """One difference as a sentence or two."""
+    ours, other = x.means
+    place = f"{'after' if x.is_of_state else 'of'} {x.side} layer {x.layer}"
+    size = f"{abs(x.effect):.1f} standard deviations"
+    if ours > 0 and other > 0:
+        size = f"{other / ours - 1:+.0%}, {size}"
+    values = f"{other:.3g} in {model}, {ours:.3g} in {baseline} ({size})"
+    sentence = f"{x.measure.title} {place}: {values}."
+    layers = len(x.effects)
+    if layers == 1:
+        return sentence
+    word = "larger" if x.effect > 0 else "smaller"
+    alike = sum((effect > 0) == (x.effect > 0) for effect in x.effects)
+    where = "all" if alike == layers else f"{alike} of"
+    return f"{sentence} It is {word} in {where} {layers} layers."

@@ -1,0 +1,78 @@
+"""The figures of `dynamics.compare` by the layer: as lines of a picture, and by name."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from macaron_fairseq.analysis import figures
+from macaron_fairseq.analysis.figures import Line
+from macaron_fairseq.analysis.glossary import Measure
+
+# Parts of what `dynamics.compare` gives.
+Row = dict[str, Any]
+Side = dict[str, Any]
+Model = dict[str, Any]
+
+LAYER = "layer"
+NAMES = {
+    "self-attention": "Self-attention",
+    "cross-attention": "Cross-attention",
+    "ffn": "FFN",
+    LAYER: "Whole layer",
+}
+
+
+def find(model: Model, name: str) -> Side:
+    """A model's encoder or decoder."""
+    return next(side for side in model["sides"] if side["side"] == name)
+
+
+def mean(row: Row, name: str) -> Any:
+    """A measure's mean; None if the row does not have it."""
+    return row["figures"][name]["mean"] if name in row["figures"] else row.get(name)
+
+
+def state_lines(sides: Sequence[Side], measure: Measure) -> list[Line]:
+    """A measure of the states, one line for each model."""
+    lines = (line(i, 1, side["states"], measure, "time") for i, side in enumerate(sides))
+    return [x for x in lines if x]
+
+
+def move_lines(sides: Sequence[Side], measure: Measure, operator: str) -> list[Line]:
+    """A measure of one operator's sub-layers, or of whole layers; a line for each occurrence."""
+    lines = []
+    for i, side in enumerate(sides):
+        rows = side["layers"] if operator == LAYER else side["states"]
+        rows = [row for row in rows if row["operator"] == operator]
+        occurrences = sorted({row["occurrence"] for row in rows})
+        if len(occurrences) > len(figures.DASHES):  # too many for a line each
+            lines.append(line(i, 1, rows, measure, "time"))
+            continue
+        for occurrence in occurrences:
+            of_it = [row for row in rows if row["occurrence"] == occurrence]
+            lines.append(line(i, occurrence, of_it, measure, "layer"))
+    return [x for x in lines if x]
+
+
+def line(i: int, occurrence: int, rows: Sequence[Row], measure: Measure, x: str) -> Line | None:
+    """One line, of the rows that have the measure; None if none has."""
+    rows = [row for row in rows if mean(row, measure.name) is not None]
+    if not rows:
+        return None
+    sds = None
+    if measure.band and not measure.log and all(measure.name in row["figures"] for row in rows):
+        sds = [row["figures"][measure.name]["sd"] for row in rows]
+    means = [mean(row, measure.name) for row in rows]
+    label = f"{ordinal(occurrence)} in the layer"
+    return Line(i, [row[x] for row in rows], means, sds, occurrence - 1, label)
+
+
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th."""
+    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n, 'th') }"
+
+
+def operators_of(sides: Sequence[Side]) -> list[str]:
+    """The operators of all models, those of `NAMES` in that order, and then the whole layer."""
+    found = {row["operator"] for side in sides for row in side["states"][1:]}
+    known = [name for name in NAMES if name in found]
+    return [*known, *sorted(found - set(known)), LAYER]

@@ -1,0 +1,127 @@
+"""Single sentences as models see them: which tokens come close, and which attend to which.
+
+A `View` is of one model on one sentence. Nothing is averaged, unlike in `dynamics`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+
+from macaron_fairseq.analysis import trajectories
+from macaron_fairseq.analysis.anatomy import ENCODER
+from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.sentences import Data, Sentence
+from macaron_fairseq.analysis.trajectories import Layer
+from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
+
+READABLE = 32  # tokens on the axes of a picture
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention of one layer."""
+
+    kind: str  # SELF_ATTENTION or CROSS_ATTENTION
+    layer: int  # from 1
+    occurrence: int  # of its kind in the layer, from 1
+    keys: list[str]  # the tokens that are attended to
+    weights: Floats  # (heads, tokens, keys); each row sums to one
+
+
+@dataclass(frozen=True)
+class SideView:
+    """A sentence in the encoder or the decoder."""
+
+    side: str
+    tokens: list[str]
+    cosines: Floats  # (layers + 1, tokens, tokens): before the first layer, and after each
+    attentions: list[Attention]  # in the order in which they are applied
+
+
+@dataclass(frozen=True)
+class View:
+    """A sentence in one model."""
+
+    number: int  # in its file, from 1
+    sides: list[SideView]
+
+
+@torch.no_grad()
+def look(model: Any, sentence: Sentence, data: Data) -> View:
+    """How a model sees a sentence.
+
+    Args:
+        model: in evaluation mode.
+        sentence: see `sentences.read`.
+        data: whose dictionaries name the tokens.
+
+    Raises:
+        UserError: see `trajectories.run`.
+    """
+    layers = trajectories.run(model, sentence.source, sentence.target)
+    source = words(data.source, sentence.source)
+    sides = []
+    for name in dict.fromkeys(layer.side for layer in layers):
+        of_side = [layer for layer in layers if layer.side == name]
+        tokens = source
+        if name != ENCODER and sentence.target is not None and data.target is not None:
+            tokens = words(data.target, sentence.target)
+        states = [*(layer.state for layer in of_side), of_side[-1].advance(of_side[-1].state)]
+        cosines = np.stack([all_cosines(x[:, 0].double().cpu().numpy()) for x in states])
+        attentions = [x for layer in of_side for x in attentions_of(layer, tokens, source)]
+        sides.append(SideView(name, tokens, cosines, attentions))
+    return View(sentence.number, sides)
+
+
+def words(dictionary: Dictionary, tokens: Any) -> list[str]:
+    """The tokens as the dictionary names them, fairseq's own symbols included."""
+    return [dictionary[token] for token in tokens.tolist()]
+
+
+def all_cosines(x: Floats) -> Floats:
+    """The cosines of all tokens with all, (tokens, tokens), for states (tokens, channel)."""
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def attentions_of(
+    layer: Layer, tokens: Sequence[str], source: Sequence[str]
+) -> Iterator[Attention]:
+    """The attentions of a layer, in order.
+
+    With sub-steps that evaluate an attention several times, it is the first time: in the state
+    before the step.
+    """
+    x = layer.state
+    seen: Counter[str] = Counter()
+    for sublayer in layer.sublayers:
+        for operator in sublayer.operators:
+            if operator.kind == FFN:
+                continue
+            seen[operator.kind] += 1
+            weights = layer.attention(operator, x).double().cpu().numpy()
+            keys = [*tokens]
+            if operator.kind == CROSS_ATTENTION:
+                keys = [*source]
+            elif weights.shape[-1] > len(tokens):  # --cross-self-attention
+                keys = [*source, *tokens]
+            yield Attention(operator.kind, layer.number, seen[operator.kind], keys, weights)
+        x = sublayer.advance(x)
+
+
+def chosen(found: Sequence[Sentence], wanted: int) -> list[int]:
+    """Which sentences to show: evenly spread over those that a picture can hold.
+
+    Those have at most `READABLE` tokens on each side; where there is none, the shortest are shown.
+    """
+    lengths = [max(len(x.source), 0 if x.target is None else len(x.target)) for x in found]
+    order = [i for i, length in enumerate(lengths) if length <= READABLE]
+    if not order:
+        order = sorted(sorted(range(len(found)), key=lengths.__getitem__)[:wanted])
+    wanted = min(wanted, len(order))
+    return [order[i * len(order) // wanted] for i in range(wanted)]

@@ -1,0 +1,65 @@
+"""The largest differences between models, in words: figures made up, effects by hand."""
+
+import math
+
+import pytest
+
+from macaron_fairseq.analysis import differences
+
+
+def figure(mean, sd, n=10):
+    return {"mean": mean, "sd": sd, "n": n}
+
+
+def layer(number, **figures):
+    return {
+        **{"name": f"layer {number}", "layer": number, "time": float(number)},
+        **{"operator": "layer", "occurrence": 1, "figures": figures},
+    }
+
+
+def model(label, layers, states=()):
+    side = {"side": "encoder", "norm": "pre", "states": [*states], "layers": [*layers]}
+    return {"label": label, "sides": [side]}
+
+
+def test_effects_are_cohens_and_the_largest_comes_first():
+    baseline = model(
+        "stock",
+        [
+            layer(1, turn=figure(20, 3), step=figure(0.5, 0.1)),
+            layer(2, turn=figure(10, 4), step=figure(0.4, 0.1)),
+        ],
+        [layer(0, cosine=figure(0.9, 0.1)), layer(1, cosine=figure(0.2, 0.1))],
+    )
+    other = model(
+        "ours",
+        [
+            layer(1, turn=figure(26, 4), step=figure(0.4, 0.1)),
+            layer(2, turn=figure(9, 4), step=figure(0.35, 0.1)),
+        ],
+        [layer(0, cosine=figure(0.1, 0.1)), layer(1, cosine=figure(-0.1, 0.2))],
+    )
+    found = differences.largest(baseline, other)
+    assert [(x.measure.name, x.layer) for x in found] == [("cosine", 1), ("turn", 1), ("step", 1)]
+    assert found[0].effect == pytest.approx(-0.3 / math.sqrt((0.01 + 0.04) / 2))
+    assert found[1].effects == pytest.approx([6 / math.sqrt((9 + 16) / 2), -0.25])
+    assert [*differences.sentences([baseline, other])] == [
+        "Mean cosine after encoder layer 1: -0.1 in ours, 0.2 in stock (1.9 standard deviations).",
+        "Angle turned of encoder layer 1: 26 in ours, 20 in stock (+30%, 1.7 standard deviations). "
+        "It is larger in 1 of 2 layers.",
+        "Relative step of encoder layer 1: 0.4 in ours, 0.5 in stock (-20%, 1.0 standard "
+        "deviations). It is smaller in all 2 layers.",
+    ]
+
+
+def test_what_has_no_spread_or_is_small_is_not_said():
+    baseline = model(
+        "stock", [layer(1, turn=figure(20, 0), step=figure(0.5, 0.1), norm=figure(1, 1, 1))]
+    )
+    other = model("ours", [layer(1, turn=figure(21, 0), step=figure(0.52, 0.1))])
+    assert [x.measure.name for x in differences.largest(baseline, other)] == ["step"]
+    assert [*differences.sentences([baseline, other])] == [
+        "No mean of a layer of ours is more than 0.5 standard deviations from that of stock."
+    ]
+    assert [*differences.sentences([baseline])] == []

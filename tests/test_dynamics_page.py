@@ -1,0 +1,178 @@
+"""The page of `macaron-fairseq dynamics` in headless Chromium."""
+
+import base64
+import json
+import urllib.parse
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from browser import chromium, opened, overflow
+from stored import CHECKPOINT, noisy, write_test_set
+
+from macaron_fairseq import cli
+from macaron_fairseq.analysis import dynamics_report, models, sentence_views, sentences
+
+LABELS = ["stock", "noisy"]
+FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two models on four sentences, by the command itself."""
+    folder = tmp_path_factory.mktemp("page")
+    data = write_test_set(folder / "data")
+    paths = [CHECKPOINT, noisy(CHECKPOINT, folder)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dynamics_report, "overview", lambda models: b"")
+        words = ["dynamics", "--path", *paths, "--label", *LABELS, "--data", data, "--cpu"]
+        words += ["--jacobian-sentences", "1", "-o", folder / "out"]
+        cli.main([str(word) for word in words])
+    loaded, opened_data = models.load(paths, data)
+    sample = sentences.read(opened_data)
+    first = [sentence_views.look(x.runnable(), sample.sentences[0], opened_data) for x in loaded]
+    written = json.loads((folder / "out" / "dynamics.json").read_text("utf-8"))
+    return SimpleNamespace(
+        path=folder / "out" / "dynamics.html",
+        content=written,
+        csv=(folder / "out" / "dynamics.csv").read_text("utf-8"),
+        views=first,
+    )
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser, made):
+    with opened(browser, made.path) as found:
+        found.wait_for_selector("#sentence-view[data-shown]")
+        yield found
+
+
+def cosine(made, model, time):
+    states = made.content["models"][model]["sides"][0]["states"]
+    return next(x for x in states if x["time"] == time)["figures"]["cosine"]["mean"]
+
+
+def shown(value):
+    """A number as the page writes it: three digits, no zeros at the end, a true minus."""
+    text = np.format_float_positional(float(f"{value:.3g}"), trim="-")
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def tip(page):
+    return page.locator("#encoder ~ .cards .card:first-child output").first
+
+
+def test_focus_shows_values_and_the_arrow_keys_go_through_the_layers(page, made):
+    page.locator(FOCUSED).first.focus()
+    for model, label in enumerate(LABELS):
+        assert f"{label}: {shown(cosine(made, model, 0))}" in tip(page).inner_text()
+    page.keyboard.press("End")
+    assert "after layer 2" in tip(page).inner_text()
+    for model, label in enumerate(LABELS):
+        assert f"{label}: {shown(cosine(made, model, 2))}" in tip(page).inner_text()
+    page.keyboard.press("Escape")
+    assert tip(page).inner_text() == ""
+
+
+def test_the_pointer_shows_values(page, made):
+    chart = page.locator(FOCUSED).first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 15, box["y"] + box["height"] / 2)
+    assert f"stock: {shown(cosine(made, 0, 2))}" in tip(page).inner_text()
+
+
+def test_models_hide(page):
+    page.get_by_label("stock", exact=True).uncheck()
+    page.locator(FOCUSED).first.focus()
+    assert "stock" not in tip(page).inner_text()
+    assert "noisy" in tip(page).inner_text()
+    assert page.locator("#sentence-view .choice").count() == 2  # cosines and attention
+    page.get_by_label("noisy", exact=True).uncheck()
+    assert page.locator(FOCUSED).count() == 0
+    assert page.get_by_text("No model is shown.").count() > 0
+
+
+def test_differences_are_of_each_model_from_the_first(page, made):
+    page.get_by_label("difference from stock").check()
+    page.locator(FOCUSED).first.focus()
+    page.keyboard.press("End")
+    difference = cosine(made, 1, 2) - cosine(made, 0, 2)
+    value = tip(page).inner_text().split("noisy: ")[1]
+    assert float(value.replace("\N{MINUS SIGN}", "-")) == pytest.approx(difference, rel=0.02)
+    assert "stock:" not in tip(page).inner_text()
+
+
+def test_attention_of_a_chosen_head(page, made):
+    part = page.locator("#sentence-view > section").nth(1)
+    part.get_by_label("decoder cross-attention").check()
+    part.get_by_role("radio", name="layer 1, mean of the heads").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert part.get_by_role("radio", name="layer 2, head 2").first.is_checked()
+    part.locator("svg").first.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    values = part.locator("output").inner_text().splitlines()
+    for line, label, view in zip(values, LABELS, made.views, strict=True):
+        decoder = view.sides[1]
+        (found,) = (x for x in decoder.attentions if (x.kind, x.layer) == ("cross-attention", 2))
+        names = f"“{decoder.tokens[2]}” attends to “{found.keys[1]}”:"
+        assert line.startswith(f"{label}: {names} ")
+        assert float(line.split()[-1]) == pytest.approx(found.weights[1, 2, 1], abs=0.0006)
+
+
+def test_tokens_that_meet(page, made):
+    part = page.locator("#sentence-view > section").first
+    part.get_by_label("Tokens meet where their cosine reaches").fill("-1")
+    tokens = made.views[0].sides[0].tokens
+    pairs = len(tokens) * (len(tokens) - 1) // 2
+    first_row = part.locator("tbody tr").first.inner_text()
+    assert first_row.startswith("before the first layer")
+    assert first_row.count(" \N{EN DASH} ") == 2 * min(8, pairs)
+    nearest = part.locator("tbody tr").last.inner_text()
+    cosines = made.views[0].sides[0].cosines
+    upper = np.triu_indices(len(tokens), 1)
+    best = max(x[upper].max() for x in cosines)
+    assert shown(round(best, 3)) in nearest
+
+
+def test_another_sentence(page, made):
+    page.get_by_label("Sentence", exact=True).select_option(index=1)
+    page.wait_for_selector("#sentence-view[data-shown='1']")
+    texts = page.locator("#sentence-view .maps svg text").all_text_contents()
+    assert {"the", "new"} <= set(texts)
+    assert "öl" not in texts
+
+
+def test_downloads_are_the_files(page, made):
+    links = [x.get_attribute("href") for x in page.locator("a[download]").all()]
+    found = json.loads(base64.b64decode(links[0].partition("base64,")[2]))
+    assert found == made.content
+    assert urllib.parse.unquote(links[1].partition(",")[2]) == made.csv
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light")]
+)
+def test_nothing_is_cut_off(browser, made, width, scheme):
+    with opened(browser, made.path, width, color_scheme=scheme) as page:
+        page.wait_for_selector("#sentence-view[data-shown]")
+        wider, cut = overflow(page)
+        assert wider == 0
+        assert not [x for x in cut if "scroll" not in x]
+
+
+def test_without_javascript_the_pictures_stand(browser, made):
+    with opened(browser, made.path, java_script_enabled=False) as page:
+        assert page.locator("figure > svg[role=img]").count() == 2 * (2 + 7) + 11 * (3 + 4)
+        assert page.get_by_text("This part needs JavaScript.").is_visible()
+        assert not page.locator("#controls").is_visible()
+        assert page.locator("ul.legend").first.is_visible()
