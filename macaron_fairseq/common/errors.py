@@ -1,6 +1,7 @@
 """The one exception for what a user can mend."""
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
 class UserError(SystemExit, ValueError):
@@ -9,6 +10,23 @@ class UserError(SystemExit, ValueError):
     As a `SystemExit` it ends a command with that sentence and status 1 instead of a traceback, in
     fairseq's commands too, which the plugin does not own; as a `ValueError` a program can catch it.
     """
+
+
+def check_all(*checks: Callable[[], Any]) -> list[Any]:
+    """What the checks return.
+
+    Raises:
+        UserError: with a line for each mistake that they find.
+    """
+    results, mistakes = [], []
+    for check in checks:
+        try:
+            results.append(check())
+        except UserError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return results
 
 
 def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
