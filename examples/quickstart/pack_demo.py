@@ -17,9 +17,8 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import demo, fairseq_engine, translator
 
 ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")
+CHECKPOINTS = 4  # the last, of which each model is the mean
 PHRASES = 100  # of the test set: what the demo can show
-# Where the training lay and what it wrote; nothing of it matters to whoever loads the model.
-PLACES = ("data", "save_dir", "user_dir", "tensorboard_logdir", "restore_file")
 
 
 def packed(state: dict[str, Any]) -> dict[str, Any]:
@@ -27,16 +26,18 @@ def packed(state: dict[str, Any]) -> dict[str, Any]:
 
     Parameters that share memory go on sharing it, which makes the file smaller.
     """
-    arguments = state["cfg"]["model"]
-    for name in PLACES:
-        if hasattr(arguments, name):
+    arguments, task = state["cfg"]["model"], state["cfg"]["task"]
+    for name, value in vars(arguments).items():
+        if str(value).startswith("/"):
             setattr(arguments, name, None)
+    source, target = demo.LANGUAGES
+    task |= {"data": None, "source_lang": source, "target_lang": target}
     model = state["model"]
     tied = averaging.tied_names(model)
     halves = {name: model[name].half() for name in set(tied.values())}
     return {
         "args": None,
-        "cfg": {"model": arguments, "task": {**state["cfg"]["task"], "data": None}},
+        "cfg": {"model": arguments, "task": task},
         "model": {name: halves[first] for name, first in tied.items()},
         "optimizer_history": [
             {
@@ -67,8 +68,8 @@ def pack(work: Path, folder: Path) -> None:
         files.write_lines(folder / f"{demo.PHRASES}.{language}", lines[:PHRASES])
     models = []
     for arch, name in zip(ARCHS, demo.MODELS, strict=True):
-        state = packed(checkpoints.load_sound(work / arch / "seed1" / "checkpoint_best.pt"))
-        averaging.save(state, folder / f"{name}.pt")
+        mean = averaging.average(averaging.last(work / arch / "seed1", CHECKPOINTS))
+        averaging.save(packed(mean), folder / f"{name}.pt")
         models.append(score(folder, name, arch, sources, references))
         print(f"{name}.pt: {models[-1]}", flush=True)
     about = {
