@@ -108,7 +108,10 @@ def score(
         "updates": averaging.updates(state),
         "bleu": round(bleu.score, 2),
         "signature": bleu.signature,
-        "as_reference": sum(a == b for a, b in zip(found, references, strict=True)),
+        "as_reference": sum(
+            demo.is_as_reference(translation, reference, data)
+            for translation, reference in zip(found, references, strict=True)
+        ),
     }
 
 

@@ -1,6 +1,7 @@
 """`macaron-fairseq completion`: commands, flags and files, completed by the shell."""
 
 import argparse
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def run(args: argparse.Namespace) -> None:
         explain_missing(error, "shtab", "completion")
     from macaron_fairseq import cli
 
+    logging.getLogger("shtab").setLevel(logging.WARNING)  # fairseq has all others print all
     parser = cli.make_parser(cli.COMMANDS)
     for action in actions(parser):
         if action.type is Path or action.dest == "path":

@@ -83,7 +83,7 @@ def shown(phrase: Phrase) -> str:
     """A phrase with its reference and translations."""
     lines = [f"  English       {phrase.source}", f"  reference     {phrase.reference}"]
     for model, translation in phrase.translations.items():
-        mark = "=" if translation == phrase.reference else "≠"
+        mark = "=" if phrase.as_reference[model] else "≠"
         lines.append(f"  {NAMES[model]:<11} {mark} {translation}")
     return "\n".join([*lines, ""])
 
@@ -93,11 +93,12 @@ def legend(about: dict[str, Any]) -> str:
     sentences = about["test_sentences"]
     rows = "\n".join(
         f"  {NAMES[model['name']]:<11}   BLEU {model['bleu']:.2f}, "
-        f"{model['as_reference']:,} translations as the reference"
+        f"{model['as_reference']:,} are the reference"
         for model in about["models"]
     )
     return (
-        f"= word for word the reference, ≠ not so. On all {sentences:,} phrases of the test set:\n"
+        "= is the reference but for spaces and quotation marks, ≠ is not.\n"
+        f"On all {sentences:,} phrases of the test set:\n"
         f"{rows}\n"
         "One training run each: the difference says nothing about the scheme."
     )

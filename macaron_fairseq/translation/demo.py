@@ -15,6 +15,7 @@ from typing import Any
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import translator
 
 FOLDER = environment.PACKAGE / "demo"
@@ -31,6 +32,7 @@ class Phrase:
     source: str
     reference: str
     translations: dict[str, str]  # by model
+    as_reference: dict[str, bool]  # by model: see `is_as_reference`
 
 
 def checkpoint(model: str) -> Path:
@@ -78,6 +80,17 @@ def translate(number: int) -> list[Phrase]:
         blocks = translator.translate(sources[:number], engine, encode, data.decode)
         found[model] = [line for block in blocks for line in block]
     return [
-        Phrase(sources[i], references[i], {model: found[model][i] for model in MODELS})
+        Phrase(
+            sources[i],
+            references[i],
+            {model: found[model][i] for model in MODELS},
+            {model: is_as_reference(found[model][i], references[i], data) for model in MODELS},
+        )
         for i in range(number)
     ]
+
+
+def is_as_reference(translation: str, reference: str, data: DataFolder) -> bool:
+    """Whether they are the same but for what preprocessing changes: spaces and quotation marks."""
+    (seen,) = data.decode([data.encoder(data.target)(reference)])
+    return translation == seen
