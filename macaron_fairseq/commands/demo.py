@@ -26,7 +26,9 @@ examples:
   macaron-fairseq demo --page            (also what the layers do to the tokens: dynamics.html)
 """
 NAMES = {"transformer": "Transformer", "macaron": "Macaron"}
-PAGE, PAGE_SENTENCES = "dynamics.html", 20
+PAGE = "dynamics.html"
+# Few, so that it takes about half a minute of one core.
+PAGE_SENTENCES = ["--sentences", "10", "--jacobian-sentences", "4"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=Path("demo-dynamics"),
         metavar="FOLDER",
         help="also run macaron-fairseq dynamics on both models and write its page there "
-        "(default: demo-dynamics); half a minute more",
+        "(default: demo-dynamics); about a minute more",
     )
     parser.set_defaults(run=run)
 
@@ -108,7 +110,7 @@ def dynamics_words(folder: Path) -> list[str]:
     """The command line of `macaron-fairseq dynamics` on both models and the first phrases."""
     source, target = (str(demo.phrases_file(language)) for language in demo.LANGUAGES)
     paths = [str(demo.checkpoint(model)) for model in demo.MODELS]
-    words = ["dynamics", source, "--target", target, "--sentences", str(PAGE_SENTENCES)]
+    words = ["dynamics", source, "--target", target, *PAGE_SENTENCES]
     words += ["--data", str(demo.FOLDER), "--path", *paths, "--label", *NAMES.values()]
     return [*words, "-o", str(folder)]
 
