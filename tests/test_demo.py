@@ -98,7 +98,7 @@ def test_what_it_prints_can_be_pasted(printed, monkeypatch, tmp_path, capsys):
     cli.main([*words[0], "--cpu", str(source)])
     assert "Dänisch" in capsys.readouterr().out
     cli.main(words[1])
-    assert "½" in capsys.readouterr().out
+    assert "x <- x + 1/2 FFN" in capsys.readouterr().out
 
 
 @pytest.mark.slow
