@@ -1,5 +1,6 @@
 """The trained pair that comes with the package, what is typed on a terminal, and completion."""
 
+import codecs
 import json
 import os
 import pty
@@ -129,12 +130,13 @@ class Terminal:
     def __init__(self):
         self.ours, self.theirs = pty.openpty()
         self.seen = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()
 
     def wait_for(self, text, times=1):
         end = time.monotonic() + 120
         while self.seen.count(text) < times:
             assert select.select([self.ours], [], [], end - time.monotonic())[0], self.seen
-            self.seen += os.read(self.ours, 4096).decode()
+            self.seen += self.decoder.decode(os.read(self.ours, 4096))
 
     def type(self, text):
         os.write(self.ours, text.encode())
