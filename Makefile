@@ -7,13 +7,16 @@ ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(cd "$$VENV/bin" && pwd):$$PAT
 # A test process for each core. One that has no tests left takes some of another's.
 PYTEST = pytest -n auto --dist worksteal
 
-.PHONY: help setup quickstart lint check test coverage
+.PHONY: help setup demo quickstart lint check test coverage
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make the environment .venv, or bring it up to date
 	@./setup-env.sh
+
+demo: setup ## set up, then translate phrases with the models that come with the package
+	@$(ACTIVATE); macaron-fairseq demo
 
 quickstart: setup ## set up, then run examples/quickstart/run.sh
 	@$(ACTIVATE); examples/quickstart/run.sh

@@ -7,7 +7,8 @@
 #   PYTHON  the interpreter to make it with (default: the first supported one found).
 #   TORCH   the PyTorch to install, as pip spells it, for example TORCH='torch==2.9.1'.
 #
-# A PyTorch >= 2.6 that VENV or PYTHON can import already is used as it is.
+# A PyTorch >= 2.6 that VENV or PYTHON can import already is used as it is. An environment that
+# happens to be active is not used: name it with VENV.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -55,6 +56,10 @@ choose_python() {
         "PYTHON to where it is, as in PYTHON=/path/to/python3.11."
 }
 
+# Where an environment is active, the interpreter that it was made with: a new environment sees that
+# one's packages, whether it has a PyTorch or not.
+original_of() { "$1" -c 'import sys; print(getattr(sys, "_base_executable", "") or sys.executable)'; }
+
 # The installed PyTorch's version where it is new enough, else nothing. It is not imported: beside
 # a half-installed numpy that fails, and numpy is mended only after this is asked.
 torch_version() {
@@ -94,7 +99,7 @@ make_environment() {
         return
     fi
     is_complete && return
-    base=$(choose_python)
+    base=$(original_of "$(choose_python)")
     [[ -e $state/ours || -z $(contents) ]] ||
         die "$VENV holds other things and is left alone: set VENV to another folder."
     [[ -n ${TORCH:-} ]] || ! has_torch "$base" || flags=(--system-site-packages)
@@ -214,6 +219,7 @@ import fairseq, torch
 where = "with a GPU" if torch.cuda.is_available() else "on the CPU"
 print(f"setup-env: ready, Python {platform.python_version()}, PyTorch {torch.__version__}, {where}")
 EOF
+    say "next, a first translation: . ${VENV#"$PWD"/}/bin/activate && macaron-fairseq demo"
 }
 
 wait_for_other_run

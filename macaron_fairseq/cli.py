@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from macaron_fairseq.common.errors import UserError
@@ -15,6 +15,7 @@ from macaron_fairseq.version import __version__
 # In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
 # some need PyTorch or fairseq, whose imports take seconds.
 COMMANDS = {
+    "demo": "translate phrases with the trained pair that comes with the package",
     "tokenize": "normalise, tokenise and segment text",
     "manifest": "record what a training run is made from",
     "average": "average checkpoints",
@@ -27,6 +28,7 @@ COMMANDS = {
     "dynamics": "what trained models do to the tokens of real sentences",
     "particles": "simulate the ideal systems: self-attention as particles on a sphere",
     "user-dir": "print the folder to give to --user-dir",
+    "completion": "print a script that lets a shell complete all this",
 }
 
 
@@ -38,23 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Of fairseq's functions, which nobody here can mend; PyTorch 2.14 would tell every user.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
     words = sys.argv[1:] if argv is None else argv
-    parser = argparse.ArgumentParser(
-        prog="macaron-fairseq",
-        description="Tools for Macaron Net in fairseq.",
-        epilog="example:\n  macaron-fairseq describe --arch macaron_transformer",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        if name in words[:1]:
-            import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}").add_arguments(
-                command
-            )
-    args = parser.parse_args(words)
+    args = make_parser(words[:1]).parse_args(words)
     try:
         args.run(args)
         sys.stdout.flush()
@@ -68,6 +54,26 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error
+
+
+def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
+    """The parser of the whole command line; only the commands asked for know their arguments."""
+    parser = argparse.ArgumentParser(
+        prog="macaron-fairseq",
+        description="Tools for Macaron Net in fairseq.",
+        epilog="example:\n  macaron-fairseq demo",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        if name in asked:
+            module = import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}")
+            module.add_arguments(command)
+    return parser
 
 
 if __name__ == "__main__":

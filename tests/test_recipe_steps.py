@@ -1,14 +1,19 @@
 """Steps, logs and checkpoints of the recipes, one by one, in this process."""
 
+import json
 import os
+import re
+import shlex
 import sys
 
 import pytest
 import torch
-from recipes import entry, stage_train
+from recipes import EXAMPLES, entry, stage_train
 
 # After `recipes`, which knows where they are.
+import options  # isort: skip
 import steps  # isort: skip
+import summary  # isort: skip
 
 
 def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
@@ -136,6 +141,34 @@ def test_progress_goes_on_where_the_checkpoint_was(tmp_path, capsys):
     assert (tmp_path / "train.log").read_text() == "".join(log)
 
 
+def test_what_is_loaded_before_the_first_update_is_said(tmp_path, capsys):
+    log = [
+        "2026 | INFO | fairseq_cli.train | {'_name': None}\n",
+        "2026 | INFO | fairseq_cli.train | num. shared model params: 1 (num. trained: 1)\n",
+        "2026 | INFO | fairseq.trainer | begin training epoch 1\n",
+        '| INFO | train_inner | {"loss": "9", "wps": "1", "num_updates": "10"}\n',
+        "2026 | INFO | fairseq.trainer | begin training epoch 2\n",
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 20)
+    bars = [x for x in capsys.readouterr().err.split("\r") if "%" in x]
+    said = [re.search(r"updates/s, (.*)\]", bar) for bar in bars]
+    assert [x[1] for x in said if x] == [
+        "loading PyTorch and fairseq",
+        "making the model",
+        "reading the data",
+        "first updates: they compile some code",
+        "loss 9, 1 words/s",
+    ]
+
+
+def test_a_slow_training_shows_updates_a_second_too():
+    shown = stage_train.tqdm.format_meter(
+        2, 8, 25.0, unit=" updates", bar_format=stage_train.BAR, ncols=120
+    )
+    assert "2/8 [00:25<01:15,  0.08 updates/s]" in shown
+
+
 def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
     """The training ends too, since nobody would read its log."""
     (tmp_path / "train.log").symlink_to("/dev/full")
@@ -162,3 +195,34 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart():
     assert stage_train.apart(stage_train.unknown_to_fairseq, archs, flags) == ""
     said = stage_train.apart(stage_train.unknown_to_fairseq, archs, [*flags, "--nosuch", "1"])
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
+
+
+# --- What a recipe ends with ---------------------------------------------------------------------
+
+
+def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
+    words = ["--work", str(tmp_path / "my work"), "--seeds", "1 2"]
+    recipe = options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+    for arch, bleu in zip(recipe.archs, (80.0, 84.0), strict=True):
+        for seed in recipe.seeds:
+            scores = [{"metric": "BLEU", "score": bleu + seed}, {"metric": "chrF", "score": 90}]
+            folder = recipe.run(arch, seed) / "test"
+            folder.mkdir(parents=True)
+            (folder / "scores.json").write_text(json.dumps({"scores": scores}))
+    monkeypatch.chdir(tmp_path)
+    lines = summary.summary(recipe).splitlines()
+    assert len(lines) <= 10
+    assert lines[:3] == [
+        "Scores, mean and standard deviation of 2 seeds",
+        "  transformer_tiny_pre_norm  BLEU 81.50 ± 0.71, chrF 90.00 ± 0.00",
+        "  macaron_transformer_tiny   BLEU 85.50 ± 0.71, chrF 90.00 ± 0.00",
+    ]
+    translate, dynamics = (shlex.split(x) for x in lines if x.startswith("  macaron-fairseq "))
+    models = [f"my work/{arch}/seed1/checkpoint_best.pt" for arch in recipe.archs]
+    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1]]
+    assert dynamics[1:4] == ["dynamics", "--data", "my work/data"] and dynamics[5:7] == models
+    assert "  less 'my work/report/report.md'" in lines
+    (tmp_path / "my work" / "report").mkdir()
+    (tmp_path / "my work" / "report" / "report.html").touch()
+    page = "  python3 -m webbrowser -t 'my work/report/report.html'"
+    assert page in summary.summary(recipe).splitlines()

@@ -1,6 +1,7 @@
 """The stages evaluate and report: average, decode every test set, score, set side by side."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from shlex import split
@@ -9,6 +10,7 @@ from options import PLUGIN, Recipe
 from stage_prepare import fingerprint
 from stage_train import count_gpus
 from steps import Words, call, code, hold, logged, made, say, step, version
+from summary import summary
 
 from macaron_fairseq.common import files
 
@@ -123,7 +125,7 @@ def decoded(
 
 
 def report(recipe: Recipe) -> None:
-    """The table of all trainings, next to what others published."""
+    """The table of all trainings, next to what others published; prints what is most important."""
     fingerprint(recipe.data)
     for run in recipe.runs():
         check_data(recipe, run)
@@ -133,9 +135,9 @@ def report(recipe: Recipe) -> None:
     train_text = recipe.work / "prepare" / "clean" / f"train.{recipe.target}"
     if train_text.is_file():  # a data folder can be there without it
         words += ["--train-text", train_text]
-    if not (published := recipe.benchmark.published):
-        call(words)
-        return
-    beside = recipe.work / "published.json"
-    beside.write_text(json.dumps(published, indent=1) + "\n")
-    call([*words, "--published", beside])
+    if published := recipe.benchmark.published:
+        by_others = recipe.work / "published.json"
+        by_others.write_text(json.dumps(published, indent=1) + "\n")
+        words += ["--published", by_others]
+    call(words, stdout=subprocess.DEVNULL)  # it prints all of it
+    print(f"\n{summary(recipe)}", flush=True)

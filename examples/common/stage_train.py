@@ -248,6 +248,16 @@ def updates_of(path: Path) -> int | str:
 # --- The log -------------------------------------------------------------------------------------
 
 
+# A rate below 1 stays one in updates a second.
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+# What fairseq-train does before its first update, by what it logs when it begins with it.
+LOADING = {
+    "| fairseq_cli.train | {": "making the model",
+    "num. shared model params": "reading the data",
+    "begin training epoch": "first updates: they compile some code",
+}
+
+
 def follow_training(
     words: Sequence[str],
     environ: dict[str, str],
@@ -289,6 +299,7 @@ def follow(
     bar = tqdm(
         desc=title,
         unit=" updates",
+        bar_format=BAR,
         initial=had,
         total=max_update,
         mininterval=0.5 if sys.stderr.isatty() else 20,
@@ -296,12 +307,16 @@ def follow(
     )
     # What is not UTF-8 is kept as it is.
     with bar, log.open("a", encoding="utf-8", errors="surrogateescape") as file:
+        bar.set_postfix_str("loading PyTorch and fairseq")
         for line in lines:
             file.write(line)
             file.flush()
             is_torchruns = is_torchruns or is_of_a_failed_process(line)
             if not is_torchruns:  # many lines that only repeat it
                 tail.append(line)
+            if bar.n == had and (begun := [x for text, x in LOADING.items() if text in line]):
+                bar.unpause()  # loading does not count in updates a second
+                bar.set_postfix_str(begun[0])
             found = training_log.parse(line)
             if found and found.kind == "train_inner":
                 loss, speed = found.figures.get("loss"), found.figures.get("wps")

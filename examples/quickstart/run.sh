@@ -4,6 +4,8 @@
 #   needs   2 CPU cores, 3 GB of memory, 10 minutes (or a GPU)
 #   prints  BLEU, chrF, parameters, words/s and training time of both
 #   leaves  runs/quickstart: report/, checkpoints, the data
+#
+#   --setting demo    longer and with fewer merges: the models that come with the package (make_demo.sh)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"

@@ -1,22 +1,24 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import finite, not_negative, positive
-from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import translator
+from macaron_fairseq.translation import terminal, translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
 from macaron_fairseq.translation.translator import Engine, Search
 
 DESCRIPTION = """\
 Translate UTF-8 text line by line: preprocess it as for training, search as fairseq-generate does,
 join subwords and detokenise. Line N of the output belongs to line N of the input; an empty line
-stays empty. A file of any length takes the same memory.
+stays empty. A file of any length takes the same memory. On a terminal it asks for lines and answers
+each at once.
 """
 
 EXAMPLES = f"""\
@@ -29,7 +31,8 @@ DATA holds what the model was trained with:
 examples:
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de
   zcat news.en.gz | macaron-fairseq translate --path one.pt:two.pt --data DATA | gzip > news.de.gz
-  macaron-fairseq translate --path averaged.pt --data DATA --batch-lines 1   (answers each line)
+  macaron-fairseq translate --path averaged.pt --data DATA   (on a terminal: asks and answers)
+  tail -f talk.en | macaron-fairseq translate --path averaged.pt --data DATA --batch-lines 1
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
   macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
 """
@@ -41,7 +44,14 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ("--max-len-b", positive, 200, "B", "see --max-len-a"),
     ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
     ("--batch-size", positive, 128, "N", "sentences of a batch"),
-    ("--batch-lines", positive, 2000, "N", "lines read, sorted by length and translated at once"),
+    (
+        "--batch-lines",
+        positive,
+        2000,
+        "N",
+        "lines that are read, sorted by length and translated before the first is written: more "
+        "are faster, and 1 answers a pipe line by line, as a terminal is",
+    ),
 )
 PRECISIONS = ("fp16", "bf16")
 
@@ -105,8 +115,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Translate INPUT to OUTPUT."""
-    translator.refuse_unreadable(args.input, args.output)
-    data = data_folder.read(args.data)
+    model = "checkpoint" if args.engine == "fairseq" else "folder"
+    data, *_ = check_all(
+        lambda: data_folder.read(args.data),
+        lambda: translator.refuse_missing(args.path, model),
+        lambda: translator.refuse_unreadable(args.input, args.output),
+    )
+    if terminal.is_typed(args.input):
+        print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
     search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     engine = ENGINES[args.engine](args, data, search)
     translator.translate_file(

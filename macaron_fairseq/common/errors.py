@@ -1,6 +1,7 @@
 """The exception for what a user can mend."""
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
 class UserError(SystemExit, ValueError):
@@ -10,6 +11,23 @@ class UserError(SystemExit, ValueError):
     This works in fairseq's commands too, which the plugin does not own. A program can catch it as a
     `ValueError`.
     """
+
+
+def check_all(*checks: Callable[[], Any]) -> list[Any]:
+    """What the checks return.
+
+    Raises:
+        UserError: with a line for each mistake that they find.
+    """
+    results, mistakes = [], []
+    for check in checks:
+        try:
+            results.append(check())
+        except UserError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise UserError("\n".join(mistakes))
+    return results
 
 
 def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:

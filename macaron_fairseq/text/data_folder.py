@@ -92,6 +92,8 @@ def read(path: Path) -> DataFolder:
     if not description.is_file():
         if (path.parent / NAME).is_file():
             raise UserError(f"{description} is missing: give {path.parent}, the folder above")
+        if not path.exists():
+            raise UserError(f"{path}: no such folder")
         if not description.exists():
             raise UserError(
                 f"{description} is missing: give the folder that the prepare stage of a recipe "

@@ -1,5 +1,6 @@
 """Raw text through an engine: preprocess, batch, search, join and detokenise."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from tqdm import tqdm
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation import terminal
 
+# A slow engine's rate is a part of a line a second.
+BAR = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
 # Far more than is of use, and far from where numbers overflow.
 LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
 
@@ -67,7 +71,8 @@ def translate_file(
 ) -> None:
     """Translate a file to another, each block written before the next is read.
 
-    The output is named OUTPUT.part until all of it is there. "-" is standard input or output.
+    The output is named OUTPUT.part until all of it is there. "-" is standard input or output; what
+    is typed on a terminal is asked for, and answered line by line.
 
     Args:
         source: UTF-8 text.
@@ -81,11 +86,16 @@ def translate_file(
     """
     refuse_unreadable(source, output)
     encode = data.encoder(data.source)
-    # Where the text goes to a terminal, a bar would stand between its lines.
-    on_terminal = str(output) == "-" and sys.stdout.isatty()
-    with tqdm(unit=" lines", disable=on_terminal or None) as bar:
+    is_typed = terminal.is_typed(source)
+    if is_typed:
+        lines, options["block_lines"] = terminal.typed_lines(data.source, data.target), 1
+    else:
+        lines = files.read_lines(source)
+    # Where the text is on a terminal, a bar would stand between its lines.
+    on_terminal = is_typed or (str(output) == "-" and sys.stdout.isatty())
+    with tqdm(bar_format=BAR, unit=" lines", disable=on_terminal or None) as bar:
         blocks = translate(
-            files.read_lines(source),
+            lines,
             engine,
             encode,
             data.decode,
@@ -103,6 +113,18 @@ def refuse_unreadable(source: Path, output: Path) -> None:
     if str(source) != "-" and not source.exists():
         raise UserError(f"{source}: no such file")
     files.refuse_overwriting([source], output)
+
+
+def refuse_missing(paths: str, what: str) -> None:
+    """Raise a `UserError` if one of the models is not there, now rather than after long imports.
+
+    Args:
+        paths: of the models, with ":" between them.
+        what: what each of them is.
+    """
+    missing = [path for path in paths.split(os.pathsep) if not Path(path).exists()]
+    if missing and not Path(paths).exists() and "://" not in paths:
+        raise UserError(f"{missing[0]}: no such {what}")
 
 
 def translate(

@@ -1,0 +1,67 @@
+"""What a recipe ends with: scores, where the report is, and commands to paste."""
+
+import json
+import os
+import statistics
+from pathlib import Path
+
+from options import Recipe
+from steps import Words, shown
+
+
+def summary(recipe: Recipe) -> str:
+    """Some ten lines; the rest is in the report's file."""
+    checkpoint = "averaged/checkpoint.pt" if recipe.average else "checkpoint_best.pt"
+    models = [here(recipe.run(arch, recipe.seeds[0]) / checkpoint) for arch in recipe.archs]
+    data: Words = ["--data", here(recipe.data)]
+    translate: Words = ["macaron-fairseq", "translate", *data, "--path", models[-1]]
+    dynamics: Words = ["macaron-fairseq", "dynamics", *data, "--path", *models]
+    dynamics += ["-o", here(recipe.work / "dynamics")]
+    read: Words = ["less", here(recipe.work / "report" / "report.md")]
+    if page := next((recipe.work / "report").glob("*.html"), None):
+        read = ["python3", "-m", "webbrowser", "-t", here(page)]
+    if len(recipe.seeds) == 1:
+        seeds = "one seed: a difference says nothing about the scheme"
+    else:
+        seeds = f"mean and standard deviation of {len(recipe.seeds)} seeds"
+    lines = [f"Scores, {seeds}", *scores(recipe)]
+    for what, words in (
+        ("The whole report", read),
+        ("Translate, a line each", translate),
+        ("What the layers do to the tokens", dynamics),
+    ):
+        lines += [f"{what}:", f"  {shown(words)}"]
+    return "\n".join(lines)
+
+
+def scores(recipe: Recipe) -> list[str]:
+    """A line for each architecture and test set."""
+    width = max(map(len, recipe.archs))
+    lines = []
+    for test in recipe.tests:
+        for arch in recipe.archs:
+            found = [scores_of(recipe.run(arch, seed) / test) for seed in recipe.seeds]
+            row = ", ".join(
+                f"{metric} {spread([one[metric] for one in found])}" for metric in found[0]
+            )
+            name = f"{test}  " * (len(recipe.tests) > 1)
+            lines.append(f"  {name}{arch:<{width}}  {row}")
+    return lines
+
+
+def scores_of(folder: Path) -> dict[str, float]:
+    """Score by metric, as `macaron-fairseq score` wrote them."""
+    content = json.loads((folder / "scores.json").read_text("utf-8"))
+    return {score["metric"]: score["score"] for score in content["scores"]}
+
+
+def spread(values: list[float]) -> str:
+    """Their mean and, of several, the sample standard deviation."""
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def here(path: Path) -> str:
+    """A path as one types it: from the current folder, if it is below that."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

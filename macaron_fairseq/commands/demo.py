@@ -1,0 +1,136 @@
+"""`macaron-fairseq demo`: phrases, translated by the trained pair that comes with the package."""
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common import files
+from macaron_fairseq.translation import demo
+from macaron_fairseq.translation.demo import Phrase
+
+DESCRIPTION = """\
+Translate phrases from English to German with a small Transformer and a small Macaron Net, which
+come with the package, and show them next to the references. This takes some seconds on a CPU and no
+input. Neither model has seen these phrases. Both were trained on others of the same kind, which
+examples/quickstart makes, and know nothing else.
+"""
+
+EXAMPLES = """\
+examples:
+  macaron-fairseq demo
+  macaron-fairseq demo --phrases 100 | less
+  macaron-fairseq demo --page            (also what the layers do to the tokens: dynamics.html)
+"""
+NAMES = {"transformer": "Transformer", "macaron": "Macaron"}
+PAGE = "dynamics.html"
+# Few, so that it takes about half a minute of one core.
+PAGE_SENTENCES = ["--sentences", "10", "--jacobian-sentences", "4"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
+    parser.description = DESCRIPTION
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--phrases",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="show the first N of 100 (default: 8)",
+    )
+    parser.add_argument(
+        "--page",
+        nargs="?",
+        type=Path,
+        const=Path("demo-dynamics"),
+        metavar="FOLDER",
+        help="also run macaron-fairseq dynamics on both models and write its page there "
+        "(default: demo-dynamics); about a minute more",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Translate, print, and with --page measure."""
+    about = demo.about()
+    print("loading both models: some seconds", file=sys.stderr, flush=True)
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
+
+    phrases = demo.translate(args.phrases)
+    files.show("\n".join([*introduction(about, len(phrases)), *map(shown, phrases), legend(about)]))
+    if args.page:
+        from macaron_fairseq import cli
+
+        cli.main(dynamics_words(args.page))
+        files.show(f"\nIn a browser: python3 -m webbrowser -t {quoted(args.page / PAGE)}")
+    files.show("\n".join(commands(is_page_drawn=bool(args.page))))
+
+
+def introduction(about: dict[str, Any], number: int) -> list[str]:
+    """What is to be seen, in words."""
+    millions = max(model["parameters"] for model in about["models"]) / 1e6
+    return [
+        f"A Transformer and Macaron Net, {millions:.1f} million parameters each, trained on",
+        f"{about['training_pairs']:,} made-up phrases with dates, numbers and places. The first "
+        f"{number} of the test set:",
+        "",
+    ]
+
+
+def shown(phrase: Phrase) -> str:
+    """A phrase with its reference and translations."""
+    lines = [f"  English       {phrase.source}", f"  reference     {phrase.reference}"]
+    for model, translation in phrase.translations.items():
+        mark = "=" if phrase.as_reference[model] else "≠"
+        lines.append(f"  {NAMES[model]:<11} {mark} {translation}")
+    return "\n".join([*lines, ""])
+
+
+def legend(about: dict[str, Any]) -> str:
+    """What the marks mean, and the scores on the whole test set."""
+    sentences = about["test_sentences"]
+    rows = "\n".join(
+        f"  {NAMES[model['name']]:<11}   BLEU {model['bleu']:.2f}, "
+        f"{model['as_reference']:,} are the reference"
+        for model in about["models"]
+    )
+    return (
+        "= is the reference but for spaces and quotation marks, ≠ is not.\n"
+        f"On all {sentences:,} phrases of the test set:\n"
+        f"{rows}\n"
+        "One training run each: the difference says nothing about the scheme."
+    )
+
+
+def dynamics_words(folder: Path) -> list[str]:
+    """The command line of `macaron-fairseq dynamics` on both models and the first phrases."""
+    source, target = (str(demo.phrases_file(language)) for language in demo.LANGUAGES)
+    paths = [str(demo.checkpoint(model)) for model in demo.MODELS]
+    words = ["dynamics", source, "--target", target, *PAGE_SENTENCES]
+    words += ["--data", str(demo.FOLDER), "--path", *paths, "--label", *NAMES.values()]
+    return [*words, "-o", str(folder)]
+
+
+def commands(is_page_drawn: bool) -> list[str]:
+    """Commands to paste."""
+    folder, macaron = quoted(demo.FOLDER), quoted(demo.checkpoint("macaron"))
+    more = [
+        ("your own phrases, a line each", f"translate --data {folder} --path {macaron}"),
+        ("its layers as formulas", f"describe --path {macaron}"),
+    ]
+    if not is_page_drawn:
+        more.append(("what the layers do to the tokens", "demo --page"))
+    lines = ["", "More:"]
+    for what, words in more:
+        lines += [f"  # {what}", f"  macaron-fairseq {words}"]
+    return lines
+
+
+def quoted(path: Path) -> str:
+    """A path as one types it in a shell: from here where that is shorter."""
+    relative = os.path.relpath(path)
+    return shlex.quote(min(relative, str(path), key=len))
