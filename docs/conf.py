@@ -1,12 +1,17 @@
 """Sphinx makes the site of these Markdown files: `make docs`, into build/docs."""
 
+import logging
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS / "_sphinx"), str(DOCS.parent)]
 
+from macaron_fairseq import plugin  # noqa: E402, F401 - fairseq's first words are over
 from macaron_fairseq.version import __version__ as release  # noqa: E402
+
+for library in ("fairseq", "markdown_it"):  # fairseq's import makes every logger talk
+    logging.getLogger(library).setLevel(logging.WARNING)
 
 project = "macaron_fairseq"
 author = "The macaron_fairseq authors"

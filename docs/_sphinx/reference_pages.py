@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import description, glossary
 from macaron_fairseq.common.markdown import table
-from macaron_fairseq.model import arguments, architectures
+from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
 
@@ -29,12 +29,34 @@ LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
 def setup(app: Sphinx) -> dict[str, Any]:
     """Tell Sphinx of the extension."""
     app.connect("source-read", insert)
+    app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def insert(app: Sphinx, page: str, source: list[str]) -> None:
     """Put the generated parts into a page's source."""
     source[0] = MARKER.sub(lambda found: PARTS[found[1]](), source[0])
+
+
+def mark_code(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Make reStructuredText of a docstring: what it indents after a blank line is code."""
+    result: list[str] = []
+    text_indent, is_code, after_blank = 0, False, False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if line.strip():
+            if after_blank and not is_code and indent > text_indent:
+                is_code = True
+                result += [" " * text_indent + "::", ""]
+            elif indent <= text_indent:
+                is_code = False
+            if not is_code:
+                text_indent = indent
+        after_blank = not line.strip()
+        result.append(line if is_code else line.replace("|", r"\|"))
+    lines[:] = result
 
 
 # --- schemes and architectures -------------------------------------------------------------------

@@ -116,7 +116,7 @@ def is_repeatable(model: nn.Module) -> bool:
 def count_for(batches: int) -> int:
     """How many of so many batches at a time; 1 where all threads for each may be faster.
 
-    That 4n threads are faster than n processes is a guess: docs/speedups.md has two of both.
+    That 4n threads are faster than n processes is a guess: docs/results/speed.md has two of both.
     """
     # Where threads are bound to cores, this one's is all that its processes would have.
     threads = min(torch.get_num_threads(), environment.available_cores())
