@@ -28,6 +28,7 @@ myst_enable_extensions = ["deflist"]
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+smartquotes = False  # in x' = F(x) + G(x) it is a prime
 default_role = "code"  # docstrings put names between single backticks
 
 html_theme = "furo"

@@ -15,7 +15,7 @@ from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import FFN, Step, Steps
 
 LAYERS = {"Transformer": "lie-trotter", "Macaron": "strang-marchuk"}
-WIDTH, LAYER_HEIGHT, MARGIN = 520, 232, 20
+WIDTH, LAYER_HEIGHT = 480, 236
 UNIT = 220  # pixels of a step of size 1
 SQUARE = 110  # the side of the picture of both times
 FONT = "font-family=\"-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\""
@@ -42,7 +42,7 @@ def draw(theme: Theme) -> str:
     """Both layers, one below the other, as the text of an SVG file."""
     parts = []
     for row, (title, name) in enumerate(LAYERS.items()):
-        parts += layer(f"{title}: {name}", splitting.SCHEMES[name].encoder, row, theme)
+        parts += layer(f"{title} ({name})", splitting.SCHEMES[name].encoder, row, theme)
     height = len(LAYERS) * LAYER_HEIGHT + 8
     body = "\n".join(parts)
     return (
@@ -56,16 +56,14 @@ def draw(theme: Theme) -> str:
 def layer(title: str, steps: Steps, row: int, theme: Theme) -> list[str]:
     """A layer: its name, its steps from left to right, its formulas and its path in time."""
     top = row * LAYER_HEIGHT + 8
-    parts = [text(MARGIN, top + 16, title, theme.text, size=16, weight="600")]
-    x = MARGIN
+    parts = [text(0, top + 16, title, theme.text, size=16, weight="600")]
+    x = 0
     for step in steps:
         parts += box(x, top + 30, step, steps, theme)
         x += round(UNIT * step.size)
     for number, formula in enumerate(description.formulas(steps, substeps.get("euler"), True)):
-        parts.append(
-            text(MARGIN, top + 118 + 24 * number, formula, theme.text, size=14, font=MONOSPACE)
-        )
-    return parts + path(WIDTH - MARGIN - SQUARE - 46, top + 92, steps, theme)
+        parts.append(text(0, top + 118 + 24 * number, formula, theme.text, size=14, font=MONOSPACE))
+    return parts + path(UNIT * 2 - 4 - SQUARE, top + 92, steps, theme)
 
 
 def box(x: float, y: float, step: Step, steps: Steps, theme: Theme) -> list[str]:
