@@ -133,6 +133,8 @@ RECORDED = (
     *("fairseq-hydra-train", "subword-nmt", "make", "pip", "python", "python3", "pytest"),
     *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
 )
+ANNOUNCED = {"demo"}  # comes with another change
+
 # Writes down its words: how many, then each.
 SHIM = """#!/bin/bash
 printf '%s\\0' "$#" "$0" "$@" >> {record}
@@ -141,7 +143,6 @@ printf '%s\\0' "$#" "$0" "$@" >> {record}
 PARSERS = {
     "fairseq-train": fairseq_options.get_training_parser,
     "fairseq-generate": fairseq_options.get_generation_parser,
-    "fairseq-preprocess": fairseq_options.get_preprocessing_parser,
 }
 
 
@@ -177,8 +178,58 @@ def commands_of(code, folder):
 def check(command, words):
     """Fail unless the command knows these words."""
     command = command.removeprefix("bin/")
+    words = [x for x in words if x != "..."]
+    if command == "macaron-fairseq" and words[0].startswith("-"):
+        assert words[0] in ("--help", "--version")
+    elif command == "macaron-fairseq":
+        if words[0] in ANNOUNCED and words[0] not in cli.COMMANDS:
+            return
+        assert words[0] in cli.COMMANDS, f"there is no command {words[0]}"
+        parser = argparse.ArgumentParser(prog=words[0])
+        module = f"macaron_fairseq.commands.{words[0].replace('-', '_')}"
+        importlib.import_module(module).add_arguments(parser)
+        parser.parse_args(words[1:])
+    elif command == "fairseq-preprocess":
+        fairseq_options.get_preprocessing_parser().parse_args(words)
+    elif command in PARSERS:
+        fairseq_options.parse_args_and_arch(PARSERS[command](), input_args=words)
+    elif command == "examples/schemes/run.sh":
+        own = words[: words.index("--")] if "--" in words else words
+        known = {"--recipe", "--variants", "--seeds", "--work"}
+        assert {x for x in own if x.startswith("--")} <= known, own
+        recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
+        read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
+    elif command.startswith("examples/"):
+        read_recipe(ROOT / Path(command).parent, words)
+    elif command == "sbatch":
+        script = next(x for x in words if x.endswith(".sbatch"))
+        read_recipe((ROOT / script).parent, ["train", *words[words.index(script) + 1 :]])
+    elif command == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+        assert {*words} <= {*targets}, targets
+    elif command == "pip":
+        extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.M)
+        asked = [x for word in words for x in re.findall(r"^\.\[([\w,]+)\]$", word)]
+        assert all({*x.split(",")} <= {*extras} for x in asked), asked
+    elif command in ("python", "python3") and words[0].endswith(".py"):
+        if (ROOT / words[0]).is_relative_to(ROOT / "benchmarks"):
+            known = "".join(x.read_text("utf-8") for x in (ROOT / "benchmarks").glob("*.py"))
+            flags = [x for x in words if re.fullmatch("--[a-z-]+", x)]
+            assert all(f'"{x}"' in known or f'"{x[2:]}"' in known for x in flags), flags
+        assert (ROOT / words[0]).exists()
+    elif command == "pytest":
+        assert all((ROOT / x).exists() for x in words if x.startswith("tests/"))
+
+
+def read_recipe(folder, words):
+    """A recipe's options, as it reads them."""
+    if {"-h", "--help"} & {*words}:
+        return
+    sys.path.insert(0, str(ROOT / "examples/common"))
+    options = importlib.import_module("options")
+    sys.path.remove(str(ROOT / "examples/common"))
     words = [*words]
-    if "--from" in words:  # which must be there
+    if "--from" in words:  # a folder that is there
         words[words.index("--from") + 1] = str(folder)
     options.read(folder / "benchmark.yaml", folder.name, "", words)
 
