@@ -108,15 +108,13 @@ def named_architectures() -> str:
             [
                 f"`{architectures.MODEL}{suffix}`",
                 f"`transformer{suffix}_pre_norm`",
-                str(size.embed_dim),
-                str(size.heads),
-                f"{size.layers}+{size.layers}",
+                f"{size.embed_dim} / {size.heads} / {size.layers}+{size.layers}",
                 f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
                 " / ".join(f"{x:g}" for x in dropouts),
             ]
         )
-    heads = ["`--arch`", "baseline of equal size", "width", "heads", "layers"]
-    return table([*heads, "FFN (baseline)", "dropout / attention / activation"], rows)
+    heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
+    return table([*heads, "dropout / attention / activation"], rows)
 
 
 def released_architectures() -> str:

@@ -15,9 +15,9 @@ from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import FFN, Step, Steps
 
 LAYERS = {"Transformer": "lie-trotter", "Macaron": "strang-marchuk"}
-WIDTH, LAYER_HEIGHT = 480, 236
+WIDTH, LAYER_HEIGHT = 480, 204
 UNIT = 220  # pixels of a step of size 1
-SQUARE = 110  # the side of the picture of both times
+SQUARE = 80  # the side of the picture of both times
 FONT = "font-family=\"-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\""
 MONOSPACE = "font-family=\"ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace\""
 
@@ -62,8 +62,8 @@ def layer(title: str, steps: Steps, row: int, theme: Theme) -> list[str]:
         parts += box(x, top + 30, step, steps, theme)
         x += round(UNIT * step.size)
     for number, formula in enumerate(description.formulas(steps, substeps.get("euler"), True)):
-        parts.append(text(0, top + 118 + 24 * number, formula, theme.text, size=14, font=MONOSPACE))
-    return parts + path(UNIT * 2 - 4 - SQUARE, top + 92, steps, theme)
+        parts.append(text(0, top + 106 + 24 * number, formula, theme.text, size=14, font=MONOSPACE))
+    return parts + path(UNIT * 2 - 4 - SQUARE, top + 90, steps, theme)
 
 
 def box(x: float, y: float, step: Step, steps: Steps, theme: Theme) -> list[str]:
