@@ -7,7 +7,7 @@ ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(cd "$$VENV/bin" && pwd):$$PAT
 # A test process for each core. One that has no tests left takes some of another's.
 PYTEST = pytest -n auto --dist worksteal
 
-.PHONY: help setup demo quickstart lint check test coverage
+.PHONY: help setup demo quickstart lint check test coverage docs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,10 @@ check: lint ## lint, and the tests that take a moment: before each commit
 
 test: lint ## lint, and all tests: before a merge
 	@$(ACTIVATE); set -x; $(PYTEST)
+
+docs: setup ## the documentation as a site, build/docs/index.html; a warning is an error
+	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs; \
+	echo "open build/docs/index.html"
 
 coverage: setup ## all tests, and the lines of the package that none of them runs
 	@$(ACTIVATE); set -x; $(PYTEST) --cov --cov-report=term-missing

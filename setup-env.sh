@@ -209,7 +209,7 @@ install_fairseq() {
 
 install_project() {
     say "4/4 this project, its tools and the rest: about a minute"
-    run_pip install -c "$state/constraints.txt" -e '.[quickstart,test]'
+    run_pip install -c "$state/constraints.txt" -e '.[docs,quickstart,test]'
 }
 
 report() {

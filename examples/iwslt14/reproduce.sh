@@ -3,7 +3,7 @@
 #
 #   needs   one GPU, about 20 GB of disk, mostly checkpoints. Hours: not measured on GPUs by the
 #           project; on 2 CPU cores 3 to 5 days a model, 50,000 updates of up to 4,096 tokens at the
-#           words/s of docs/performance.md
+#           words/s of docs/results/speed.md
 #   prints  tokenised lowercased BLEU, the paper's metric (tokens:model|nrefs:1|case:lc|...), and BLEU
 #           (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU
 #   paper   Transformer 34.4, Macaron 35.4 (tokenised lowercased BLEU, Table 1)

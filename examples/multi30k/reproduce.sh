@@ -2,13 +2,13 @@
 # Multi30k (task 1): Macaron Net beside a Transformer of equal size, from the archives to the table.
 #
 #   needs   2 CPU cores and 3 GB of memory, or any GPU; 3 GB of disk. Hours: on the 2 cores of
-#           docs/results.md both architectures took 2.3 for 2,480 updates, so 7.4 for 8,000
+#           docs/results/multi30k.md both architectures took 2.3 for 2,480 updates, so 7.4 for 8,000
 #   prints  tokenised lowercased BLEU (tokens:model|nrefs:1|case:lc|...), and BLEU
 #           (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU, for three test sets
 #   others  Transformer 41.02 on test_2016_flickr, 33.36 on test_2017_flickr, 29.88 on test_2017_mscoco
 #           (Wu et al. 2021, "Good for Nothing?", fairseq, tokenised lowercased BLEU; En-De). The
 #           Macaron paper does not use this corpus. Ours, after 2,480 to 4,092 updates: Transformer 40.1
-#           to 41.2 with four seeds, Macaron 40.4 to 41.0, on test_2016_flickr (docs/results.md)
+#           to 41.2 with four seeds, Macaron 40.4 to 41.0, on test_2016_flickr (docs/results/multi30k.md)
 #   ends    after 8,000 updates, or 10 epochs without a better validation loss; the mean of the last 10
 #           epochs is scored: all as published there
 #

@@ -2,7 +2,7 @@
 # WMT14 English-German: Macaron Net beside a Transformer of equal size, from the archives to the table.
 #
 #   needs   GPUs (the paper: 4 for base, 4 to 32 for big) and about 60 GB of disk (big: 150), mostly
-#           checkpoints. Hours: the text work's are in docs/performance.md, those on GPUs the project
+#           checkpoints. Hours: the text work's are in docs/results/speed.md, those on GPUs the project
 #           has not measured. Others: 12 on 8 P100s for 100,000 updates of the base Transformer, of
 #           25,000 tokens (here 32,768), in fp32 (Vaswani et al. 2017); under 5 on 8 GPUs for the big
 #           one, in fp16 (Ott et al. 2018)

@@ -1,6 +1,6 @@
 """Small systems whose flow is known: attention and an FFN with random weights.
 
-x' = A(x) + C(x) + G(x) for a few tokens x: A attention among them, C attention to fixed ones (in
+x' = F(x) + C(x) + G(x) for a few tokens x: F attention among them, C attention to fixed ones (in
 the decoder only), G a two-layer perceptron with tanh. All in fp64, and smooth, as orders need it;
 several systems, since in one of them errors may happen to cancel.
 """

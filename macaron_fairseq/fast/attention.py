@@ -243,7 +243,7 @@ def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:
     """Whether PyTorch's fused kernel is to attend, rather than two matrix products.
 
     On a CPU the kernel has no dropout. It is slower for short sentences and, in bf16, at every
-    length that was measured (docs/speedups.md).
+    length that was measured (docs/results/speed.md).
 
     Args:
         q: (batch * heads, time, head channel).

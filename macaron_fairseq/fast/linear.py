@@ -163,7 +163,7 @@ def suits_onednn(weight: Tensor) -> bool:
 
 @cache
 def is_faster() -> bool:
-    """Whether oneDNN is faster here: measured on AMD's processors (docs/speedups.md)."""
+    """Whether oneDNN is faster here: measured on AMD's processors (docs/results/speed.md)."""
     if not (torch.backends.mkl.is_available() and "AMD" in environment.cpu_model()):
         return False
     if not is_known_here():

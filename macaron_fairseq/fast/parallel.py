@@ -116,7 +116,8 @@ def is_repeatable(model: nn.Module) -> bool:
 def count_for(batches: int) -> int:
     """How many of these batches at a time; 1 where all threads on each may be faster.
 
-    That 4n threads are faster than n processes is a guess: docs/speedups.md measured two of both.
+    That 4n threads are faster than n processes is a guess: docs/results/speed.md measured two of
+    both.
     """
     # Where threads are bound to cores, processes would share this thread's core.
     threads = min(torch.get_num_threads(), environment.available_cores())

@@ -1,0 +1,59 @@
+"""Shorten what a benchmark's --json wrote: of repetitions median, least, greatest and number.
+
+    python benchmarks/compact.py benchmarks/results/*.json
+
+The files are rewritten in place; one that is short already stays as it is. What is kept in
+`benchmarks/results` is this, not every repetition.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+
+# What tells the measurements of a file apart, not what was measured.
+KEYS = ("row", "column", "side", "version", "beam", "batch", "length", "types")
+DIGITS = 4
+
+
+def compact(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a file with its repetitions as `figures`: a list of [median, min, max, n]."""
+    groups: dict[tuple[tuple[str, Any], ...], list[Mapping[str, Any]]] = {}
+    for one in content["repetitions"]:
+        groups.setdefault(tuple((k, one[k]) for k in KEYS if k in one), []).append(one)
+    figures = [
+        {
+            **dict(key),
+            **{
+                name: summary(x[name] for x in found)
+                for name, value in found[0].items()
+                if name not in (*KEYS, "repetition") and isinstance(value, int | float)
+            },
+        }
+        for key, found in groups.items()
+    ]
+    rest = {name: value for name, value in content.items() if name != "repetitions"}
+    return {**rest, "figures": figures}
+
+
+def summary(values: Iterable[float]) -> list[float]:
+    """Median, least, greatest and number of the repetitions' values."""
+    known = [x for x in values if x is not None]
+    three = statistics.median(known), min(known), max(known)
+    return [*(float(f"{x:.{DIGITS}g}") for x in three), len(known)]
+
+
+def main(paths: Iterable[Path]) -> None:
+    """Shorten these files."""
+    for path in paths:
+        content = json.loads(path.read_text("utf-8"))
+        if "repetitions" in content:
+            files.write(path, json.dumps(compact(content), ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(map(Path, sys.argv[1:]))

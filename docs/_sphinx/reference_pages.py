@@ -1,0 +1,223 @@
+"""A Sphinx extension: the parts of the reference that the code itself can tell.
+
+A page says where one belongs with a comment, which the Markdown named by `PARTS` replaces:
+
+    <!-- generated: architectures -->
+
+So a new scheme, architecture, argument or command stands in the reference without another edit.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from macaron_fairseq import cli, plugin
+from macaron_fairseq.analysis import description, glossary
+from macaron_fairseq.common.markdown import table
+from macaron_fairseq.model import architectures, arguments
+from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
+
+MARKER = re.compile("<!-- generated: ([a-z-]+) -->")
+LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Tell Sphinx of the extension."""
+    app.connect("source-read", insert)
+    app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def insert(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the generated parts into a page's source."""
+    source[0] = MARKER.sub(lambda found: PARTS[found[1]](), source[0])
+
+
+def mark_code(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Make reStructuredText of a docstring: what it indents after a blank line is code."""
+    result: list[str] = []
+    text_indent, is_code, after_blank = 0, False, False
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if line.strip():
+            if after_blank and not is_code and indent > text_indent:
+                is_code = True
+                result += [" " * text_indent + "::", ""]
+            elif indent <= text_indent:
+                is_code = False
+            if not is_code:
+                text_indent = indent
+        after_blank = not line.strip()
+        result.append(line if is_code else line.replace("|", r"\|"))
+    lines[:] = result
+
+
+# --- schemes and architectures -------------------------------------------------------------------
+
+
+def schemes() -> str:
+    """A row for each scheme: its formulas in the letters F, C and G."""
+    rows = [
+        [f"`{name}`", letters(scheme.encoder), letters(scheme.decoder)]
+        for name, scheme in splitting.SCHEMES.items()
+    ]
+    return table(["`--macaron-scheme`", "encoder layer", "decoder layer"], rows)
+
+
+def letters(steps: Steps) -> str:
+    """Steps in the order of their application, as in ½G₁ F ½G₂."""
+    return " · ".join(
+        factor(step.size) + " + ".join(letter(x, steps) for x in step.operators) for step in steps
+    )
+
+
+def factor(size: float) -> str:
+    """A step's size as people write it."""
+    return splitting.as_fraction(size).replace("1/2", "½")
+
+
+def letter(operator: splitting.Operator, steps: Steps) -> str:
+    """An operator's letter, with a number where a layer has several of its kind."""
+    number = "₁₂"[operator.number - 1]
+    is_one_of_several = operator.kind == FFN and splitting.count_ffns(steps) > 1
+    return LETTERS[operator.kind] + number * is_one_of_several
+
+
+def sub_steps() -> str:
+    """A row for each sub-step."""
+    rows = [
+        [f"`{name}`", f"`{substep.formula}`", str(substep.evaluations)]
+        for name, substep in substeps.SUBSTEPS.items()
+    ]
+    return table(["`--macaron-substep`", "k in x ← x + h k", "evaluations"], rows)
+
+
+def named_architectures() -> str:
+    """A row for each Macaron architecture, with its baseline."""
+    rows = []
+    for suffix, size in architectures.SIZES.items():
+        dropouts = (size.dropout, size.attention_dropout, size.activation_dropout)
+        rows.append(
+            [
+                f"`{architectures.MODEL}{suffix}`",
+                f"`transformer{suffix}_pre_norm`",
+                f"{size.embed_dim} / {size.heads} / {size.layers}+{size.layers}",
+                f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
+                " / ".join(f"{x:g}" for x in dropouts),
+            ]
+        )
+    heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
+    return table([*heads, "dropout / attention / activation"], rows)
+
+
+def released_architectures() -> str:
+    """A row for each name of the authors' released code."""
+    rows = [
+        [f"`{name}`", str(size.embed_dim), str(size.ffn_embed_dim), "pre" if pre else "post"]
+        for name, (size, pre) in architectures.RELEASED.items()
+    ]
+    return table(["`--arch`", "width", "FFN of the baseline", "norm"], rows)
+
+
+def measures() -> str:
+    """What `macaron-fairseq dynamics` measures, with its defaults."""
+    defaults = {"threshold": 0.9, "beta": 1.0, "jacobians": 16}
+    parts = []
+    for group in (glossary.STATES, *glossary.MOVES):
+        rows = [[x.title, escape(x.definition.format(**defaults))] for x in group.measures]
+        introduction = escape(group.introduction.format(**defaults))
+        parts += [f"### {group.title}", introduction, table(["measure", "definition"], rows)]
+    return "\n\n".join(parts)
+
+
+# --- arguments and commands ----------------------------------------------------------------------
+
+
+def macaron_arguments() -> str:
+    """The model's own arguments."""
+    parser = argparse.ArgumentParser(add_help=False)
+    arguments.add(parser)
+    return argument_table(parser, parser._actions)
+
+
+def transformer_arguments() -> str:
+    """Those of fairseq's transformer."""
+    own, parser = (argparse.ArgumentParser(add_help=False) for _ in range(2))
+    arguments.add(own)
+    plugin.MacaronTransformerModel.add_args(parser)
+    names = {x.dest for x in own._actions}
+    return argument_table(parser, [x for x in parser._actions if x.dest not in names])
+
+
+def commands() -> str:
+    """A section for each command."""
+    parts: list[str] = []
+    for name, summary in cli.COMMANDS.items():
+        parser = argparse.ArgumentParser(prog=f"macaron-fairseq {name}")
+        import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}").add_arguments(parser)
+        parts += [f"## {name}", f"`macaron-fairseq {name}`: {escape(summary)}."]
+        parts += command(parser, "###")
+    return "\n\n".join(parts)
+
+
+def command(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
+    """What --help says of a command, and of the choices that it has."""
+    yield escape(parser.description or "")
+    chosen = {}
+    for group in parser._action_groups:
+        actions = [x for x in group._group_actions if x.help != argparse.SUPPRESS]
+        if isinstance(choices := next(iter(actions), None), argparse._SubParsersAction):
+            chosen = dict(choices.choices)
+        elif (group.title or "").startswith("flags of the model"):
+            yield "It also takes all [arguments of the model](arguments.md)."
+        elif actions := [x for x in actions if x.dest != "help"]:
+            yield argument_table(parser, actions)
+    if parser.epilog:
+        yield f"```text\n{parser.epilog.rstrip()}\n```"
+    for name, choice in chosen.items():
+        yield f"{heading} {parser.prog.removeprefix('macaron-fairseq ')} {name}"
+        yield from command(choice, f"{heading}#")
+
+
+def argument_table(parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]) -> str:
+    """A row for each argument."""
+    return table(["argument", "meaning"], [[usage(x), meaning(parser, x)] for x in actions])
+
+
+def usage(action: argparse.Action) -> str:
+    """An argument as one types it."""
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else None
+    values = action.metavar or choices or (action.dest.upper() if action.nargs != 0 else "")
+    words = " ".join(values) if isinstance(values, tuple) else values
+    if not action.option_strings:
+        return f"`{words}`"
+    return " ".join(f"`{x} {words}`".replace(" `", "`") for x in action.option_strings)
+
+
+def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    """An argument's help."""
+    return escape((action.help or "") % {**vars(action), "prog": parser.prog})
+
+
+def escape(text: str) -> str:
+    """Plain text as Markdown that shows it, on one line; `table` takes care of its own bars."""
+    return re.sub(r"([\\`*_<>\[\]])", r"\\\1", " ".join(text.split()))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "schemes": schemes,
+    "sub-steps": sub_steps,
+    "architectures": named_architectures,
+    "released-architectures": released_architectures,
+    "macaron-arguments": macaron_arguments,
+    "transformer-arguments": transformer_arguments,
+    "commands": commands,
+    "measures": measures,
+}

@@ -1,0 +1,330 @@
+"""The documentation: its commands run, its links lead somewhere, its sentences are short.
+
+Code blocks of `docs/` run in the order of their page, unless a comment above says why not:
+
+    <!-- not run: hours -->
+
+Those, and all blocks of other pages, are read by the parsers of the commands that they name.
+"""
+
+import argparse
+import ast
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import prose
+import pytest
+from conftest import ROOT, USER_DIR
+from fairseq import options as fairseq_options
+
+from macaron_fairseq import cli
+
+DOCS = ROOT / "docs"
+OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md")]
+OTHERS += ROOT.glob("examples/*/README.md")
+PAGES = sorted(DOCS.rglob("*.md")) + OTHERS
+PROSE = [*PAGES, ROOT / "CHANGELOG.md"]
+MOST_JSON = 300_000  # bytes of records in git, outside tests/fixtures
+
+BLOCK = re.compile(r"^( *)(```+)(\w+)\n(.*?)^\1\2 *$", re.M | re.S)
+NOT_RUN = re.compile(r"<!-- not run: .+ -->\s*\Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page."""
+
+    language: str
+    code: str
+    is_run: bool
+
+
+def blocks(page):
+    text = page.read_text("utf-8")
+    return [
+        Block(
+            found[3],
+            re.sub(f"^{found[1]}", "", found[4], flags=re.M),
+            page.is_relative_to(DOCS) and not NOT_RUN.search(text[: found.start()]),
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+# --- sentences, links, records -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name)
+def test_sentences_are_short(page):
+    """18 words on average, 25 at most, but for one exception of 30."""
+    lengths = {x: prose.count(x) for x in prose.sentences(page.read_text("utf-8"))}
+    too_long = [x for x, words in lengths.items() if words > 25]
+    assert len(too_long) <= 1, too_long
+    assert all(words <= 30 for words in lengths.values()), too_long
+    assert sum(lengths.values()) <= 18 * len(lengths)
+
+
+def anchors(page):
+    """What links may name: headings, as GitHub spells them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*OTHERS, ROOT / "CHANGELOG.md"], ids=name)
+def test_links_lead_somewhere(page):
+    """Those of docs/ are Sphinx's business."""
+    text = page.read_text("utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
+        path, _, anchor = "".join(target).partition("#")
+        if "://" in path:
+            continue
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+def test_the_pictures_are_what_the_script_draws():
+    """The formulas in them are those of `describe`."""
+    sys.path.insert(0, str(DOCS / "pictures"))
+    layer = importlib.import_module("layer")
+    sys.path.remove(str(DOCS / "pictures"))
+    for file, theme in layer.THEMES.items():
+        assert (DOCS / "pictures" / file).read_text("utf-8") == layer.draw(theme)
+
+
+def test_records_are_few():
+    files = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "*.json"], capture_output=True, text=True
+    )
+    if files.returncode:
+        pytest.skip("not a git checkout")
+    kept = [x for x in files.stdout.split("\0") if x and not x.startswith("tests/fixtures/")]
+    assert sum((ROOT / x).stat().st_size for x in kept if (ROOT / x).exists()) <= MOST_JSON
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    from sphinx.cmd.build import main
+
+    strict = ["-E", "-n", "-W", "--keep-going", "-q"]
+    assert main([*strict, "-d", str(tmp_path / "trees"), str(DOCS), str(tmp_path / "site")]) == 0
+    page = (tmp_path / "site/reference/architectures.html").read_text("utf-8")
+    assert "½G₁ · F · ½G₂" in page  # written from the code
+    assert "--macaron-substep" in (tmp_path / "site/reference/arguments.html").read_text("utf-8")
+
+
+# --- commands that are read ----------------------------------------------------------------------
+
+RECORDED = (
+    *("macaron-fairseq", "fairseq-train", "fairseq-generate", "fairseq-preprocess"),
+    *("fairseq-hydra-train", "subword-nmt", "make", "pip", "python", "python3", "pytest"),
+    *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
+)
+ANNOUNCED = {"demo"}  # comes with another change
+
+# Writes down its words: how many, then each.
+SHIM = """#!/bin/bash
+printf '%s\\0' "$#" "$0" "$@" >> {record}
+[[ ${{0##*/}} != macaron-fairseq || ${{1:-}} != user-dir ]] || echo {user_dir}
+"""
+PARSERS = {
+    "fairseq-train": fairseq_options.get_training_parser,
+    "fairseq-generate": fairseq_options.get_generation_parser,
+}
+
+
+def commands_of(code, folder):
+    """The words of each command in a block, from a shell in which no command does anything."""
+    record = folder / "record"
+    scripts = [*ROOT.glob("examples/*/*.sh")]
+    shims = [folder / "bin" / x for x in RECORDED]
+    for path in [*shims, *(folder / x.relative_to(ROOT) for x in scripts)]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SHIM.format(record=record, user_dir=USER_DIR))
+        path.chmod(0o755)
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/activate").touch()
+    for path in re.findall(r"<\s*([\w./-]+)", code):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).touch()
+    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", f"{code}\nwait"], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert "command not found" not in done.stderr, done.stderr
+    assert "syntax error" not in done.stderr, done.stderr
+    words = record.read_text().split("\0")[:-1] if record.exists() else []
+    found = []
+    while words:
+        end = int(words[0]) + 2
+        found.append([words[1].removeprefix(f"{folder}/"), *words[2:end]])
+        words = words[end:]
+    return found
+
+
+def check(command, words):
+    """Fail unless the command knows these words."""
+    command = command.removeprefix("bin/")
+    words = [x for x in words if x != "..."]
+    if command == "macaron-fairseq" and words[0].startswith("-"):
+        assert words[0] in ("--help", "--version")
+    elif command == "macaron-fairseq":
+        if words[0] in ANNOUNCED and words[0] not in cli.COMMANDS:
+            return
+        assert words[0] in cli.COMMANDS, f"there is no command {words[0]}"
+        parser = argparse.ArgumentParser(prog=words[0])
+        module = f"macaron_fairseq.commands.{words[0].replace('-', '_')}"
+        importlib.import_module(module).add_arguments(parser)
+        parser.parse_args(words[1:])
+    elif command == "fairseq-preprocess":
+        fairseq_options.get_preprocessing_parser().parse_args(words)
+    elif command in PARSERS:
+        fairseq_options.parse_args_and_arch(PARSERS[command](), input_args=words)
+    elif command == "examples/schemes/run.sh":
+        own = words[: words.index("--")] if "--" in words else words
+        known = {"--recipe", "--variants", "--seeds", "--work"}
+        assert {x for x in own if x.startswith("--")} <= known, own
+        recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
+        read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
+    elif command.startswith("examples/"):
+        read_recipe(ROOT / Path(command).parent, words)
+    elif command == "sbatch":
+        script = next(x for x in words if x.endswith(".sbatch"))
+        read_recipe((ROOT / script).parent, ["train", *words[words.index(script) + 1 :]])
+    elif command == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+        assert {*words} <= {*targets}, targets
+    elif command == "pip":
+        extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.M)
+        asked = [x for word in words for x in re.findall(r"^\.\[([\w,]+)\]$", word)]
+        assert all({*x.split(",")} <= {*extras} for x in asked), asked
+    elif command in ("python", "python3") and words[0].endswith(".py"):
+        if (ROOT / words[0]).is_relative_to(ROOT / "benchmarks"):
+            known = "".join(x.read_text("utf-8") for x in (ROOT / "benchmarks").glob("*.py"))
+            flags = [x for x in words if re.fullmatch("--[a-z-]+", x)]
+            assert all(f'"{x}"' in known or f'"{x[2:]}"' in known for x in flags), flags
+        assert (ROOT / words[0]).exists()
+    elif command == "pytest":
+        assert all((ROOT / x).exists() for x in words if x.startswith("tests/"))
+
+
+def read_recipe(folder, words):
+    """A recipe's options, as it reads them."""
+    if {"-h", "--help"} & {*words}:
+        return
+    sys.path.insert(0, str(ROOT / "examples/common"))
+    options = importlib.import_module("options")
+    sys.path.remove(str(ROOT / "examples/common"))
+    words = [*words]
+    if "--from" in words:  # a folder that is there
+        words[words.index("--from") + 1] = str(folder)
+    options.read(folder / "benchmark.yaml", folder.name, "", words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_are_known(page, tmp_path):
+    for number, block in enumerate(blocks(page)):
+        if block.language == "python":
+            ast.parse(block.code)
+        elif block.language == "json":
+            json.loads(block.code)
+        elif block.language == "sh":
+            for command, *words in commands_of(block.code, tmp_path / str(number)):
+                said = io.StringIO()
+                with contextlib.redirect_stderr(said):
+                    try:
+                        check(command, words)
+                    except (SystemExit, AssertionError) as error:
+                        pytest.fail(f"{command} {' '.join(words)}: {error} {said.getvalue()}")
+
+
+# --- blocks that run -----------------------------------------------------------------------------
+
+# Fewer updates than a reader's, after which a model is still better than chance.
+SHORTER = {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--warmup-updates 10"}
+
+
+def run(page, folder):
+    """Run the blocks of a page, in order: those of shell and of Python that follow one another."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    python = ""
+    for block in blocks(DOCS / page):
+        if not block.is_run or block.language not in ("sh", "python"):
+            continue
+        code = block.code
+        for long, short in SHORTER.items():
+            code = code.replace(long, short)
+        if block.language == "python":
+            python += code
+            command = [sys.executable, "-c", python]
+        else:
+            command = ["bash", "-euo", "pipefail", "-c", code]
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, f"{page}:\n{code}\n{done.stdout[-3000:]}"
+
+
+def corpus(folder, suffix=""):
+    """A few English and German sentences in train, valid and test."""
+    folder.mkdir(exist_ok=True)
+    program = ROOT / "examples/quickstart/make_corpus.py"
+    sizes = ["--train", "300", "--valid", "20", "--test", "20"]
+    subprocess.run([sys.executable, program, folder, *sizes], check=True, stderr=subprocess.DEVNULL)
+    for path in folder.glob("*.??"):
+        path.rename(path.with_suffix(f"{suffix}{path.suffix}"))
+
+
+@pytest.fixture
+def workplace(tmp_path):
+    """A folder in which a reader would stand."""
+    for folder in ("examples", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_fairseqs_commands_run(workplace):
+    corpus(workplace, ".raw")
+    for page in ("fairseq-commands", "hydra", "tracking", "several-gpus", "reproduce-a-table"):
+        run(f"howto/{page}.md", workplace)
+
+
+@pytest.mark.slow
+def test_the_tutorial_and_what_follows_it_run(workplace):
+    corpus(workplace / "my-text")
+    (workplace / "new.en").write_text("The conference began on Monday.\n")
+    run("howto/own-data.md", workplace)
+    (workplace / "runs/quickstart").symlink_to("mine")
+    run("tutorial.md", workplace)
+    for page in ("serve-with-ctranslate2", "look-inside", "add-a-scheme"):
+        run(f"howto/{page}.md", workplace)
+
+
+def test_every_page_that_has_code_to_run_is_run():
+    """A page of the tutorial's or the how-to's kind, whoever wrote it, stands in a test above."""
+    source = Path(__file__).read_text("utf-8")
+    for page in [DOCS / "tutorial.md", *DOCS.glob("howto/*.md")]:
+        if any(x.is_run and x.language in ("sh", "python") for x in blocks(page)):
+            assert f'"{page.stem}"' in source or f"{page.stem}.md" in source, page
