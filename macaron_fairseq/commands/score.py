@@ -16,6 +16,9 @@ metrics:
                        --lowercase, what papers report for IWSLT'14
   compound-split-bleu  multi-bleu.perl of Moses tokens with hyphened words split; what papers report
                        for WMT'14
+  wer                  sequences of the model's tokens with any error, in %, by
+                       --tokenized-reference: the word error rate of grapheme-to-phoneme conversion
+  per                  edits for each token of that reference, in %: the phone error rate
 
 examples:
   fairseq-generate data-bin --user-dir macaron_fairseq --path averaged.pt \\
@@ -63,13 +66,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenized-reference",
         type=Path,
         metavar="FILE",
-        help="the target as the model was trained on it, before BPE; only tokenised-bleu reads it",
+        help="the target as the model was trained on it, before BPE; for tokenised-bleu, wer, per",
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case, in all metrics")
     parser.add_argument(
         "--plain",
         action="store_true",
         help="GENERATED is plain text: a detokenised hypothesis a line, in order",
+    )
+    parser.add_argument(
+        "--keep-tokens",
+        action="store_true",
+        help="write the model's tokens, such as phonemes, as hypotheses; do not detokenise them",
     )
     parser.add_argument(
         "--test", metavar="NAME", help="name of the test set (default: the reference's file name)"
@@ -96,6 +104,7 @@ def run(args: argparse.Namespace) -> None:
         tokenized_reference=args.tokenized_reference,
         lowercase=args.lowercase,
         plain=args.plain,
+        keep_tokens=args.keep_tokens,
         test=args.test,
         hypotheses_file=args.hypotheses,
         json_file=args.json,

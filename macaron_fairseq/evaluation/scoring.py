@@ -18,7 +18,8 @@ from macaron_fairseq.evaluation.metrics import Score
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 STDIO = Path("-")
-METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu")
+METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu", "wer", "per")
+OF_TOKENS = ("tokenised-bleu", "wer", "per")  # compare the model's tokens
 DEFAULT = ("bleu", "chrf")
 
 # H-NUMBER, the model's score, the tokens; S-, T-, D-, P- and log lines stand around it.
@@ -29,7 +30,7 @@ LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 class ScoredText:
     """A translation of a test set with its scores."""
 
-    hypotheses: list[str]  # detokenised, in the reference's order
+    hypotheses: list[str]  # detokenised or, with `keep_tokens`, not; in the reference's order
     scores: list[Score]
     reference: Path
     reference_sha256: str
@@ -64,6 +65,7 @@ def score(
     tokenized_reference: Path | None = None,
     lowercase: bool = False,
     plain: bool = False,
+    keep_tokens: bool = False,
     test: str | None = None,
     hypotheses_file: Path | None = None,
     json_file: Path | None = None,
@@ -78,9 +80,11 @@ def score(
         language: of the target, for Moses' rules.
         wanted: names out of `METRICS`.
         tokenized_reference: the target as the model was trained on it, before BPE; only
-            tokenised-bleu reads it.
+            the metrics in `OF_TOKENS` read it.
         lowercase: whether to ignore case.
         plain: whether `generated` is plain text: a detokenised hypothesis a line, in order.
+        keep_tokens: whether a hypothesis is the model's tokens between spaces, such as phonemes,
+            and not detokenised.
         test: the name of the test set; by default that of the reference.
         hypotheses_file: where to write the hypotheses, if anywhere; "-" is standard output.
         json_file: where to write the scores and what was scored, if anywhere.
@@ -89,9 +93,9 @@ def score(
         UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
             an output is an input or cannot be written.
     """
-    if "tokenised-bleu" in wanted and plain:
+    if plain and (of_tokens := [name for name in OF_TOKENS if name in wanted]):
         raise UserError(
-            "tokenised-bleu needs the model's tokens, which plain text has no more: give what "
+            f"{of_tokens[0]} needs the model's tokens, which plain text has no more: give what "
             "fairseq-generate printed, without --plain"
         )
     if STDIO in (reference, tokenized_reference):
@@ -108,17 +112,20 @@ def score(
     else:
         tokens = in_order(best(printed, name), len(references), name, str(reference))
         tokens = without_bpe(tokens, name)
-        hypotheses = detokenize(tokens, language)
+        hypotheses = tokens if keep_tokens else detokenize(tokens, language)
+
+    def tokenized() -> list[str]:
+        return read_tokenized(tokenized_reference, references, reference)
 
     compute: dict[str, Callable[[], Score]] = {
         "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
         "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
-        "tokenised-bleu": lambda: metrics.tokenised_bleu(
-            tokens, read_tokenized(tokenized_reference, references, reference), lowercase
-        ),
+        "tokenised-bleu": lambda: metrics.tokenised_bleu(tokens, tokenized(), lowercase),
         "compound-split-bleu": lambda: metrics.compound_split_bleu(
             hypotheses, references, language, lowercase
         ),
+        "wer": lambda: metrics.wer(tokens, tokenized()),
+        "per": lambda: metrics.per(tokens, tokenized()),
     }
     scored = ScoredText(
         hypotheses,
@@ -244,7 +251,8 @@ def read_tokenized(path: Path | None, references: Sequence[str], reference: Path
     """The tokenised reference, with as many lines as the raw one and no BPE marks."""
     if path is None:
         raise UserError(
-            "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
+            "metrics of the model's tokens compare with a tokenised reference: name it with "
+            "--tokenized-reference"
         )
     tokenized = complete(list(read_lines(path)), path)
     same_length(tokenized, path, references, reference)
