@@ -41,8 +41,14 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
             running.discard(process)
         return status
 
+    def end_all() -> None:
+        for process in [*running]:  # with what it started
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+
     def end(number: int, _: Any) -> None:
-        sys.exit(128 + number)
+        end_all()
+        os._exit(128 + number)  # the threads would wait for jobs that have not begun
 
     signal.signal(signal.SIGTERM, end)
     pool = ThreadPoolExecutor(at_a_time)
@@ -52,9 +58,7 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
             yield futures[future], future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in [*running]:  # with what it started
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+        end_all()
 
 
 def slurm(

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--seeds", type=seeds_of, action=once, metavar='"1 2"', default=[1], help="default: 1")
     add("--max-update", type=recipe_options.above_zero, metavar="N", help="end each run there")
-    add("--from", dest="given", type=Path, metavar="FOLDER", help="take the data from there")
+    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
     add("--work", type=Path, metavar="FOLDER", help="default: runs/many-tasks")
     add("--jobs", type=recipe_options.above_zero, default=1, metavar="N", help="runs at a time")
     add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
@@ -131,7 +131,7 @@ def run(words: Sequence[str]) -> None:
     variants = [tasks.variant(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
-    given = args.given and args.given.absolute()
+    given = args.folder and args.folder.absolute()
     for folder in sorted({task.kind.folder for task in chosen}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")
