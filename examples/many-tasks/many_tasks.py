@@ -18,6 +18,7 @@ import launch  # noqa: E402
 import one_run  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
+import report  # noqa: E402
 import tasks  # noqa: E402
 from launch import Job, Progress  # noqa: E402
 from steps import say  # noqa: E402
@@ -26,7 +27,8 @@ from tasks import BASELINE, Options, Setting, Task, Variant  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 
 NAME = "many-tasks"
-STAGES = ("tune", "run", "report")
+STAGES = ("tune", "run", "report", "collect")
+USUAL = STAGES[:3]
 SCHEMES = f"{BASELINE} strang-marchuk"
 
 
@@ -62,7 +64,13 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add, once = result.add_argument, recipe_options.Once
-    add("stages", nargs="*", type=stage, metavar="STAGE", help="tune, run, report; none: all")
+    add(
+        "stages",
+        nargs="*",
+        type=stage,
+        metavar="STAGE",
+        help="tune, run, report (none: these) or collect",
+    )
     add(
         "--tasks",
         type=words_of,
@@ -92,6 +100,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of submitit: timeout_min=600 slurm_partition=long",
     )
+    add("--records", type=Path, metavar="FOLDER", help="report on these (default: of --work)")
+    add("--output", type=Path, metavar="FOLDER", help="of report or collect (default: in --work)")
     add("--cpu", action="store_true", help="use no GPU")
     add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
     add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
@@ -145,16 +155,19 @@ def run(words: Sequence[str]) -> None:
         file=args.tasks_file.absolute(),
     )
     options.work.mkdir(parents=True, exist_ok=True)
-    stages = args.stages or list(STAGES)
+    stages = args.stages or list(USUAL)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):
         settings[family] = setting_of(family, known, options, args, stages)
     if "run" in stages:
         train(chosen, variants, settings, options, args)
+    by_name = {task.name: task for task in chosen}
+    folder = args.records or options.work / "records"
+    if "collect" in stages:
+        report.collect(by_name, folder, args.output or options.work / "collected")
     if "report" in stages:
-        import report
-
-        report.report(chosen, [x.name for x in variants], options.work)
+        out = args.output or options.work / "report"
+        report.report(by_name, [x.name for x in variants], args.seeds, folder, out)
 
 
 # --- Tuning --------------------------------------------------------------------------------------

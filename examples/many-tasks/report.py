@@ -1,31 +1,46 @@
-"""The table of what is done."""
+"""The stages report and collect: what is done so far, compared; and its records in few files."""
 
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tasks import Task
+from tasks import BASELINE, Task
 
-from macaron_fairseq.common.markdown import table
-from macaron_fairseq.evaluation import records
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import show
+from macaron_fairseq.evaluation import evidence_report, records
+from macaron_fairseq.evaluation.records import Run
 
 
-def report(tasks: Sequence[Task], schemes: Sequence[str], work: Path) -> None:
-    """Print the mean score of each task and scheme over the seeds that are done."""
-    folder = work / "records"
-    found = records.read([folder]) if folder.is_dir() else []
-    rows = []
-    for task in tasks:
-        of_task = [run for run in found if run.task == task.name]
-        if not of_task:
-            continue
-        records.refuse_different(of_task)
-        cells = []
-        for scheme in schemes:
-            scores = [run.score for run in of_task if run.scheme == scheme]
-            deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-            cells.append(
-                f"{statistics.mean(scores):.2f}{deviation} ({len(scores)})" if scores else ""
-            )
-        rows.append([task.name, of_task[0].metric, *cells])
-    print(table(["task", "metric", *schemes], rows))
+def found(tasks: Mapping[str, Task], folder: Path) -> list[Run]:
+    """The records of these tasks in a folder; a `UserError` if there are none."""
+    runs = records.read([folder]) if folder.is_dir() else []
+    kept = [run for run in runs if run.task in tasks]
+    if not kept:
+        raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
+    return kept
+
+
+def report(
+    tasks: Mapping[str, Task],
+    schemes: Sequence[str],
+    seeds: Sequence[int],
+    folder: Path,
+    out: Path,
+) -> None:
+    """Write the report of what is done of that, and print it."""
+    runs = [run for run in found(tasks, folder) if run.scheme in schemes and run.seed in seeds]
+    wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
+    missing = len(set(wanted) - {run.key for run in runs})
+    notes = (
+        [f"{missing} of {len(wanted)} runs are not done yet: this is partial"] if missing else []
+    )
+    families = {name: task.family for name, task in tasks.items()}
+    show(evidence_report.write(runs, families, BASELINE, out, notes))
+
+
+def collect(tasks: Mapping[str, Task], folder: Path, out: Path) -> None:
+    """Write the records of each task to one file, for keeping."""
+    runs = found(tasks, folder)
+    for task in dict.fromkeys(run.task for run in runs):
+        records.write(out / f"{task}.json", [run for run in runs if run.task == task])
+    print(f"wrote {len(runs)} records to {out}")

@@ -150,6 +150,16 @@ def of_ngrams(
 
 
 @dataclass(frozen=True)
+class Effect:
+    """The mean effect over tasks, with its interval."""
+
+    estimate: float
+    low: float
+    high: float
+    between_tasks: float | None  # its standard deviation; None: one task, or one seed for each
+
+
+@dataclass(frozen=True)
 class Overall:
     """A scheme against the baseline over the tasks of a family."""
 
@@ -158,10 +168,7 @@ class Overall:
     metric: str
     tasks: int
     runs: int  # pairs of runs
-    estimate: float  # difference of the score, by the mixed-effects model
-    low: float
-    high: float
-    between_tasks: float | None  # standard deviation of the effect; None: one task or one seed each
+    effect: Effect  # difference of the score, by the mixed-effects model
     better: int  # tasks on which the scheme is better
     wilcoxon: float | None  # p values; None: one task
     wilcoxon_holm: float | None
@@ -192,7 +199,7 @@ def over_tasks(family: str, found: Sequence[TaskDifference]) -> list[Overall]:
                 metric=theirs[0].metric,
                 tasks=len(theirs),
                 runs=sum(len(one.seeds) for one in theirs),
-                **effect,
+                effect=effect,
                 better=sum(one.gain > 0 for one in theirs),
                 wilcoxon=tests[scheme][0],
                 wilcoxon_holm=corrected[0][scheme],
@@ -204,7 +211,7 @@ def over_tasks(family: str, found: Sequence[TaskDifference]) -> list[Overall]:
     return result
 
 
-def mixed_effects(differences: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     """The mean effect with a random intercept for each task (REML), and its interval.
 
     The interval is Student's, with one degree of freedom fewer than tasks. Where each task has one
@@ -215,9 +222,9 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> dict[str, float
         differences: of each task, by seed.
     """
     stats, models = load()
+    between: float | None = None
     means = [float(np.mean(values)) for values in differences.values()]
     values = np.concatenate([np.asarray(x, dtype=float) for x in differences.values()])
-    between: float | None = None
     units = means if len(means) > 1 else [*values]
     estimate, error = float(np.mean(units)), standard_error(units)
     if len(means) > 1 and len(values) > len(means) and np.ptp(values) > 0:
@@ -230,12 +237,7 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> dict[str, float
         between = math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
     half = t * error if error else (0.0 if len(units) > 1 else math.inf)
-    return {
-        "estimate": estimate,
-        "low": estimate - half,
-        "high": estimate + half,
-        "between_tasks": between,
-    }
+    return Effect(estimate, estimate - half, estimate + half, between)
 
 
 def standard_error(values: Sequence[float]) -> float:
