@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         type=stage,
         metavar="STAGE",
-        help="tune, run, report (none: these) or collect",
+        help="tune run report (the default) or collect",
     )
     add(
         "--tasks",

@@ -31,9 +31,8 @@ def report(
     runs = [run for run in found(tasks, folder) if run.scheme in schemes and run.seed in seeds]
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
     missing = len(set(wanted) - {run.key for run in runs})
-    notes = (
-        [f"{missing} of {len(wanted)} runs are not done yet: this is partial"] if missing else []
-    )
+    partial = f"{missing} of {len(wanted)} runs are not done yet: this is partial"
+    notes = [partial] * bool(missing)
     families = {name: task.family for name, task in tasks.items()}
     show(evidence_report.write(runs, families, BASELINE, out, notes))
 

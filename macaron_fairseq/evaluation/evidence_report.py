@@ -166,9 +166,9 @@ def over_table(overall: Sequence[Overall]) -> str:
     head = ["family", "scheme", "metric", "difference", "95 % interval", "between tasks"]
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
-        "Difference to the baseline by a mixed-effects model with a random intercept for each task; "
-        "between tasks: its standard deviation; detectable: the difference that a t test over the "
-        "tasks finds with a probability of 80 %. WER and PER are better when lower."
+        "Difference to the baseline by a mixed-effects model with a random intercept for each "
+        "task; between tasks: its standard deviation; detectable: what a t test over the tasks "
+        "finds with a probability of 80 %. WER and PER are better when lower."
     )
     return table(head, rows) + "\n\n" + note
 
