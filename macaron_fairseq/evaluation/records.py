@@ -78,7 +78,7 @@ class Run:
 
 def digits(numbers: Iterable[int]) -> str:
     """A digit for each number from 0 to 35; greater ones are 35."""
-    return "".join(DIGITS[min(number, 35)] for number in numbers)
+    return "".join(DIGITS[min(int(number), 35)] for number in numbers)
 
 
 def numbers(text: str) -> list[int]:
