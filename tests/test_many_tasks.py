@@ -109,12 +109,8 @@ def test_settings_leave_out_scheme_and_seed_alone():
 
 
 def test_jobs_end_with_their_status(tmp_path):
-    jobs = [
-        launch.Job(
-            str(n), [sys.executable, "-c", f"raise SystemExit({n})"], tmp_path / f"{n}", tmp_path
-        )
-        for n in (0, 3)
-    ]
+    words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
+    jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
 
 
@@ -123,10 +119,10 @@ def test_jobs_end_with_their_status(tmp_path):
 
 def test_words_and_phonemes_of_a_table(tmp_path):
     path, out = tmp_path / "x.tsv", (tmp_path / "a", tmp_path / "b")
-    path.write_text("a còng\tʔ aː  ˧˧\nあい\ta̠ i\n")
+    path.write_text("a còng\tk aj  ˧˧\nあい\ta̠ i\n")
     assert extract.from_table(path, "", "g2p", out) == 2
     assert out[0].read_text() == "a ▁ c ò n g\nあ い\n"
-    assert out[1].read_text() == "ʔ aː ˧˧\na̠ i\n"
+    assert out[1].read_text() == "k aj ˧˧\na̠ i\n"
     path.write_text("ab c\n")
     with pytest.raises(SystemExit, match=r"line 1 should hold a word, a tab and its phonemes"):
         extract.from_table(path, "", "g2p", out)
