@@ -162,12 +162,12 @@ def run(words: Sequence[str]) -> None:
     if "run" in stages:
         train(chosen, variants, settings, options, args)
     by_name = {task.name: task for task in chosen}
-    folder = args.records or options.work / "records"
+    kept = args.records or options.work / "records"
     if "collect" in stages:
-        report.collect(by_name, folder, args.output or options.work / "collected")
+        report.collect(by_name, kept, args.output or options.work / "collected")
     if "report" in stages:
         out = args.output or options.work / "report"
-        report.report(by_name, [x.name for x in variants], args.seeds, folder, out)
+        report.report(by_name, [x.name for x in variants], args.seeds, kept, out)
 
 
 # --- Tuning --------------------------------------------------------------------------------------
