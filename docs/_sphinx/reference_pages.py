@@ -16,7 +16,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from macaron_fairseq import cli, plugin
-from macaron_fairseq.analysis import description, glossary
+from macaron_fairseq.analysis import glossary
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps

@@ -18,12 +18,14 @@ from typing import Any
 class Part:
     """Sentence pairs from one place: an archive of two files, two text files, or sacreBLEU.
 
-    `{language}` in a name stands for each language, `{side}` for src and ref.
+    `{language}` in a name stands for each language, `{side}` for src and ref; `{source}` in an
+    archive's for the source.
     """
 
     archive: str = ""  # a tar archive, or without members a text file, which may be NAME.gz
-    members: str = ""  # the two files in it
-    format: str = "lines"  # of the files: see FORMATS in extract.py
+    members: str = ""  # the two files in it, or in a zip archive the table
+    format: str = "lines"  # of the files: see FORMATS and TABLES in extract.py
+    columns: list[str] = field(default_factory=list)  # languages of a table's; else as the pair
     testset: str = ""  # as sacreBLEU calls it; it knows where its archive is
     instead: "Part | None" = None  # where --from lacks this one, or sacreBLEU the languages
 
@@ -60,8 +62,9 @@ class Preprocessing:
     """From text to what fairseq trains on."""
 
     steps: list[str]  # of `macaron-fairseq tokenize`, in the order that is asked for
-    merges: int  # of the joint BPE
+    merges: int  # of the joint BPE; 0: the tokens stay whole
     clean: Clean | None = None  # None: all pairs are kept
+    joined: bool = True  # one dictionary for both languages
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Benchmark:
     addresses: list[str] = field(default_factory=list)  # of other archives; {archive}: its name
     program: str = ""  # writes the sets into the folder that it is given, instead of parts
     own_text: bool = False  # the sets are files of --from instead; what is missing is held out
+    held_out_by: str = ""  # language: test and valid are drawn from train, its sentences once each
     published: list[dict[str, Any]] = field(
         default_factory=list
     )  # as `macaron-fairseq report` reads

@@ -12,6 +12,7 @@ import re
 import sys
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -106,11 +107,46 @@ def sgm(lines: Iterable[str]) -> Iterator[str]:
             yield " ".join(re.sub(r"<seg.*?>(.*)</seg>.*?", "\\1", line).split())
 
 
+def carriage_returns(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that end with a bare carriage return, as old Macs wrote them."""
+    for line in lines:
+        yield from line.split("\r")
+
+
 FORMATS: dict[str, Callable[[Iterable[str]], Iterable[str]]] = {
     "lines": lambda lines: lines,
+    "carriage-returns": carriage_returns,
     "ted-tags": ted_tags,
     "ted-xml": ted_xml,
     "sgm": sgm,
+}
+
+
+def graphemes_and_phonemes(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
+    """A word and its pronunciation in each line: characters and phonemes between single spaces.
+
+    The phonemes are apart already. A space within a word becomes a token.
+    """
+    for number, line in enumerate(lines, 1):
+        word, _, phonemes = line.partition("\t")
+        if not (word.strip() and phonemes.strip()) or "\t" in phonemes:
+            sys.exit(f"{name}, line {number} should hold a word, a tab and its phonemes")
+        yield " ".join(word.strip().replace(" ", "▁")), " ".join(phonemes.split())
+
+
+def two_columns(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
+    """The first two columns of lines with tabs."""
+    for number, line in enumerate(lines, 1):
+        columns = line.split("\t")
+        if len(columns) < 2:
+            sys.exit(f"{name}, line {number} should hold two sentences and a tab between them")
+        yield columns[0], columns[1]
+
+
+# Both languages in one file.
+TABLES: dict[str, Callable[[Iterable[str], str], Iterator[tuple[str, str]]]] = {
+    "g2p": graphemes_and_phonemes,
+    "columns": two_columns,
 }
 
 # --- What there is to extract --------------------------------------------------------------------
@@ -135,6 +171,22 @@ def from_files(paths: Paths, form: str, out: Paths) -> int:
     source, target = (FORMATS[form](lines_of(path)) for path in paths)
     names = str(paths[0]), str(paths[1])
     return parallel_text.write(parallel_text.pairs(source, target, names), *out)
+
+
+def from_table(path: Path, member: str, form: str, out: Paths) -> int:
+    """A table, perhaps a member of a zip archive, to two files; returns the number of pairs."""
+    name = f"{member} of {path}" if member else str(path)
+    lines = member_of_zip(path, member) if member else lines_of(path)
+    return parallel_text.write(TABLES[form](lines, name), *out)
+
+
+def member_of_zip(path: Path, member: str) -> Iterator[str]:
+    """The lines of one file in a zip archive."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            yield from parallel_text.decode(file, f"{member} of {path}")
+    except (zipfile.BadZipFile, KeyError) as error:
+        sys.exit(f"{path} is damaged or lacks {member} ({error}): fetch it again")
 
 
 def lines_of(path: Path) -> Iterator[str]:

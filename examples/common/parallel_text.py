@@ -193,6 +193,26 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
     write(train, *names(out, "train"))
 
 
+def draw(train: Paths, folder: Path, languages: tuple[str, str], unique: str) -> None:
+    """Draw test and valid from train, 2,000 pairs each, in an order shuffled with seed 1.
+
+    Of the pairs with the same sentence in the language `unique` the first is kept. The pairs are
+    the same for either direction of translation. This holds the corpus in memory.
+    """
+    side = languages.index(unique)
+    first: dict[str, Pair] = {}
+    for pair in read(*train):
+        first.setdefault(pair[side], pair)
+    if len(first) <= 2 * HELD_OUT:
+        sys.exit(f"{train[0]} has {len(first)} different sentences, too few to draw from")
+    pairs = [*first.values()]
+    random.Random(1).shuffle(pairs)
+    parts = {"test": pairs[:HELD_OUT], "valid": pairs[HELD_OUT : 2 * HELD_OUT]}
+    for part, drawn in {**parts, "train": pairs[2 * HELD_OUT :]}.items():
+        source, target = (folder / f"{part}.{language}" for language in languages)
+        write(iter(drawn), source, target)
+
+
 def is_short(pair: Pair) -> bool:
     """Whether neither side is too long for the models."""
     return all(len(text) <= CHARACTERS and len(text.split()) <= WORDS for text in pair)

@@ -50,7 +50,9 @@ def prepare(recipe: Recipe) -> None:
         merges = [str(recipe.merges), version("subword-nmt")]
         one("code", [made(work / "clean"), *merges], learned)
         one("bpe", [made(work / "code")], segmented)
-        step(recipe.data, [made(work / "bpe"), "sha256"], lambda out: binarised(recipe, out))
+        separate = ["separate dictionaries"] * (not recipe.benchmark.preprocessing.joined)
+        inputs_of_data = [made(work / "bpe"), "sha256", *separate]
+        step(recipe.data, inputs_of_data, lambda out: binarised(recipe, out))
     dictionary = recipe.data / "data-bin" / f"dict.{recipe.source}.txt"
     say(recipe.name, f"{recipe.data} is ready: {count_lines(dictionary)} types")
 
@@ -130,7 +132,8 @@ def names_of(recipe: Recipe, part: Part) -> list[str]:
     """The files that a part is in."""
     if part.testset:
         return [Path(extract.address(part.testset)).name]
-    names = [part.archive.format(language=language) for language in recipe.languages]
+    source = recipe.source
+    names = [part.archive.format(language=x, source=source) for x in recipe.languages]
     return list(dict.fromkeys(names))
 
 
@@ -149,13 +152,14 @@ def fetch(recipe: Recipe, archive: str, testset: str) -> str:
     if not testset and not (known and known.addresses):
         addresses += [address.format(archive=archive) for address in recipe.benchmark.addresses]
     known_sum = checksum(recipe, archive)
-    words: Words = [sys.executable, COMMON / "fetch.py", downloads / archive]
-    words += ["--from", recipe.given] if recipe.given else []
+    place = downloads / archive
+    words: Words = [sys.executable, COMMON / "fetch.py", place]
+    words += ["--from", (recipe.given / archive).parent] if recipe.given else []
     words += ["--sha256", known_sum] if known_sum else []
-    downloads.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     call([*words, *dict.fromkeys(addresses)], stdout=sys.stderr.fileno())
-    for line in (downloads / "SHA256SUMS").read_text().splitlines():
-        if line[66:] == archive:
+    for line in place.with_name("SHA256SUMS").read_text().splitlines():
+        if line[66:] == place.name:
             return line
     raise AssertionError(f"fetch.py recorded no {archive}")
 
@@ -183,6 +187,9 @@ def raw(recipe: Recipe, out: Path) -> None:
                 with path.open("rb") as file, whole.open("ab") as all_parts:
                     shutil.copyfileobj(file, all_parts, 1 << 20)
                 path.unlink()
+    if language := recipe.benchmark.held_out_by:
+        train = pair(out, "train", recipe.languages)
+        parallel_text.draw(train, out, recipe.languages, language)
 
 
 def pair(folder: Path, name: str, languages: tuple[str, str]) -> tuple[Path, Path]:
@@ -198,6 +205,9 @@ def extracted(recipe: Recipe, part: Part, out: tuple[Path, Path]) -> int:
         name = extract.has_pair(part.testset, recipe.languages) or "-".join(recipe.languages)
         order = out if name == "-".join(recipe.languages) else out[::-1]
         return extract.testset(part.testset, name, paths[0], order, recipe.is_usual)
+    if part.format in extract.TABLES:
+        first, second = (out[recipe.languages.index(x)] for x in part.columns or recipe.languages)
+        return extract.from_table(paths[0], part.members, part.format, (first, second))
     if not part.members:
         return extract.from_files((paths[0], paths[-1]), part.format, out)
     source, target = (
@@ -224,6 +234,10 @@ def tokenize(recipe: Recipe, steps: str, step_before: str, out: Path, *flags: st
 def tokenized(recipe: Recipe, out: Path) -> None:
     """Normalised and tokenised."""
     steps = ",".join(recipe.benchmark.preprocessing.steps)
+    if not steps:
+        for text in texts(out.parent / "raw", recipe):
+            shutil.copy(text, out)
+        return
     say(recipe.name, f"tokenising: {steps}")
     tokenize(recipe, steps, "raw", out)
 
@@ -283,6 +297,8 @@ def learned(recipe: Recipe, out: Path) -> None:
     learn-bpe would count the words of one language after the other. They are apart by single
     spaces, as tokenising leaves them.
     """
+    if not recipe.merges:
+        return
     say(recipe.name, f"learning {recipe.merges} BPE merges from both languages")
     words = out / "words"
     counting: list[Logged] = []
@@ -309,8 +325,12 @@ def learned(recipe: Recipe, out: Path) -> None:
 
 def segmented(recipe: Recipe, out: Path) -> None:
     """In the units of BPE."""
-    say(recipe.name, "applying BPE")
-    tokenize(recipe, "bpe", "clean", out, "--codes", out.parent / "code" / "code")
+    if recipe.merges:
+        say(recipe.name, "applying BPE")
+        tokenize(recipe, "bpe", "clean", out, "--codes", out.parent / "code" / "code")
+    else:
+        for text in texts(out.parent / "clean", recipe):
+            shutil.copy(text, out)
     others = any("-positions" in word for word in recipe.extra)  # other models than usual
     for name, language in product(["valid", *recipe.tests], recipe.languages):
         check_lines(out / f"{name}.{language}", name != "valid", not others)
@@ -349,7 +369,8 @@ def binarised(recipe: Recipe, out: Path) -> None:
     work = recipe.work / "prepare"
     say(recipe.name, "binarising")
     tests = ",".join(str(work / "bpe" / name) for name in recipe.tests)
-    words = ["fairseq-preprocess", "-s", recipe.source, "-t", recipe.target, "--joined-dictionary"]
+    words = ["fairseq-preprocess", "-s", recipe.source, "-t", recipe.target]
+    words += ["--joined-dictionary"] * recipe.benchmark.preprocessing.joined
     words += ["--workers", str(parts(recipe.workers)), "--trainpref", str(work / "bpe" / "train")]
     words += ["--validpref", str(work / "bpe" / "valid"), "--testpref", tests]
     words += ["--destdir", str(out / "data-bin")]
@@ -358,7 +379,8 @@ def binarised(recipe: Recipe, out: Path) -> None:
         (out / folder).mkdir()
         for name, language in product(recipe.tests, recipe.languages):
             shutil.copy(work / kind / f"{name}.{language}", out / folder)
-    shutil.copy(work / "code" / "code", out)
+    if recipe.merges:
+        shutil.copy(work / "code" / "code", out)
     for dictionary in sorted((out / "data-bin").glob("dict.*.txt")):
         shutil.copy(dictionary, out)  # where from_pretrained looks for them
     steps = recipe.benchmark.preprocessing.steps

@@ -16,6 +16,9 @@ metrics:
                        with --lowercase, papers report it for IWSLT'14
   compound-split-bleu  multi-bleu.perl of Moses tokens with hyphenated words split; papers
                        report it for WMT'14
+  wer                  word error rate of grapheme-to-phoneme conversion: sequences of the
+                       model's tokens with any error, in %, against --tokenized-reference
+  per                  phone error rate: edits for each token of that reference, in %
 
 Decode all sentences of the test set:
   fairseq-generate data-bin --user-dir "$(macaron-fairseq user-dir)" --path averaged.pt \\
@@ -65,13 +68,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenized-reference",
         type=Path,
         metavar="FILE",
-        help="the target as the model was trained on it, before BPE, for tokenised-bleu",
+        help="the target as the model was trained on it, before BPE; for tokenised-bleu, wer, per",
     )
     parser.add_argument("--lowercase", action="store_true", help="ignore case, in all metrics")
     parser.add_argument(
         "--plain",
         action="store_true",
         help="GENERATED is plain text: one detokenised hypothesis on each line, in order",
+    )
+    parser.add_argument(
+        "--keep-tokens",
+        action="store_true",
+        help="write the model's tokens, such as phonemes, as hypotheses; do not detokenise them",
     )
     parser.add_argument(
         "--test",
@@ -103,6 +111,7 @@ def run(args: argparse.Namespace) -> None:
         tokenized_reference=args.tokenized_reference,
         lowercase=args.lowercase,
         plain=args.plain,
+        keep_tokens=args.keep_tokens,
         test=args.test,
         hypotheses_file=args.hypotheses,
         json_file=args.json,

@@ -1,4 +1,7 @@
-"""BLEU of four kinds of tokens, and chrF; sacreBLEU counts, whatever the tokens are."""
+"""BLEU of four kinds of tokens, chrF, and the error rates of grapheme-to-phoneme conversion.
+
+sacreBLEU counts n-grams, whatever the tokens are.
+"""
 
 import re
 from collections.abc import Sequence
@@ -106,6 +109,74 @@ def multi_bleu(
     result = metric.corpus_score(hypotheses, [references])
     signature = f"tokens:{tokens}|{metric.get_signature().format()}"
     return Score(name, result.score, signature, detail(result))
+
+
+def wer(tokens: Sequence[str], references: Sequence[str]) -> Score:
+    """The share of sequences with any error: for grapheme-to-phoneme, the word error rate.
+
+    Args:
+        tokens: of the model, separated by spaces.
+        references: in the same form.
+    """
+    found = edits(tokens, references)
+    wrong = sum(map(bool, found))
+    signature = f"error:sequence|tokens:model|nrefs:1|sequences:{len(found)}"
+    return Score("WER", 100 * wrong / len(found), signature, f"{wrong} of {len(found)} are wrong")
+
+
+def per(tokens: Sequence[str], references: Sequence[str]) -> Score:
+    """Edits for each token of the references: for grapheme-to-phoneme, the phone error rate."""
+    number, length = sum(edits(tokens, references)), sum(len(x.split()) for x in references)
+    signature = f"error:edits|tokens:model|nrefs:1|tokens:{length}"
+    return Score("PER", 100 * number / length, signature, f"{number} edits of {length} tokens")
+
+
+def edits(tokens: Sequence[str], references: Sequence[str]) -> list[int]:
+    """The Levenshtein distance of each pair of sequences, in tokens."""
+    pairs = zip(tokens, references, strict=True)
+    return [edit_distance(one.split(), other.split()) for one, other in pairs]
+
+
+def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many tokens must be inserted, deleted or replaced to make one sequence of the other."""
+    row = list(range(len(other) + 1))
+    for i, token in enumerate(one, 1):
+        diagonal, row[0] = row[0], i
+        for j, wanted in enumerate(other, 1):
+            above = row[j]
+            row[j] = min(above + 1, row[j - 1] + 1, diagonal + (token != wanted))
+            diagonal = above
+    return row[-1]
+
+
+def ngram_counts(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    is_tokenised: bool,
+    lowercase: bool,
+) -> list[list[int]]:
+    """What BLEU sums over sentences: the score of any selection of them is `bleu_of_counts`.
+
+    Returns:
+        for each sentence the tokens of the reference, then how many 1- to 4-grams the hypothesis
+        has, then how many of these match.
+    """
+    if is_tokenised:
+        metric = BLEU(tokenize="none", force=True, lowercase=lowercase)
+    else:
+        metric = BLEU(lowercase=lowercase, trg_lang=language)
+    found = []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        result = metric.corpus_score([hypothesis], [[reference]])
+        found.append([result.ref_len, *result.totals, *result.counts])
+    return found
+
+
+def bleu_of_counts(counts: Sequence[int]) -> float:
+    """BLEU of a sum of what `ngram_counts` returns, smoothed as sacreBLEU does by default."""
+    reference, totals, matches = counts[0], list(counts[1:5]), list(counts[5:9])
+    return BLEU.compute_bleu(matches, totals, totals[0], reference, smooth_method="exp").score
 
 
 def detail(result: BLEUScore) -> str:

@@ -4,8 +4,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from macaron_fairseq.evaluation.metrics import Score
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 STDIO = Path("-")
-METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu")
+METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu", "wer", "per")
+OF_TOKENS = ("tokenised-bleu", "wer", "per")  # compare the model's tokens
 DEFAULT = ("bleu", "chrf")
 
 # H-NUMBER, the model's score, the tokens; S-, T-, D-, P- and log lines stand around it.
@@ -29,7 +31,7 @@ LINE = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 class ScoredText:
     """A translation of a test set with its scores."""
 
-    hypotheses: list[str]  # detokenised, in the reference's order
+    hypotheses: list[str]  # detokenised or, with `keep_tokens`, not; in the reference's order
     scores: list[Score]
     reference: Path
     reference_sha256: str
@@ -64,6 +66,7 @@ def score(
     tokenized_reference: Path | None = None,
     lowercase: bool = False,
     plain: bool = False,
+    keep_tokens: bool = False,
     test: str | None = None,
     hypotheses_file: Path | None = None,
     json_file: Path | None = None,
@@ -78,9 +81,11 @@ def score(
         language: of the target, for Moses' rules.
         wanted: names out of `METRICS`.
         tokenized_reference: the target as the model was trained on it, before BPE; only
-            tokenised-bleu reads it.
+            the metrics in `OF_TOKENS` read it.
         lowercase: whether to ignore case.
         plain: whether `generated` is plain text: a detokenised hypothesis a line, in order.
+        keep_tokens: whether a hypothesis is the model's tokens between spaces, such as phonemes,
+            and not detokenised.
         test: the name of the test set; by default that of the reference.
         hypotheses_file: where to write the hypotheses, if anywhere; "-" is standard output.
         json_file: where to write the scores and what was scored, if anywhere.
@@ -89,8 +94,9 @@ def score(
         UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
             an output is an input or cannot be written.
     """
-    if "tokenised-bleu" in wanted and plain:
-        refuse_plain()
+    for metric in wanted:
+        if plain and metric in OF_TOKENS:
+            refuse_plain(metric)
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
@@ -105,12 +111,16 @@ def score(
     else:
         tokens = in_order(best(printed, name), len(references), name, str(reference))
         tokens = without_bpe(tokens, name)
-        hypotheses = detokenize(tokens, language)
+        hypotheses = tokens if keep_tokens else detokenize(tokens, language)
 
-    def of_tokens() -> Score:
-        tokenized = read_tokenized(tokenized_reference, references, reference)
-        return metrics.tokenised_bleu(tokens, tokenized, lowercase)
+    def tokenized() -> list[str]:
+        return read_tokenized(tokenized_reference, references, reference)
 
+    of_tokens: dict[str, Callable[[], Score]] = {
+        "tokenised-bleu": lambda: metrics.tokenised_bleu(tokens, tokenized(), lowercase),
+        "wer": lambda: metrics.wer(tokens, tokenized()),
+        "per": lambda: metrics.per(tokens, tokenized()),
+    }
     scored = ScoredText(
         hypotheses,
         of_texts(hypotheses, references, language, wanted, lowercase, of_tokens),
@@ -134,7 +144,7 @@ def of_texts(
     language: str,
     wanted: Sequence[str] = DEFAULT,
     lowercase: bool = False,
-    tokenised_bleu: Callable[[], Score] | None = None,
+    of_tokens: Mapping[str, Callable[[], Score]] | None = None,
 ) -> list[Score]:
     """The scores of detokenised sentences.
 
@@ -144,7 +154,7 @@ def of_texts(
         language: of both, for Moses' rules.
         wanted: names out of `METRICS`.
         lowercase: whether to ignore case.
-        tokenised_bleu: what computes that one, where the model's tokens are known.
+        of_tokens: what computes the metrics of `OF_TOKENS`, where the model's tokens are known.
 
     Raises:
         UserError: if there is no such metric, or one lacks what it needs.
@@ -152,18 +162,19 @@ def of_texts(
     compute: dict[str, Callable[[], Score]] = {
         "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
         "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
-        "tokenised-bleu": tokenised_bleu or refuse_plain,
+        **{name: partial(refuse_plain, name) for name in OF_TOKENS},
         "compound-split-bleu": lambda: metrics.compound_split_bleu(
             hypotheses, references, language, lowercase
         ),
+        **(of_tokens or {}),
     }
     return [look_up(compute, name, "metric", "--metric")() for name in dict.fromkeys(wanted)]
 
 
-def refuse_plain() -> Score:
-    """Raise a `UserError`: plain text lacks what tokenised BLEU compares."""
+def refuse_plain(metric: str) -> Score:
+    """Raise a `UserError`: plain text lacks the tokens that the metric compares."""
     raise UserError(
-        "tokenised-bleu compares the model's tokens, which plain text no longer has: give what "
+        f"{metric} compares the model's tokens, which plain text no longer has: give what "
         "fairseq-generate printed, without --plain"
     )
 
@@ -284,7 +295,8 @@ def read_tokenized(path: Path | None, references: Sequence[str], reference: Path
     """The tokenised reference, with as many lines as the raw one and no BPE marks."""
     if path is None:
         raise UserError(
-            "tokenised-bleu compares with a tokenised reference: name it with --tokenized-reference"
+            "metrics of the model's tokens compare with a tokenised reference: name it with "
+            "--tokenized-reference"
         )
     tokenized = read_reference(path)
     same_length(tokenized, path, references, reference)

@@ -1,0 +1,122 @@
+"""Jobs, several at a time: as processes of this machine, or as jobs of a Slurm cluster."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+POLL_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, and where it says how it went."""
+
+    label: str
+    words: Sequence[str]
+    log: Path
+    result: Path  # the file that is there once it is done
+
+
+def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
+    """Each job with its exit status as it ends; one thread of PyTorch each."""
+    running: set[subprocess.Popen] = set()
+    environ = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+
+    def one(job: Job) -> int:
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as log:
+            process = subprocess.Popen(
+                job.words, env=environ, stdout=log, stderr=log, start_new_session=True
+            )
+            running.add(process)
+            status = process.wait()
+            running.discard(process)
+        return status
+
+    def end_all() -> None:
+        for process in [*running]:  # with what it started
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+
+    def end(number: int, _: Any) -> None:
+        end_all()
+        os._exit(128 + number)  # the threads would wait for jobs that have not begun
+
+    signal.signal(signal.SIGTERM, end)
+    pool = ThreadPoolExecutor(at_a_time)
+    try:
+        futures = {pool.submit(one, job): job for job in jobs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_all()
+
+
+def slurm(
+    jobs: Sequence[Job], at_a_time: int, folder: Path, parameters: Mapping[str, Any]
+) -> Iterator[tuple[Job, int]]:
+    """Each job with its exit status as it ends; submitit submits them."""
+    try:
+        import submitit
+    except ImportError:
+        sys.exit("--launcher slurm needs submitit: pip install submitit")
+    executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
+    executor.update_parameters(name="many-tasks", slurm_array_parallelism=at_a_time, **parameters)
+    with executor.batch():  # one array of jobs
+        submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
+    while submitted:
+        for pair in [pair for pair in submitted if pair[0].done()]:
+            submitted.remove(pair)
+            handle, job = pair
+            try:
+                yield job, handle.result()
+            except Exception as error:  # the cluster ended it
+                print(f"{job.label}: {error}", file=sys.stderr)
+                yield job, 1
+        time.sleep(POLL_SECONDS if submitted else 0)
+
+
+def status_of(words: Sequence[str], log: Path) -> int:
+    """Run a command with its output in a log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.run(words, stdout=file, stderr=file).returncode
+
+
+# --- What is shown -------------------------------------------------------------------------------
+
+
+class Progress:
+    """A line for each job that ended: how many are done, and when the rest will be."""
+
+    def __init__(self, total: int, done: int, at_a_time: int, say: Callable[[str], None]) -> None:
+        self.total, self.done, self.at_a_time, self.say = total, done, at_a_time, say
+        self.begin, self.ended = time.monotonic(), 0
+
+    def add(self, text: str) -> None:
+        """One more."""
+        self.done += 1
+        self.ended += 1
+        left = self.total - self.done
+        seconds = (time.monotonic() - self.begin) / self.ended * left
+        end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
+        eta = f"; {span(seconds)} left, until {end}" if left else ""
+        self.say(f"{self.done}/{self.total} {text}{eta}")
+
+
+def span(seconds: float) -> str:
+    """A time as one says it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

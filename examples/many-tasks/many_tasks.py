@@ -1,0 +1,318 @@
+"""Train, score and compare: tasks x schemes x seeds (see reproduce.sh)."""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "common"))
+
+import launch  # noqa: E402
+import one_run  # noqa: E402
+import options as recipe_options  # noqa: E402
+import recipe as recipes  # noqa: E402
+import report  # noqa: E402
+import tasks  # noqa: E402
+from launch import Job, Progress  # noqa: E402
+from steps import say  # noqa: E402
+from tasks import BASELINE, Options, Setting, Task, Variant  # noqa: E402
+
+from macaron_fairseq.common import files  # noqa: E402
+
+NAME = "many-tasks"
+STAGES = ("tune", "run", "report", "collect")
+USUAL = STAGES[:3]
+SCHEMES = f"{BASELINE} strang-marchuk"
+
+
+def words_of(text: str) -> list[str]:
+    """The words of an argument, at least one."""
+    if not text.split():
+        raise argparse.ArgumentTypeError("names nothing")
+    return text.split()
+
+
+def seeds_of(text: str) -> list[int]:
+    """Whole numbers above 0, each once."""
+    found = [recipe_options.above_zero(word) for word in text.split()]
+    if len(set(found)) < len(found) or not found:
+        raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
+    return found
+
+
+def stage(text: str) -> str:
+    """An argument that names one."""
+    if text not in STAGES:
+        raise argparse.ArgumentTypeError(f"{text} is no stage ({', '.join(STAGES)}) and no option")
+    return text
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    result = recipe_options.Parser(
+        usage="reproduce.sh [STAGE...] [OPTION...] [-- FLAG...]",
+        description=recipes.header(HERE / "reproduce.sh"),
+        epilog="-- FLAG...: further flags of fairseq-train, for all runs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add, once = result.add_argument, recipe_options.Once
+    add(
+        "stages",
+        nargs="*",
+        type=stage,
+        metavar="STAGE",
+        help="tune run report (the default) or collect",
+    )
+    add(
+        "--tasks",
+        type=words_of,
+        action=once,
+        metavar='"A B"',
+        help="names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
+        default=["g2p"],
+    )
+    add(
+        "--schemes",
+        type=words_of,
+        action=once,
+        metavar='"A B"',
+        default=SCHEMES.split(),
+        help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{tasks.HALF_DEPTH} (default: {SCHEMES})",
+    )
+    add("--seeds", type=seeds_of, action=once, metavar='"1 2"', default=[1], help="default: 1")
+    add("--max-update", type=recipe_options.above_zero, metavar="N", help="end each run there")
+    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
+    add("--work", type=Path, metavar="FOLDER", help="default: runs/many-tasks")
+    add("--jobs", type=recipe_options.above_zero, default=1, metavar="N", help="runs at a time")
+    add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
+    add(
+        "--slurm",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of submitit: timeout_min=600 slurm_partition=long",
+    )
+    add("--records", type=Path, metavar="FOLDER", help="report on these (default: of --work)")
+    add("--output", type=Path, metavar="FOLDER", help="of report or collect (default: in --work)")
+    add("--cpu", action="store_true", help="use no GPU")
+    add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
+    add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
+    add("--tasks-file", type=Path, default=tasks.FILE, metavar="FILE", help="default: tasks.yaml")
+    return result
+
+
+def main(words: Sequence[str]) -> None:
+    """Do what the command line says; every mistake is one sentence and a status of 1."""
+    try:
+        for tool in recipes.TOOLS:
+            if not shutil.which(tool):
+                sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
+        run(words)
+    except SystemExit as end:
+        if not isinstance(end.code, str):
+            raise
+        print(f"{NAME}: {end.code}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " * bool(error.filename)
+        print(f"{NAME}: {where}{error.strerror or error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def run(words: Sequence[str]) -> None:
+    """The stages that the command line names."""
+    own, extra = list(words), []
+    if "--" in own:
+        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    args = parser().parse_intermixed_args(own)
+    recipe_options.check_extra(extra, 0)
+    known = tasks.read(args.tasks_file)
+    chosen = tasks.chosen(known, args.tasks, "--tasks")
+    variants = [tasks.variant(text) for text in args.schemes]
+    if twice := {x.name for x in variants if variants.count(x) > 1}:
+        sys.exit(f"--schemes names {twice.pop()} twice")
+    given = args.folder and args.folder.absolute()
+    for folder in sorted({task.kind.folder for task in chosen}):
+        if given and not (given / folder).is_dir():
+            sys.exit(f"{given}, given by --from, has no folder {folder}")
+    options = Options(
+        work=(args.work or HERE.parents[1] / "runs" / NAME).absolute(),
+        given=given,
+        cpu=args.cpu,
+        max_update=args.max_update,
+        extra=tuple(extra),
+        is_usual=not args.sizes,
+        file=args.tasks_file.absolute(),
+    )
+    options.work.mkdir(parents=True, exist_ok=True)
+    stages = args.stages or list(USUAL)
+    settings: dict[str, Setting | None] = {}
+    for family in dict.fromkeys(task.family for task in chosen):
+        settings[family] = setting_of(family, known, options, args, stages)
+    if "run" in stages:
+        train(chosen, variants, settings, options, args)
+    by_name = {task.name: task for task in chosen}
+    kept = args.records or options.work / "records"
+    if "collect" in stages:
+        report.collect(by_name, kept, args.output or options.work / "collected")
+    if "report" in stages:
+        out = args.output or options.work / "report"
+        report.report(by_name, [x.name for x in variants], args.seeds, kept, out)
+
+
+# --- Tuning --------------------------------------------------------------------------------------
+
+
+def setting_of(
+    family: str, known: dict[str, Task], options: Options, args: Any, stages: Sequence[str]
+) -> Setting | None:
+    """The setting of a family's runs: that of tasks.yaml, or what was found by tuning here."""
+    kind = next(task.kind for task in known.values() if task.family == family)
+    if not kind.tuning or (kind.chosen and "tune" not in args.stages):
+        return kind.chosen
+    path = options.work / "tuning" / f"{family}.json"
+    if "tune" in stages:
+        found = tune(family, known, options, args)
+        files.write(path, files.as_json(found))
+    if kind.chosen:
+        return kind.chosen
+    if not path.is_file():
+        if "run" in stages:
+            sys.exit(f"{family} has not been tuned: run the stage tune first")
+        return None
+    return Setting(**json.loads(path.read_text("utf-8"))["chosen"])
+
+
+def tune(family: str, known: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:
+    """Train at each point of the plan, score on the dev sets, and choose."""
+    kind = next(task.kind for task in known.values() if task.family == family)
+    plan = kind.tuning
+    assert plan
+    best, found = plan.start, {}
+    for values in plan.rounds:
+        points = tasks.points(best, values)
+        jobs, paths = [], {}
+        for point in points:
+            for name in plan.tasks:
+                for scheme in plan.schemes:
+                    variant = tasks.variant(scheme)
+                    words = known[name], variant, plan.seed, point, options
+                    recipe = tasks.recipe(*words, is_tuning=True)
+                    paths[point, name, scheme] = path = one_run.dev_path(recipe)
+                    label = f"tuning {name} {scheme}, {point}"
+                    log = path.with_name("run.log")
+                    jobs.append(Job(label, one_run.words(*words, "--tuning"), log, path))
+        finish(jobs, options, args)
+        means = {}
+        for point in points:
+            scores = {
+                f"{name} {scheme}": score(paths[point, name, scheme], kind.metric)
+                for name in plan.tasks
+                for scheme in plan.schemes
+            }
+            means[point] = statistics.mean(scores.values())
+            found[point] = {**asdict(point), "mean": round(means[point], 3), "scores": scores}
+        best = min(points, key=lambda point: means[point])  # the first of equal ones
+        say(NAME, f"{family}: {best} has the best mean {kind.metric}, {means[best]:.2f}")
+    return {
+        "family": family,
+        "metric": kind.metric,
+        "dev": plan.dev,
+        "points": [*found.values()],
+        "chosen": asdict(best),
+    }
+
+
+def score(path: Path, metric: str) -> float:
+    """A score of a run of tuning."""
+    scores = json.loads(path.read_text("utf-8"))
+    return next(round(x["score"], 4) for x in scores if x["metric"] == metric)
+
+
+# --- Runs ----------------------------------------------------------------------------------------
+
+
+def train(
+    chosen: Sequence[Task],
+    variants: Sequence[Variant],
+    settings: dict[str, Setting | None],
+    options: Options,
+    args: Any,
+) -> None:
+    """All runs, seed by seed, so that what is done at any time is balanced."""
+    jobs = []
+    for seed in args.seeds:
+        for task in chosen:
+            for variant in variants:
+                path = one_run.record_path(options.work, task, variant, seed)
+                setting = settings[task.family]
+                more = ["--keep-models"] * args.keep_models
+                words = one_run.words(task, variant, seed, setting, options, *more)
+                log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
+                jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))
+    finish(jobs, options, args)
+
+
+def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
+    """Do the jobs that are not done; ends the program if one failed, once the others are done."""
+    left = [job for job in jobs if not job.result.is_file()]
+    progress = Progress(len(jobs), len(jobs) - len(left), args.jobs, lambda text: say(NAME, text))
+    if len(left) < len(jobs):
+        say(NAME, f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
+    if args.launcher == "slurm":
+        parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
+        for word in args.slurm:
+            name, equals, value = word.partition("=")
+            if not equals:
+                sys.exit(f"--slurm takes NAME=VALUE, not {word}")
+            parameters[name] = int(value) if value.isdecimal() else value
+        ended = launch.slurm(left, args.jobs, options.work / "slurm", parameters)
+    else:
+        ended = launch.local(left, args.jobs)
+    failed, elsewhere = [], []
+    for job, status in ended:
+        if job.result.is_file():
+            progress.add(f"{job.label}: {shown(job.result)}")
+        elif status == one_run.ELSEWHERE:
+            elsewhere.append(job.label)
+            progress.add(f"{job.label}: another process is at it")
+        else:
+            failed.append(job)
+            progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
+    if elsewhere:
+        say(NAME, f"left to another process: {', '.join(elsewhere)}")
+    if failed:
+        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
+    if elsewhere:
+        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
+
+
+def last_line(log: Path) -> str:
+    """The last thing that a run said."""
+    lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def shown(path: Path) -> str:
+    """The scores of a finished run, shortly."""
+    content = json.loads(path.read_text("utf-8"))
+    if isinstance(content, list):  # of tuning
+        return ", ".join(f"{x['metric']} {x['score']:.2f}" for x in content)
+    line = content["runs"][0]
+    scores = ", ".join(f"{name} {x:.2f}" for name, x in line["scores"][content["test"]].items())
+    return f"{scores} ({launch.span(line['seconds'])} in {line['updates']} updates)"
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main(sys.argv[1:])

@@ -1,0 +1,263 @@
+"""One run: prepare its task's data, train, decode, score, and write the record.
+
+usage: one_run.py TASK VARIANT SEED --work FOLDER [OPTION...] [-- FLAG...]
+
+The runner (many_tasks.py) starts it as a process, here or as a job of a cluster. It goes on from
+where an earlier start was ended. A status of 75 says that another process is at the same run.
+"""
+
+import argparse
+import datetime
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import stage_evaluate
+import stage_prepare
+import stage_train
+import tasks
+from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
+
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.evaluation import metrics, records, training_log
+from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
+
+ELSEWHERE = os.EX_TEMPFAIL
+
+
+def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
+    """Where the record of a run is."""
+    return work / "records" / task.name / f"{variant.folder}-seed{seed}.json"
+
+
+def dev_path(recipe: RunRecipe) -> Path:
+    """Where the scores of a run of tuning are."""
+    return recipe.run(ARCH, recipe.seeds[0]) / "dev.json"
+
+
+@contextmanager
+def only_one(lock: Path, waits: bool) -> Iterator[None]:
+    """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a") as file:
+        os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            sys.exit(ELSEWHERE)
+        yield
+
+
+def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps: bool) -> None:
+    """Do what is not done of one run."""
+    seed = recipe.seeds[0]
+    folder = recipe.run(ARCH, seed)
+    path = dev_path(recipe) if is_tuning else record_path(options.work, task, recipe.variant, seed)
+    with only_one(folder / "run.lock", waits=False):
+        if path.is_file():
+            return
+        with only_one(recipe.work / "data.lock", waits=True):
+            stage_prepare.prepare(recipe)
+        devices = stage_train.plan(recipe)
+        stage_train.train(recipe, devices)
+        if is_tuning and (tuning := task.kind.tuning):
+            stage_evaluate.evaluate(without_tests(recipe, tuning.dev))
+            scores = json.loads((folder / tuning.dev / "scores.json").read_text("utf-8"))
+            files.write(path, files.as_json(scores["scores"]))
+        else:
+            stage_evaluate.evaluate(recipe)
+            records.write(path, [record(task, recipe, options)])
+        if not keeps:
+            remove_models(folder)
+
+
+def without_tests(recipe: RunRecipe, dev: str) -> RunRecipe:
+    """The recipe without its test sets but the first, which must be that one."""
+    if recipe.tests[0] != dev:
+        sys.exit(f"{recipe.name}: {dev} should be the first test set of tasks.yaml")
+    kept = ("train", "valid", dev)
+    return replace(recipe, sets={name: x for name, x in recipe.sets.items() if name in kept})
+
+
+def remove_models(folder: Path) -> None:
+    """Remove checkpoints: what a comparison needs is in the record."""
+    for path in folder.glob("checkpoint*.pt*"):
+        path.unlink()
+    for name in ("averaged", "tensorboard"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+# --- The record ----------------------------------------------------------------------------------
+
+
+def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
+    """What is kept of a finished run."""
+    seed, kind = recipe.seeds[0], task.kind
+    folder = recipe.run(ARCH, seed)
+    scores, signatures = {}, {}
+    for test in recipe.tests:
+        found = json.loads((folder / test / "scores.json").read_text("utf-8"))["scores"]
+        scores[test] = {x["metric"]: round(x["score"], 4) for x in found}
+        if test == kind.test:
+            signatures = {x["metric"]: x["signature"] for x in found}
+    training = training_log.read(folder / "train.log")
+    if training.updates is None or training.hours is None or training.parameters is None:
+        sys.exit(f"{folder}/train.log does not say what was trained: remove {folder}")
+    kinds, items = of_items(task, recipe, folder / kind.test)
+    return Run(
+        task=task.name,
+        scheme=recipe.variant.name,
+        seed=seed,
+        metric=kind.metric,
+        test=kind.test,
+        kinds=kinds,
+        items=items,
+        scores=scores,
+        signatures=signatures,
+        settings=tasks.settings(recipe, options),
+        data=stage_prepare.fingerprint(recipe.data)[:12],
+        updates=training.updates,
+        seconds=round(training.hours * 3600),
+        parameters=training.parameters,
+        environment=where(),
+        command=command(task, recipe.variant, seed, options),
+        date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+    )
+
+
+def where() -> dict[str, object]:
+    """Hardware, versions and revision, shortly."""
+    machine, code = environment.hardware(), environment.code()
+    wanted = ("python", "torch", "sacrebleu", *environment.FAIRSEQ)
+    versions = environment.versions()
+    return {
+        "cpu": machine["cpu"],
+        "gpus": machine["gpus"],
+        "threads": int(os.environ.get("OMP_NUM_THREADS") or environment.available_cores()),
+        "versions": {name: versions[name] for name in wanted if name in versions},
+        "revision": code["revision"][:12] + "+" * code["modified"] if code else None,
+    }
+
+
+def command(task: Task, variant: Variant, seed: int, options: Options) -> str:
+    """What makes the run again."""
+    words = ["examples/many-tasks/reproduce.sh", "--tasks", task.name]
+    words += ["--schemes", variant.name, "--seeds", str(seed)]
+    words += ["--cpu"] * options.cpu
+    words += ["--max-update", str(options.max_update)] if options.max_update else []
+    return " ".join([*words, *(["--", *options.extra] if options.extra else [])])
+
+
+def of_items(task: Task, recipe: RunRecipe, folder: Path) -> tuple[Items, str | list[list[int]]]:
+    """What the bootstrap needs of the test set and of this run's hypotheses."""
+    test, language = task.kind.test, recipe.target
+    is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")
+    kind = "tokenized" if is_of_tokens else "reference"
+    path = recipe.data / kind / f"{test}.{language}"
+    references, hypotheses = (
+        [*files.read_lines(path)],
+        [*files.read_lines(folder / "hypotheses.txt")],
+    )
+    sha256 = files.sha256(path)
+    if task.kind.metric in records.LOWER_IS_BETTER:
+        lengths = records.digits(len(line.split()) for line in references)
+        found = records.digits(metrics.edits(hypotheses, references))
+        return Items(EDITS, len(references), sha256, lengths), found
+    if is_of_tokens:
+        hypotheses = own_tokens(folder, len(references), path)
+    sources = [*files.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
+    counts = metrics.ngram_counts(
+        hypotheses, references, language, is_of_tokens, "--lowercase" in recipe.score_flags
+    )
+    groups = [[0] * 9 for _ in range(GROUPS)]
+    for number, counted in zip(clusters(sources), counts, strict=True):
+        group = groups[number % GROUPS]
+        group[:] = [a + b for a, b in zip(group, counted, strict=True)]
+    lengths_of_groups = [group[0] for group in groups]
+    return Items(NGRAMS, len(references), sha256, lengths_of_groups), [x[1:] for x in groups]
+
+
+def own_tokens(folder: Path, expected: int, reference: Path) -> list[str]:
+    """The model's own tokens, without BPE marks, in order."""
+    from macaron_fairseq.evaluation import scoring
+    from macaron_fairseq.text.tokenization import remove_bpe
+
+    path = folder / "generated.txt"
+    best = scoring.best([*files.read_lines(path)], str(path))
+    return remove_bpe(scoring.in_order(best, expected, str(path), str(reference)))
+
+
+def clusters(sources: Sequence[str]) -> list[int]:
+    """A number for each line, the same for equal sources: these are not drawn apart."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(line, len(numbers)) for line in sources]
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+
+def words(
+    task: Task, variant: Variant, seed: int, setting: Setting | None, options: Options, *more: str
+) -> list[str]:
+    """The command that does one run."""
+    result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
+    result += [task.name, variant.name, str(seed), "--work", str(options.work)]
+    result += ["--from", str(options.given)] if options.given else []
+    result += ["--cpu"] * options.cpu + ["--any-sizes"] * (not options.is_usual)
+    result += ["--max-update", str(options.max_update)] if options.max_update else []
+    if setting:
+        result += ["--tokens", str(setting.tokens), "--dropout", f"{setting.dropout:g}"]
+    result += ["--tasks-file", str(options.file), *more]
+    return [*result, *(["--", *options.extra] if options.extra else [])]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Do what the command line says."""
+    own, extra = list(argv), []
+    if "--" in own:
+        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("task")
+    parser.add_argument("variant")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--from", dest="given", type=Path)
+    parser.add_argument("--tasks-file", type=Path, default=tasks.FILE)
+    parser.add_argument("--max-update", type=int)
+    parser.add_argument("--tokens", type=int)
+    parser.add_argument("--dropout", type=float)
+    for flag in ("--cpu", "--any-sizes", "--tuning", "--keep-models"):
+        parser.add_argument(flag, action="store_true")
+    args = parser.parse_args(own)
+    given = args.given and args.given.absolute()
+    options = Options(
+        args.work.absolute(),
+        given,
+        args.cpu,
+        args.max_update,
+        tuple(extra),
+        not args.any_sizes,
+        args.tasks_file.absolute(),
+    )
+    task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
+    setting = Setting(args.tokens, args.dropout) if args.tokens else None
+    variant = tasks.variant(args.variant)
+    recipe = tasks.recipe(task, variant, args.seed, setting, options, args.tuning)
+    os.environ["PYTHONUTF8"] = "1"
+    try:
+        run(task, recipe, options, args.tuning, args.keep_models)
+    except OSError as error:
+        where_it_is = f"{error.filename}: " * bool(error.filename)
+        sys.exit(f"{task.name}: {where_it_is}{error.strerror or error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

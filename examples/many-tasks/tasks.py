@@ -1,0 +1,300 @@
+"""The tasks of tasks.yaml, the variants of a layer, and what makes a recipe of both."""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import benchmark
+from benchmark import Benchmark
+from options import Recipe
+from steps import hash_of
+
+from macaron_fairseq.common.names import look_up
+from macaron_fairseq.schemes import splitting, substeps
+
+FILE = Path(__file__).with_name("tasks.yaml")
+ARCH = "macaron_transformer_tiny"  # of all variants: they differ in --macaron-scheme alone
+BASELINE = "lie-trotter"
+HALF_DEPTH = "half-depth"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is tuned: tokens of an update, and the dropout inside attention and FFN."""
+
+    tokens: int
+    dropout: float
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens, dropout {self.dropout:g}"
+
+    @property
+    def name(self) -> str:
+        """For a folder."""
+        return f"tokens{self.tokens}-dropout{self.dropout:g}"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a family's setting is found: one of its numbers after the other, on dev sets alone."""
+
+    tasks: list[str]
+    schemes: list[str]
+    seed: int  # which no scored run has
+    dev: str  # the test set that decides
+    start: Setting
+    rounds: list[dict[str, list[Any]]]  # the values of one number of the setting
+    tokens: int  # that each training sees, whatever its batch
+
+
+@dataclass(frozen=True)
+class Family:
+    """Tasks of one kind."""
+
+    folder: str  # in that of --from
+    metric: str  # that is compared
+    test: str  # on this test set
+    ffn: int  # inner width of the baseline's FFN
+    layers: int  # of the encoder, and of the decoder
+    benchmark: dict[str, Any]  # as a benchmark.yaml
+    base: str = ""  # the benchmark.yaml that it goes over
+    tuning: Tuning | None = None
+    chosen: Setting | None = None  # by tuning
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task of a family."""
+
+    family: str
+    pair: str
+    benchmark: dict[str, Any] = field(default_factory=dict)  # over the family's
+
+
+@dataclass(frozen=True)
+class File:
+    """All that tasks.yaml says."""
+
+    families: dict[str, Family]
+    tasks: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with all that its family says."""
+
+    name: str
+    family: str
+    source: str
+    target: str
+    kind: Family
+    benchmark: Benchmark
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheme, with its sub-step and, for equal operations, half the layers."""
+
+    scheme: str
+    substep: str = substeps.DEFAULT
+    is_half: bool = False
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        parts = [self.scheme, self.substep * (self.substep != substeps.DEFAULT)]
+        return "/".join(filter(None, [*parts, HALF_DEPTH * self.is_half]))
+
+    @property
+    def folder(self) -> str:
+        """As a file's name."""
+        return self.name.replace("/", "+")
+
+    def flags(self, kind: Family) -> list[str]:
+        """Those of fairseq-train."""
+        words = ["--macaron-scheme", self.scheme, "--macaron-substep", self.substep]
+        layers = kind.layers // 2 if self.is_half else kind.layers
+        for side in ("encoder", "decoder"):
+            ffns = splitting.count_ffns(getattr(splitting.get(self.scheme), side))
+            words += [f"--{side}-ffn-embed-dim", str(kind.ffn // ffns)]
+            words += [f"--{side}-layers", str(layers)]
+        return words
+
+
+def variant(text: str) -> Variant:
+    """SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/half-depth; ends the program at another."""
+    scheme, *rest = text.split("/")
+    splitting.get(scheme, "--schemes")
+    is_half = rest[-1:] == [HALF_DEPTH]
+    if is_half:
+        rest.pop()
+    if len(rest) > 1:
+        sys.exit(f"{text} should be SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH}")
+    substep = rest[0] if rest else substeps.DEFAULT
+    substeps.get(substep, "--schemes")
+    return Variant(scheme, substep, is_half)
+
+
+# --- The file ------------------------------------------------------------------------------------
+
+
+def read(path: Path = FILE) -> dict[str, Task]:
+    """The tasks by name; ends the program with a sentence where the file is not as it should be."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Refuses what stands twice."""
+
+    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        names = [loader.construct_object(key) for key, _ in node.value]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"{twice.pop()} stands twice in it")
+        return {**yaml.SafeLoader.construct_mapping(loader, node, deep=True)}
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    try:
+        content = yaml.load(path.read_text("utf-8"), Loader)
+        file = benchmark.typed(File, content, "")
+        return {name: task(file, name, entry, path) for name, entry in file.tasks.items()}
+    except OSError as error:
+        sys.exit(f"cannot read {path}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+    except ValueError as error:
+        sys.exit(f"{path}: {error}")
+
+
+def task(file: File, name: str, entry: Entry, path: Path) -> Task:
+    """One task; raises a ValueError where its entry is not as it should be."""
+    if not re.fullmatch("[a-z0-9-]+", name):
+        raise ValueError(f"tasks/{name} should be named in lower case, digits and hyphens")
+    if not re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", entry.pair):
+        raise ValueError(f"tasks/{name}/pair should be S-T, such as en-de, not {entry.pair}")
+    if entry.family not in file.families:
+        known = ", ".join(file.families)
+        raise ValueError(f"tasks/{name}/family is {entry.family}, but there are {known}")
+    kind = file.families[entry.family]
+    described = benchmark.merged(kind.benchmark, entry.benchmark)
+    if kind.base:
+        import yaml
+
+        base = yaml.safe_load((path.parent / kind.base).read_text("utf-8"))
+        base.pop("settings", None)
+        described = benchmark.merged(base, described)
+    whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
+    if kind.test not in whole.sets:
+        raise ValueError(f"families/{entry.family}/test is {kind.test}, which is no set")
+    source, target = entry.pair.split("-")
+    return Task(name, entry.family, source, target, kind, whole)
+
+
+def chosen(tasks: Mapping[str, Task], words: Sequence[str], flag: str) -> list[Task]:
+    """Tasks by name, or by the beginning of their names, each once."""
+    found: dict[str, Task] = {}
+    for word in words:
+        names = [name for name in tasks if name == word or name.startswith(f"{word}-")]
+        for name in names or [word]:
+            if name in found:
+                sys.exit(f"{flag} names {name} twice")
+            found[name] = look_up(tasks, name, "task", flag)
+    return [*found.values()]
+
+
+# --- A recipe for each run -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunRecipe(Recipe):
+    """The recipe of one run; all runs of a task share its data."""
+
+    variant: Variant = field(default_factory=lambda: Variant(BASELINE))
+    place: str = "runs"  # of the runs, in the folder of the task
+
+    def run(self, arch: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.work / self.place / self.variant.folder / f"seed{seed}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all runs of a call share."""
+
+    work: Path
+    given: Path | None  # --from
+    cpu: bool
+    max_update: int | None = None
+    extra: tuple[str, ...] = ()  # flags of fairseq-train after --
+    is_usual: bool = True  # whether counts and hashes are checked
+    file: Path = FILE
+
+
+def recipe(
+    task: Task,
+    variant: Variant,
+    seed: int,
+    setting: Setting | None,
+    options: Options,
+    is_tuning: bool = False,
+) -> RunRecipe:
+    """The recipe that trains and scores one run."""
+    described, kind = task.benchmark, task.kind
+    training, work = described.training, options.work / task.name
+    if setting:
+        assert kind.tuning
+        flags = f"--attention-dropout {setting.dropout:g} --activation-dropout {setting.dropout:g}"
+        training = replace(
+            training,
+            tokens=setting.tokens,
+            max_update=kind.tuning.tokens // setting.tokens,
+            flags=f"{training.flags} {flags}",
+        )
+        described = replace(described, training=training)
+    return RunRecipe(
+        name=task.name,
+        folder=options.file.parent,
+        benchmark=described,
+        source=task.source,
+        target=task.target,
+        sets=described.sets,
+        is_usual=options.is_usual,
+        stages=["train", "evaluate"],  # what fairseq does not know, it refuses itself
+        work=work,
+        given=options.given and options.given / kind.folder,
+        mirrors=[],
+        archs=[ARCH],
+        seeds=[seed],
+        merges=described.preprocessing.merges,
+        max_update=options.max_update or training.max_update,
+        batch=training.tokens * training.batches,
+        max_tokens=training.tokens,
+        max_tokens_is_given=False,
+        average=described.evaluation.average,
+        precision="fp32" if options.cpu else "fp16",
+        cpu=options.cpu,
+        gpus=None,
+        processes=1,
+        workers=1,
+        dry_run=False,
+        extra=[*variant.flags(kind), *options.extra],
+        variant=variant,
+        place=f"tuning/{setting.name}" if is_tuning and setting else "runs",
+    )
+
+
+def settings(recipe: RunRecipe, options: Options) -> str:
+    """Stands for all that the runs of a task share, beside its data: no scheme, no seed."""
+    own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
+    words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
+    words += [repr(evaluation), str(recipe.average)]
+    return hash_of(*words)[:12]
+
+
+def points(start: Setting, values: Mapping[str, Sequence[Any]]) -> list[Setting]:
+    """The settings of one round of tuning: those numbers over the best so far."""
+    return [
+        replace(start, **dict(zip(values, some, strict=True))) for some in product(*values.values())
+    ]

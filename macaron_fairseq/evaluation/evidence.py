@@ -1,0 +1,282 @@
+"""Whether a scheme is better than another, by many tasks and seeds: estimates, tests and power.
+
+Runs are paired by task and seed. Of each task there is a bootstrap interval; over tasks a
+mixed-effects model, two rank tests corrected for the number of schemes, and the power of the
+comparison. SciPy and statsmodels, the extra `evidence`, do the statistics.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.evaluation import metrics, records
+from macaron_fairseq.evaluation.records import EDITS, Run
+
+SAMPLES = 10_000
+LEVEL = 0.95
+POWER = 0.8
+
+
+def load() -> tuple[Any, Any]:
+    """SciPy's statistics and statsmodels, which few commands need.
+
+    Raises:
+        UserError: if one is missing.
+    """
+    try:
+        import scipy.stats
+        import statsmodels.api
+    except ImportError as error:
+        explain_missing(error, "scipy statsmodels", "evidence")
+    return scipy.stats, statsmodels.api
+
+
+# --- One task ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TaskDifference:
+    """A scheme against the baseline on one task: the mean over seeds, and a bootstrap interval."""
+
+    task: str
+    scheme: str
+    metric: str
+    seeds: list[int]
+    left_out: list[int]  # seeds that one side lacks
+    baseline_score: float
+    score: float
+    by_seed: list[float]  # differences
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """Of the means."""
+        return self.score - self.baseline_score
+
+    @property
+    def gain(self) -> float:
+        """The difference, above 0 where the scheme is better."""
+        return -self.difference if self.metric in records.LOWER_IS_BETTER else self.difference
+
+
+def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -> TaskDifference:
+    """The paired difference of two schemes on one task.
+
+    Args:
+        base: the baseline's runs.
+        other: the scheme's, of the same task.
+        samples: of the bootstrap, which draws seeds and test items, the same for both sides.
+
+    Raises:
+        UserError: if no seed has both sides, or the runs are not comparable.
+    """
+    records.refuse_different([*base, *other])
+    sides = [{run.seed: run for run in runs} for runs in (base, other)]
+    seeds = sorted(set(sides[0]) & set(sides[1]))
+    if not seeds:
+        raise UserError(
+            f"{base[0].task}: {base[0].scheme} and {other[0].scheme} have no seed in common"
+        )
+    pairs = [(sides[0][seed], sides[1][seed]) for seed in seeds]
+    scores = np.array([[run.score for run in pair] for pair in pairs])
+    drawn = bootstrap(pairs, samples)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return TaskDifference(
+        task=base[0].task,
+        scheme=other[0].scheme,
+        metric=base[0].metric,
+        seeds=seeds,
+        left_out=sorted(set(sides[0]) ^ set(sides[1])),
+        baseline_score=float(scores[:, 0].mean()),
+        score=float(scores[:, 1].mean()),
+        by_seed=[float(x) for x in scores[:, 1] - scores[:, 0]],
+        low=float(low),
+        high=float(high),
+    )
+
+
+def bootstrap(pairs: Sequence[tuple[Run, Run]], samples: int, seed: int = 1) -> np.ndarray:
+    """Differences of the mean scores of samples, drawn from seeds and test items.
+
+    Returns:
+        as many differences as samples.
+    """
+    rng = np.random.default_rng(seed)
+    kinds, metric = pairs[0][0].kinds, pairs[0][0].metric
+    items = kinds.count if kinds.kind == EDITS else len(kinds.reference)
+    # How often each seed and item is drawn.
+    of_seeds = rng.multinomial(len(pairs), np.full(len(pairs), 1 / len(pairs)), samples)
+    of_items = rng.multinomial(items, np.full(items, 1 / items), samples)
+    if kinds.kind == EDITS:
+        return 100 * of_edits(pairs, metric, of_seeds, of_items)
+    return of_ngrams(pairs, of_seeds, of_items)
+
+
+def of_edits(
+    pairs: Sequence[tuple[Run, Run]], metric: str, of_seeds: np.ndarray, of_items: np.ndarray
+) -> np.ndarray:
+    """Of an error rate, which is a quotient of sums over items."""
+    errors = np.array([[records.numbers(str(run.items)) for run in pair] for pair in pairs])
+    lengths = np.array(records.numbers(str(pairs[0][0].kinds.reference)))
+    if metric == "WER":
+        errors, lengths = np.minimum(errors, 1), np.ones_like(lengths)
+    differences = errors[:, 1] - errors[:, 0]  # seeds x items
+    sums = np.einsum("bs,si,bi->b", of_seeds, differences, of_items, optimize=True)
+    return sums / len(pairs) / (of_items @ lengths)
+
+
+def of_ngrams(
+    pairs: Sequence[tuple[Run, Run]], of_seeds: np.ndarray, of_items: np.ndarray
+) -> np.ndarray:
+    """Of BLEU, whose counts are summed over groups of items."""
+    reference = np.array(pairs[0][0].kinds.reference)[:, None]
+    found = np.zeros(len(of_items))
+    for i, pair in enumerate(pairs):
+        for sign, run in zip((-1, 1), pair, strict=True):
+            groups = np.concatenate([reference, np.array(run.items)], axis=1)
+            counts = of_items @ groups
+            for j in np.flatnonzero(of_seeds[:, i]):
+                found[j] += sign * of_seeds[j, i] * metrics.bleu_of_counts(counts[j].tolist())
+    return found / len(pairs)
+
+
+# --- Many tasks ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The mean effect over tasks, with its interval."""
+
+    estimate: float
+    low: float
+    high: float
+    between_tasks: float | None  # its standard deviation; None: one task, or one seed for each
+
+
+@dataclass(frozen=True)
+class Overall:
+    """A scheme against the baseline over the tasks of a family."""
+
+    family: str
+    scheme: str
+    metric: str
+    tasks: int
+    runs: int  # pairs of runs
+    effect: Effect  # difference of the score, by the mixed-effects model
+    better: int  # tasks on which the scheme is better
+    wilcoxon: float | None  # p values; None: one task
+    wilcoxon_holm: float | None
+    sign: float | None
+    sign_holm: float | None
+    detectable: float | None  # with POWER at the level of the interval
+
+
+def over_tasks(family: str, found: Sequence[TaskDifference]) -> list[Overall]:
+    """All schemes of a family of tasks, p values corrected for their number.
+
+    Args:
+        family: its name.
+        found: the differences of its tasks, of all schemes; of one metric.
+    """
+    by_scheme: dict[str, list[TaskDifference]] = {}
+    for one in found:
+        by_scheme.setdefault(one.scheme, []).append(one)
+    tests = {scheme: rank_tests(theirs) for scheme, theirs in by_scheme.items()}
+    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}) for i in (0, 1)]
+    result = []
+    for scheme, theirs in by_scheme.items():
+        effect = mixed_effects({one.task: one.by_seed for one in theirs})
+        result.append(
+            Overall(
+                family=family,
+                scheme=scheme,
+                metric=theirs[0].metric,
+                tasks=len(theirs),
+                runs=sum(len(one.seeds) for one in theirs),
+                effect=effect,
+                better=sum(one.gain > 0 for one in theirs),
+                wilcoxon=tests[scheme][0],
+                wilcoxon_holm=corrected[0][scheme],
+                sign=tests[scheme][1],
+                sign_holm=corrected[1][scheme],
+                detectable=detectable([one.difference for one in theirs]),
+            )
+        )
+    return result
+
+
+def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
+    """The mean effect with a random intercept for each task (REML), and its interval.
+
+    The interval is Student's, with one degree of freedom fewer than tasks. Where each task has one
+    seed, the effects of task and seed are not apart: the interval is that of the means. A single
+    task has the interval of its seeds, and with one seed none: it is infinitely wide.
+
+    Args:
+        differences: of each task, by seed.
+    """
+    stats, models = load()
+    between: float | None = None
+    means = [float(np.mean(values)) for values in differences.values()]
+    values = np.concatenate([np.asarray(x, dtype=float) for x in differences.values()])
+    units = means if len(means) > 1 else [*values]
+    estimate, error = float(np.mean(units)), standard_error(units)
+    if len(means) > 1 and len(values) > len(means) and np.ptp(values) > 0:
+        groups = [task for task, x in differences.items() for _ in x]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that the variance between tasks is at its bound, 0
+            model = models.MixedLM(values, np.ones((len(values), 1)), groups=groups)
+            fitted = model.fit(reml=True)
+        estimate, error = float(fitted.fe_params[0]), float(fitted.bse_fe[0])
+        between = math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0))
+    t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
+    half = t * error if error else (0.0 if len(units) > 1 else math.inf)
+    return Effect(estimate, estimate - half, estimate + half, between)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean of independent values."""
+    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def rank_tests(found: Sequence[TaskDifference]) -> tuple[float | None, float | None]:
+    """The p values of Wilcoxon's signed-rank test and of the sign test, two-sided."""
+    stats, _ = load()
+    values = [round(one.difference, 9) for one in found]
+    unequal = [value for value in values if value]
+    if len(values) < 2:
+        return None, None
+    if not unequal:
+        return 1.0, 1.0
+    wilcoxon = stats.wilcoxon(values, method="auto")
+    sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
+    return float(wilcoxon.pvalue), float(sign.pvalue)
+
+
+def holm(p: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Holm's correction of p values for their number; what has none stays without."""
+    known = {name: value for name, value in p.items() if value is not None}
+    if not known:
+        return dict(p)
+    load()
+    from statsmodels.stats.multitest import multipletests
+
+    corrected = multipletests([*known.values()], method="holm")[1]
+    return {**p, **{name: float(x) for name, x in zip(known, corrected, strict=True)}}
+
+
+def detectable(differences: Sequence[float]) -> float | None:
+    """The smallest mean difference that a t test over tasks finds with a probability `POWER`."""
+    if len(differences) < 2:
+        return None
+    load()
+    from statsmodels.stats.power import TTestPower
+
+    size = TTestPower().solve_power(nobs=len(differences), alpha=1 - LEVEL, power=POWER)
+    return float(np.atleast_1d(size)[0] * np.std(differences, ddof=1))

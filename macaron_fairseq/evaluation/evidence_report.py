@@ -1,0 +1,222 @@
+"""What many runs say of the schemes, as text, data and a forest plot."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.evaluation import evidence, records
+from macaron_fairseq.evaluation.evidence import Overall, TaskDifference
+from macaron_fairseq.evaluation.records import Run
+
+Families = dict[str, str]  # of each task
+
+
+def write(
+    runs: Sequence[Run], families: Families, baseline: str, out: Path, notes: Sequence[str] = ()
+) -> str:
+    """Write report.md, report.json and forest.png to a folder; return the text.
+
+    Args:
+        runs: of any tasks, schemes and seeds; a task's must be comparable.
+        families: the family of each task; over its tasks a scheme is judged.
+        baseline: the scheme to which the others are compared.
+        out: the folder.
+        notes: what departs from the plan, a line each.
+
+    Raises:
+        UserError: if runs of one task are of different settings or data, or a file cannot be
+            written.
+    """
+    found, missing = differences(runs, baseline)
+    overall = [
+        one
+        for family in dict.fromkeys(families.values())
+        if (theirs := [x for x in found if families.get(x.task) == family])
+        for one in evidence.over_tasks(family, theirs)
+    ]
+    picture = forest(found, overall, families) if found else None
+    text = markdown(runs, found, overall, [*missing, *notes], bool(picture))
+    content = finite(
+        {
+            "baseline": baseline,
+            "tasks": [{**asdict(one), "difference": one.difference} for one in found],
+            "overall": [asdict(one) for one in overall],
+            "notes": [*missing, *notes],
+        }
+    )
+    contents: dict[Path, str | bytes] = {
+        out / "report.md": text,
+        out / "report.json": files.as_json(content),
+    }
+    if picture:
+        contents[out / "forest.png"] = picture
+    files.write_all(contents)
+    return text
+
+
+def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference], list[str]]:
+    """The paired differences of all tasks and schemes, and what has no counterpart, in words."""
+    found, notes = [], []
+    for task in dict.fromkeys(run.task for run in runs):
+        of_task = [run for run in runs if run.task == task]
+        records.refuse_different(of_task)
+        base = [run for run in of_task if run.scheme == baseline]
+        for scheme in dict.fromkeys(run.scheme for run in of_task if run.scheme != baseline):
+            other = [run for run in of_task if run.scheme == scheme]
+            if not {run.seed for run in base} & {run.seed for run in other}:
+                notes.append(f"{task}: {scheme} has no seed in common with {baseline}: left out")
+                continue
+            one = evidence.of_task(base, other)
+            found.append(one)
+            here = {run.seed for run in other}
+            if alone := [seed for seed in one.left_out if seed in here]:
+                seeds = ", ".join(map(str, alone))
+                notes.append(f"{task}: {scheme} without {baseline} of seed {seeds}: left out")
+    return found, notes
+
+
+def finite(value: Any) -> Any:
+    """The same, with None for numbers that JSON has not."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list) else value
+
+
+# --- Text ----------------------------------------------------------------------------------------
+
+
+def markdown(
+    runs: Sequence[Run],
+    found: Sequence[TaskDifference],
+    overall: Sequence[Overall],
+    notes: Sequence[str],
+    has_picture: bool,
+) -> str:
+    """The report."""
+    parts = ["# Schemes over many tasks", gallery(runs)]
+    if overall:
+        parts += ["## Over the tasks of a family", over_table(overall)]
+    if found:
+        parts += ["## Task by task", task_table(found)]
+    if has_picture:
+        parts.append("![differences with their intervals](forest.png)")
+    if notes:
+        parts += ["## What is left out", "\n".join(f"- {note}" for note in notes)]
+    return "\n\n".join(parts) + "\n"
+
+
+def gallery(runs: Sequence[Run]) -> str:
+    """A row for each task and scheme: scores, size, time, machine and command."""
+    rows = []
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.task, run.scheme), []).append(run)
+    for (task, scheme), theirs in groups.items():
+        first, scores = theirs[0], [run.score for run in theirs]
+        hours = sum(run.seconds for run in theirs) / 3600
+        machine = f"{first.environment['threads']} thread(s), {first.environment['cpu']}"
+        seeds = " ".join(str(run.seed) for run in theirs)
+        command = first.command.replace(f"--seeds {first.seed}", f'--seeds "{seeds}"')
+        rows.append(
+            [
+                *(task, scheme, first.metric, spread(scores), str(len(theirs))),
+                *(f"{first.parameters:,}", f"{first.updates:,}", f"{hours:.1f}"),
+                *(", ".join(first.environment["gpus"]) or machine, f"`{command}`"),
+            ]
+        )
+    head = ["task", "scheme", "metric", "score", "runs", "parameters", "updates", "hours"]
+    signatures = dict.fromkeys((run.metric, run.signatures[run.metric]) for run in runs)
+    lines = [f"- {metric}: `{signature}`" for metric, signature in signatures]
+    lines.append("- score: the mean over seeds ± their standard deviation; hours: of all runs")
+    return table([*head, "machine", "command"], rows) + "\n\n" + "\n".join(lines)
+
+
+def spread(scores: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    mean = f"{statistics.mean(scores):.2f}"
+    return f"{mean} ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
+
+
+def interval(low: float, high: float) -> str:
+    """An interval; a dash if it is infinite."""
+    return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else NOTHING
+
+
+def over_table(overall: Sequence[Overall]) -> str:
+    """The estimates, tests and power."""
+    rows = [
+        [
+            *(one.family, one.scheme, one.metric, f"{one.effect.estimate:+.2f}"),
+            interval(one.effect.low, one.effect.high),
+            number(one.effect.between_tasks, ".2f"),
+            f"{one.better} of {one.tasks} ({one.runs} pairs)",
+            *(number(p, ".3f") for p in (one.wilcoxon, one.wilcoxon_holm, one.sign, one.sign_holm)),
+            number(one.detectable, ".2f"),
+        ]
+        for one in overall
+    ]
+    head = ["family", "scheme", "metric", "difference", "95 % interval", "between tasks"]
+    head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
+    note = (
+        "Difference to the baseline by a mixed-effects model with a random intercept for each "
+        "task; between tasks: its standard deviation; detectable: what a t test over the tasks "
+        "finds with a probability of 80 %. WER and PER are better when lower."
+    )
+    return table(head, rows) + "\n\n" + note
+
+
+def task_table(found: Sequence[TaskDifference]) -> str:
+    """The paired differences."""
+    rows = [
+        [
+            *(one.task, one.scheme, one.metric, " ".join(map(str, one.seeds))),
+            *(f"{one.baseline_score:.2f}", f"{one.score:.2f}", f"{one.difference:+.2f}"),
+            interval(one.low, one.high),
+        ]
+        for one in found
+    ]
+    head = ["task", "scheme", "metric", "seeds", "baseline", "score", "difference"]
+    return table([*head, "95 % interval of seeds and items"], rows)
+
+
+# --- The picture ---------------------------------------------------------------------------------
+
+
+def forest(
+    found: Sequence[TaskDifference], overall: Sequence[Overall], families: Families
+) -> bytes | None:
+    """A row for each task and scheme, and a diamond for each family; None without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    panels = [(one.family, one.scheme) for one in overall]
+    heights = [sum((families[x.task], x.scheme) == panel for x in found) + 2 for panel in panels]
+    figure = Figure(figsize=(7, 1 + 0.28 * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, one in zip(axes, overall, strict=True):
+        rows = [x for x in found if (families[x.task], x.scheme) == (one.family, one.scheme)]
+        for y, row in enumerate(rows, 1):
+            axis.plot([row.low, row.high], [y, y], "C0-", lw=1.5)
+            axis.plot(row.difference, y, "C0s", ms=4)
+        effect = one.effect
+        if math.isfinite(effect.low):
+            axis.plot([effect.low, effect.high], [0, 0], "C3-", lw=2)
+        axis.plot(effect.estimate, 0, "C3D", ms=6)
+        axis.axvline(0, color="0.5", lw=0.8)
+        axis.set_yticks(range(len(rows) + 1), ["over tasks", *(row.task for row in rows)])
+        axis.set_ylim(-0.7, len(rows) + 0.7)
+        side = "left" if one.metric in records.LOWER_IS_BETTER else "right"
+        axis.set_title(f"{one.scheme}: difference in {one.metric} ({side}: better)", fontsize=10)
+        axis.grid(axis="x", alpha=0.3)
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=110)
+    return image.getvalue()

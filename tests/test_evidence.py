@@ -1,0 +1,255 @@
+"""Comparisons over tasks and seeds: against formulas, enumeration and other programs."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import sacrebleu
+from scipy import stats
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import evidence, evidence_report, metrics, records
+from macaron_fairseq.evaluation.evidence import TaskDifference
+from macaron_fairseq.evaluation.records import Items, Run
+
+
+def run(task="t", scheme="lie-trotter", seed=1, edits="0120", **changed):
+    """A record; WER 50 and PER 3 of 8 unless other edits are given."""
+    wrong = sum(digit != "0" for digit in edits)
+    scores = {"WER": 100 * wrong / len(edits), "PER": 100 * sum(map(int, edits)) / 2 / len(edits)}
+    values = {
+        **dict(task=task, scheme=scheme, seed=seed, metric="WER", test="test", items=edits),
+        **dict(kinds=Items("edits", len(edits), "abc", "2" * len(edits)), scores={"test": scores}),
+        **dict(signatures={"WER": "s", "PER": "s"}, settings="x", data="d", updates=5, seconds=9.5),
+        **dict(parameters=7, environment={"cpu": "c", "gpus": [], "threads": 1}),
+        **dict(command="reproduce.sh --seeds 1", date="2026-01-01"),
+    }
+    return Run(**{**values, **changed})
+
+
+def difference(values, scheme="s", task="t", metric="BLEU"):
+    mean = float(np.mean(values))
+    seeds = list(range(1, len(values) + 1))
+    return TaskDifference(task, scheme, metric, seeds, [], 0.0, mean, list(values), mean, mean)
+
+
+# --- Records -------------------------------------------------------------------------------------
+
+
+def test_records_come_back_as_they_were_written(tmp_path):
+    runs = [run(seed=seed, scheme=scheme) for scheme in ("lie-trotter", "p") for seed in (1, 2)]
+    records.write(tmp_path / "all" / "t.json", runs)
+    records.write(tmp_path / "all" / "one" / "t.json", runs[:1])  # the same again
+    assert records.read([tmp_path / "all"]) == runs
+    assert len((tmp_path / "all" / "t.json").read_text().splitlines()) < 15
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"settings": "y"}, "their settings differ"),
+        ({"data": "e"}, "their data differ"),
+        ({"signatures": {"WER": "other"}}, "their signatures differ"),
+        ({"kinds": Items("edits", 4, "other", "2222")}, "their references differ"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(changed, said):
+    with pytest.raises(UserError, match=said):
+        evidence.of_task([run()], [run(scheme="p", **changed)])
+
+
+def test_a_run_with_two_results_is_refused(tmp_path):
+    records.write(tmp_path / "a.json", [run()])
+    records.write(tmp_path / "b.json", [run(edits="0000")])
+    with pytest.raises(UserError, match="with other results"):
+        records.read([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: x["runs"][0].update(items="01"), "2 items instead of 4"),
+        (lambda x: x["runs"][0].pop("seed"), "no 'seed'"),
+        (lambda x: x.update(items={}), "is damaged"),
+        (lambda x: x.pop("task"), "task"),
+    ],
+)
+def test_a_damaged_record_is_refused(change, said, tmp_path):
+    path = tmp_path / "t.json"
+    records.write(path, [run()])
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=said):
+        records.read([path])
+
+
+# --- Metrics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "edits"),
+    [("", "", 0), ("a b", "", 2), ("", "a", 1), ("a b c", "x a b c", 1), ("a b", "b a", 2)],
+)
+def test_edits_by_hand(one, other, edits):
+    assert metrics.edits([one], [other]) == [edits]
+
+
+def test_edits_are_those_of_the_definition():
+    def levenshtein(a, b):
+        if not a or not b:
+            return len(a) + len(b)
+        return min(
+            levenshtein(a[1:], b) + 1,
+            levenshtein(a, b[1:]) + 1,
+            levenshtein(a[1:], b[1:]) + (a[0] != b[0]),
+        )
+
+    rng = np.random.default_rng(1)
+    for _ in range(40):
+        a, b = ("".join(rng.choice(list("xyz"), rng.integers(0, 6))) for _ in range(2))
+        assert metrics.edit_distance(a, b) == levenshtein(a, b)
+
+
+def test_bleu_of_summed_counts_is_that_of_the_corpus():
+    hypotheses = ["the cat sat on the mat today .", "a dog barks", "no"]
+    references = ["the cat sat on a mat today .", "the dog barks loudly", "no way"]
+    counts = metrics.ngram_counts(hypotheses, references, "en", False, False)
+    expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert metrics.bleu_of_counts(np.sum(counts, axis=0).tolist()) == pytest.approx(expected)
+
+
+# --- One task ------------------------------------------------------------------------------------
+
+
+def test_the_bootstrap_has_the_variance_of_the_formula():
+    """Of one seed: that of the mean of independent differences of items, n - 1 over n."""
+    rng = np.random.default_rng(2)
+    base, other = (records.digits(rng.integers(0, 2, 400)) for _ in range(2))
+    drawn = evidence.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
+    items = 100 * (np.array(records.numbers(other)) - np.array(records.numbers(base)))
+    assert drawn.mean() == pytest.approx(items.mean(), abs=0.2)
+    assert drawn.std() == pytest.approx(items.std() / math.sqrt(400), rel=0.05)
+
+
+def test_seeds_that_differ_widen_the_interval():
+    """Of seeds that differ in all items alone: the variance is that of their means."""
+    pairs = [
+        (run(seed=s, edits="0" * 50), run(seed=s, edits="01"[s % 2] * 50)) for s in range(1, 6)
+    ]
+    drawn = evidence.bootstrap(pairs, 4000)
+    assert drawn.std() == pytest.approx(100 * math.sqrt(0.6 * 0.4 / 5), rel=0.05)
+
+
+def test_a_phone_error_rate_is_a_quotient_of_sums():
+    base, other = run(metric="PER"), run(scheme="p", edits="0000", metric="PER")
+    found = evidence.of_task([base], [other], samples=500)
+    assert found.difference == -37.5 and found.gain == 37.5
+    assert found.low < -37.5 < found.high <= 0
+
+
+def test_the_bootstrap_of_bleu_is_of_sacrebleus_scores():
+    """Groups of equal sentences: whatever is drawn, the two scores are the same."""
+    counts = metrics.ngram_counts(["a b c d e"], ["a b c d f"], "en", True, False)[0]
+    perfect = metrics.ngram_counts(["a b c d f"], ["a b c d f"], "en", True, False)[0]
+    kinds = Items("n-grams", 7, "abc", [counts[0]] * 7)
+    score = sacrebleu.corpus_bleu(["a b c d e"], [["a b c d f"]], tokenize="none", force=True).score
+    base = run(metric="BLEU", kinds=kinds, items=[counts[1:]] * 7)
+    other = replace(base, scheme="p", items=[perfect[1:]] * 7)
+    drawn = evidence.bootstrap([(base, other)], 20)
+    assert drawn == pytest.approx(np.full(20, 100 - score))
+
+
+def test_a_seed_of_one_side_is_left_out():
+    found = evidence.of_task([run(seed=1), run(seed=2)], [run(scheme="p", seed=s) for s in (2, 3)])
+    assert found.seeds == [2] and found.left_out == [1, 3]
+    with pytest.raises(UserError, match="no seed in common"):
+        evidence.of_task([run(seed=1)], [run(scheme="p", seed=2)])
+
+
+# --- Many tasks ----------------------------------------------------------------------------------
+
+
+def simulated(effect, tasks, seeds, between, within, seed):
+    rng = np.random.default_rng(seed)
+    means = effect + between * rng.standard_normal(tasks)
+    return {f"t{i}": m + within * rng.standard_normal(seeds) for i, m in enumerate(means)}
+
+
+def test_the_mixed_model_is_the_analysis_of_variance():
+    """In a balanced design REML has a closed form: the mean squares of one-way random effects."""
+    data = simulated(0.7, 12, 4, 1.5, 0.8, 3)
+    values = np.array([*data.values()])
+    between = 4 * values.mean(1).var(ddof=1)  # mean square between tasks
+    within = values.var(1, ddof=1).mean()
+    half = stats.t.ppf(0.975, 11) * math.sqrt(between / 48)
+    found = evidence.mixed_effects(data)
+    assert found.estimate == pytest.approx(values.mean(), abs=1e-6)
+    assert found.high - found.estimate == pytest.approx(half, rel=1e-3)
+    assert found.between_tasks == pytest.approx(math.sqrt((between - within) / 4), rel=1e-2)
+
+
+def test_intervals_hold_the_true_effect_as_often_as_they_say():
+    found = [evidence.mixed_effects(simulated(0.3, 15, 3, 0.5, 1.0, seed)) for seed in range(200)]
+    covered = sum(x.low < 0.3 < x.high for x in found)
+    assert stats.binomtest(covered, 200, 0.95).pvalue > 0.001
+
+
+def test_one_seed_or_one_task():
+    means = evidence.mixed_effects({"a": [1.0], "b": [2.0], "c": [4.0]})
+    low, high = stats.t.interval(0.95, 2, 7 / 3, stats.sem([1, 2, 4]))
+    assert (means.low, means.high) == pytest.approx((low, high)) and means.between_tasks is None
+    assert evidence.mixed_effects({"a": [1.0]}).high == math.inf
+    assert evidence.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
+
+
+def test_rank_tests_by_enumeration():
+    values = [0.5, -0.1, 0.9, 1.3, 0.2, 2.0, -0.3]
+    wilcoxon, sign = evidence.rank_tests([difference([value]) for value in values])
+    ranks = stats.rankdata(np.abs(values))
+    observed = abs(sum(np.sign(values) * ranks))
+    signs = [*itertools.product((-1, 1), repeat=7)]
+    assert wilcoxon == pytest.approx(np.mean([abs(s @ ranks) >= observed for s in np.array(signs)]))
+    assert sign == pytest.approx(np.mean([abs(sum(s)) >= 3 for s in signs]))
+
+
+def test_holms_correction_by_hand():
+    found = evidence.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
+    assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": None})
+
+
+def test_the_detectable_difference_has_the_power():
+    differences = [0.1, 0.9, -0.4, 1.2, 0.3, 0.8]
+    found = evidence.detectable(differences)
+    shift = found / (np.std(differences, ddof=1) / math.sqrt(6))
+    limit = stats.t.ppf(0.975, 5)
+    power = stats.nct.sf(limit, 5, shift) + stats.nct.cdf(-limit, 5, shift)
+    assert power == pytest.approx(0.8, abs=1e-3)
+
+
+# --- The report ----------------------------------------------------------------------------------
+
+
+def test_a_report_says_what_is_left_out(tmp_path):
+    rng = np.random.default_rng(4)
+    runs = []
+    for task in ("a", "b", "c"):
+        for seed in (1, 2):
+            for scheme, errors in (("lie-trotter", 0.4), ("p", 0.1)):
+                digits = records.digits(rng.random(60) < errors)
+                runs.append(
+                    run(task, scheme, seed, digits, kinds=Items("edits", 60, task, "2" * 60))
+                )
+    alone = replace(runs[1], seed=3)
+    other = replace(runs[1], scheme="q", seed=4)
+    families = dict.fromkeys("abc", "g2p")
+    text = evidence_report.write([*runs, alone, other], families, "lie-trotter", tmp_path)
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert "a: p without lie-trotter of seed 3: left out" in text
+    assert "a: q has no seed in common with lie-trotter: left out" in text
+    overall = content["overall"][0]
+    assert overall["tasks"] == overall["better"] == 3 and overall["effect"]["high"] < 0
+    assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,156 @@
+"""The runner of many tasks: what it refuses, and what it makes of tasks.yaml."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from recipes import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES / "many-tasks"))
+
+# After `recipes`, which knows where they are.
+import extract  # isort: skip
+import launch  # isort: skip
+import many_tasks  # isort: skip
+import parallel_text  # isort: skip
+import tasks  # isort: skip
+
+
+@pytest.fixture(autouse=True)
+def all_tools(monkeypatch):
+    """Nothing is run here, so that nothing need be installed."""
+    monkeypatch.setattr(many_tasks.shutil, "which", lambda name: name)
+
+
+def refusal(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        many_tasks.main([*map(str, words)])
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "g2p-ice g2p"], "--tasks names g2p-ice twice"),
+        (["--tasks", "g2p-icee"], "unknown task 'g2p-icee': --tasks takes g2p-ice"),
+        (["--schemes", "macaron"], "unknown splitting scheme 'macaron': --schemes takes"),
+        (["--schemes", "parallel parallel"], "--schemes names parallel twice"),
+        (["--schemes", "parallel/midpiont"], "unknown sub-step 'midpiont'"),
+        (["--schemes", "parallel/rk4/a/half-depth"], "should be SCHEME, SCHEME/SUBSTEP"),
+        (["--seeds", "1 1"], "should name seeds, each once"),
+        (["--seeds", "0"], "should be a whole number above 0"),
+        (["evaluate"], "evaluate is no stage"),
+        (["--", "--seed", "3"], "--seed is set by the recipe"),
+        (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
+        (["run", "--tasks", "g2p-ice"], "g2p has not been tuned: run the stage tune first"),
+    ],
+)
+def test_mistakes_get_a_sentence(words, said, capsys, tmp_path):
+    own = words.index("--") if "--" in words else len(words)
+    assert said in refusal(capsys, *words[:own], "--work", tmp_path, *words[own:])
+
+
+def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
+    said = refusal(capsys, "--from", tmp_path, "--work", tmp_path / "w")
+    assert "has no folder sigmorphon2020_g2p" in said and not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("families: {}\ntasks: {a: {}, a: {}}", "a stands twice in it"),
+        ("families: {}\ntasks: {a: {family: b, pair: en-de}}", "tasks/a/family is b"),
+        ("families: {}\ntasks: {a: {family: b, pair: ende}}", "should be S-T"),
+        ("families: {}\ntasks: {a: {pair: en-de}}", "tasks/a lacks 'family'"),
+        ("families: [", "is no YAML file"),
+    ],
+)
+def test_a_file_of_tasks_that_is_not_as_it_should_be(text, said, tmp_path):
+    path = tmp_path / "tasks.yaml"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as end:
+        tasks.read(path)
+    assert said in end.value.code and "\n" not in end.value.code
+
+
+def test_schemes_have_the_baselines_width_and_half_the_depth_is_said():
+    kind = tasks.read()["g2p-ice"].kind
+    flags = " ".join(tasks.variant("strang-marchuk/midpoint/half-depth").flags(kind))
+    assert "--encoder-ffn-embed-dim 256 --encoder-layers 2" in flags
+    assert "--macaron-substep midpoint" in flags
+    flags = " ".join(tasks.variant("lie-trotter").flags(kind))
+    assert "--decoder-ffn-embed-dim 512 --decoder-layers 4" in flags
+
+
+def test_every_point_of_tuning_sees_as_many_tokens():
+    task = tasks.read()["g2p-ice"]
+    options = tasks.Options(Path("/w"), None, cpu=True)
+    for values in task.kind.tuning.rounds:
+        for point in tasks.points(task.kind.tuning.start, values):
+            recipe = tasks.recipe(task, tasks.variant("parallel"), 1, point, options)
+            assert recipe.max_update * recipe.batch == 1_280_000
+            assert recipe.benchmark.training.words()[-1] == f"{point.dropout:g}"
+
+
+def test_settings_leave_out_scheme_and_seed_alone():
+    task = tasks.read()["g2p-ice"]
+    options = tasks.Options(Path("/w"), None, cpu=True)
+
+    def of(scheme, seed, tokens):
+        setting = tasks.Setting(tokens, 0.1)
+        recipe = tasks.recipe(task, tasks.variant(scheme), seed, setting, options)
+        return tasks.settings(recipe, options)
+
+    assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
+
+
+def test_jobs_end_with_their_status(tmp_path):
+    words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
+    jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
+    assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
+
+
+# --- The data ------------------------------------------------------------------------------------
+
+
+def test_words_and_phonemes_of_a_table(tmp_path):
+    path, out = tmp_path / "x.tsv", (tmp_path / "a", tmp_path / "b")
+    path.write_text("a còng\tk aj  ˧˧\nあい\ta̠ i\n")
+    assert extract.from_table(path, "", "g2p", out) == 2
+    assert out[0].read_text() == "a ▁ c ò n g\nあ い\n"
+    assert out[1].read_text() == "k aj ˧˧\na̠ i\n"
+    path.write_text("ab c\n")
+    with pytest.raises(SystemExit, match=r"line 1 should hold a word, a tab and its phonemes"):
+        extract.from_table(path, "", "g2p", out)
+
+
+def test_bare_carriage_returns_end_lines(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"one\rtwo\r")
+    out = tmp_path / "c", tmp_path / "d"
+    assert extract.from_files((tmp_path / "a", tmp_path / "b"), "carriage-returns", out) == 2
+    assert out[0].read_text() == "one\ntwo\n"
+
+
+def test_both_directions_draw_the_same_pairs(tmp_path):
+    for languages in (("en", "de"), ("de", "en")):
+        folder = tmp_path / "-".join(languages)
+        folder.mkdir()
+        train = tuple(folder / f"train.{x}" for x in languages)
+        for path in train:
+            path.write_text("".join(f"{path.suffix} {i // 2}\n" for i in range(8100)))
+        parallel_text.draw(train, folder, languages, "en")
+    for name, size in (("test", 2000), ("valid", 2000), ("train", 50)):
+        one, other = ((tmp_path / x / f"{name}.de").read_text() for x in ("en-de", "de-en"))
+        assert one == other and one.count("\n") == size
+
+
+def test_the_script_explains_itself():
+    script = EXAMPLES / "many-tasks" / "reproduce.sh"
+    done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "plan.md" in done.stdout and "--launcher" in done.stdout
