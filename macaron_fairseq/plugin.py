@@ -15,7 +15,7 @@ from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
-from macaron_fairseq.fast import criterion, task
+from macaron_fairseq.fast import criterion, rdrop, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model import architectures, transformer
 from macaron_fairseq.model.arguments import FAIRSEQ
@@ -40,6 +40,8 @@ class MacaronTransformerModel(FusedTransformerModel):
 allow_safe_globals()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     register_model(architectures.MODEL)(MacaronTransformerModel)
+    register_model(architectures.BASELINE)(transformer.BaselineTransformerModel)
 architectures.register_all()
 criterion.register()
+rdrop.register()
 task.register()

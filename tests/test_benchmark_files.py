@@ -1,6 +1,7 @@
 """What benchmark.yaml, options and devices make of one another: decisions; nothing is run."""
 
 import shlex
+from dataclasses import replace
 
 import archives
 import pytest
@@ -78,6 +79,26 @@ def test_a_setting_says_what_is_otherwise():
     assert other.sets["train"].parts[:2] == usual.sets["train"].parts[:2]
     assert "nc-v9" in other.sets["train"].parts[2].archive
     assert other.sets["newstest2014"] == usual.sets["newstest2014"]
+
+
+def test_rdrop_is_another_criterion_and_nothing_else(tmp_path):
+    usual, other = (read("multi30k", *words).benchmark for words in ((), ("--setting", "rdrop")))
+    criterion = "--criterion chunked_label_smoothed_cross_entropy_with_rdrop --rdrop-alpha 5"
+    assert other.training.more_flags == criterion and not other.published
+    assert replace(other.training, more_flags="") == usual.training
+    assert (other.sets, other.preprocessing) == (usual.sets, usual.preprocessing)
+    assert other.evaluation == usual.evaluation
+    words = "train", "--dry-run", "--gpus", "1", "--work", tmp_path
+    output = recipe("multi30k/reproduce.sh", *words, "--setting", "rdrop", is_bare=True)
+    assert output.count(criterion) == 2
+
+
+@pytest.mark.parametrize("name", ["quickstart", "own-data", "multi30k", "iwslt14", "wmt14"])
+def test_published_settings_have_no_limit_of_length_by_the_source(name):
+    """Those of the papers are decoded as there; elsewhere a model that loops is cut short."""
+    described = benchmark.read(EXAMPLES / name / "benchmark.yaml")
+    limit = "--max-len-a 1.5 --max-len-b 10"
+    assert (limit in described.evaluation.decode) == (not described.published)
 
 
 def test_languages_have_the_sets_that_there_are():

@@ -1,21 +1,16 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from conftest import logged, train
+from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
 from small import SMALL, batch, build, dictionary, task
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
 
-PAD = 1
-EPSILON = 0.1
 DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 
 
@@ -25,75 +20,11 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
 
 
-def sample(**kwargs):
-    """A batch as fairseq's translation task hands it to a criterion."""
-    source, lengths, previous = batch(**kwargs)
-    target = torch.full_like(previous, PAD)
-    target[:, :-1] = previous[:, 1:]
-    last = previous.ne(PAD).sum(1) - 1
-    target[torch.arange(len(target)), last] = 2
-    return {
-        "net_input": {
-            "src_tokens": source,
-            "src_lengths": lengths,
-            "prev_output_tokens": previous,
-        },
-        "target": target,
-        "ntokens": int(target.ne(PAD).sum()),
-    }
-
-
-def make(cls, sentence_avg=False, label_smoothing=EPSILON, for_task=None, **options):
-    return cls(for_task or task(), sentence_avg, label_smoothing, **options)
-
-
-def outcome(cls, model, data, wrapper=None, **options):
-    """What a criterion returns, and the gradient of each parameter."""
-    model.zero_grad()
-    loss, sample_size, log = make(cls, **options)(wrapper or model, data)
-    (3 * loss).backward()
-    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
-    return SimpleNamespace(loss=loss, sample_size=sample_size, log=log, gradients=gradients)
-
-
 def both(model, data, **options):
     return (
         outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, **options),
         outcome(LabelSmoothedCrossEntropyCriterion, model, data, **options),
     )
-
-
-def assert_same(ours, fairseqs, tolerance=2e-6):
-    """Gradients are compared relative to the largest of the parameter's."""
-    assert ours.sample_size == fairseqs.sample_size
-    assert ours.log.keys() == fairseqs.log.keys()
-    for name, value in fairseqs.log.items():
-        assert float(ours.log[name]) == pytest.approx(float(value), rel=tolerance), name
-    assert float(ours.loss) == pytest.approx(float(fairseqs.loss), rel=tolerance)
-    for name, expected in fairseqs.gradients.items():
-        if name.endswith("k_proj.bias"):  # softmax does not depend on it: only rounding is left
-            continue
-        error = (ours.gradients[name] - expected).abs().max() / expected.abs().max().clamp(1e-3)
-        assert error < tolerance, name
-        assert ours.gradients[name].dtype == expected.dtype
-
-
-class Spy(TorchDispatchMode):
-    """What operations return: the most elements, and the most rows of one score for each type."""
-
-    def __init__(self, types=64):
-        super().__init__()
-        self.types = types
-        self.numel = self.rows = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
-                self.numel = max(self.numel, tensor.numel())
-                if tensor.shape[-1:] == (self.types,):
-                    self.rows = max(self.rows, tensor.numel() // self.types)
-        return result
 
 
 def is_chunked(model, **kwargs):
@@ -222,7 +153,8 @@ def test_gradcheck(tensors):
     features, weight, target = tensors
     for f, w in ((features, weight), (features.detach(), weight), (features, weight.detach())):
         assert torch.autograd.gradcheck(
-            lambda f, w: ChunkedLoss.apply(f, w, target, EPSILON, torch.double, True)[0], (f, w)
+            lambda f, w: ChunkedLoss.apply(f, w, target, EPSILON, 0.0, torch.double, True)[0],
+            (f, w),
         )
 
 

@@ -188,6 +188,14 @@ def test_every_architecture_that_is_offered_can_be_described():
         assert text_of_it.startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize("arch", ["transformer_tiny_pre_norm", "macaron_transformer_tiny"])
+def test_first_weights_change_no_formula(arch, capsys):
+    plain, released = (
+        described(capsys, "--arch", arch, *flags) for flags in ([], ["--macaron-init", "released"])
+    )
+    assert plain == released
+
+
 def test_a_first_half_of_another_width(capsys):
     flags = ["--arch", "macaron_transformer_tiny", "--encoder-first-ffn-embed-dim", "64"]
     lines = described(capsys, *flags).splitlines()

@@ -81,9 +81,10 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model
 from fairseq.sequence_generator import SequenceGenerator
 from macaron_fairseq.model import architectures
-from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.model.transformer import BaselineTransformerModel, MacaronTransformerModel
 
 register_model(architectures.MODEL)(MacaronTransformerModel)
+register_model(architectures.BASELINE)(BaselineTransformerModel)
 architectures.register_all()
 source, lengths, previous = batch()
 sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}

@@ -140,13 +140,14 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         name: set(names) - set(host["registries"][name])
         for name, names in plugin["registries"].items()
     }
-    assert added.pop("models") == {"macaron_transformer"}
+    assert added.pop("models") == {"macaron_transformer", "transformer_pre_norm"}
     architectures = added.pop("architectures")
     assert {"macaron_transformer", "macaron_transformer_tiny", "transformer_pre_norm"} < {
         *architectures
     }
     assert all("macaron" in name or name.endswith("_pre_norm") for name in architectures)
-    assert added.pop("criterions") == {"chunked_label_smoothed_cross_entropy"}
+    chunked = "chunked_label_smoothed_cross_entropy"
+    assert added.pop("criterions") == {chunked, f"{chunked}_with_rdrop"}
     assert added.pop("tasks") == {"macaron_translation"}
     assert added.pop("allowed in checkpoints") == {
         *("argparse.Namespace", "PassUserDir", "AverageMeter", "TimeMeter", "StopwatchMeter"),

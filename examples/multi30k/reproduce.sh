@@ -14,6 +14,7 @@
 #
 #   --pair en-de (default), or any other two of en, de, fr and cs
 #   --setting cased    keep upper case
+#   --setting rdrop    train with R-Drop: each update sees its batch twice, and takes about twice as long
 #
 # Research use only: see the terms of the images' captions before you pass the data on.
 set -euo pipefail

@@ -27,7 +27,7 @@ from macaron_fairseq.common.names import look_up
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.released import upgrade_args
-from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.model.transformer import BaselineTransformerModel, MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.formulas import formulas, title
 from macaron_fairseq.schemes.splitting import FFN, Steps
@@ -105,7 +105,8 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 def is_known(model: Any) -> bool:
     """Whether a model class can be described; a subclass of fairseq's may have other layers."""
     is_ours = isinstance(model, type) and issubclass(model, MacaronTransformerModel)
-    return is_ours or model in (TransformerModel, RobertaModel, MaskedLMModel)
+    fairseqs = TransformerModel, BaselineTransformerModel, RobertaModel, MaskedLMModel
+    return is_ours or model in fairseqs
 
 
 def task(source_types: int, target_types: int) -> Any:

@@ -69,12 +69,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         if "features_only" not in sample["net_input"]:
             return super().compute_accuracy(model, net_output, sample)
         features, weight, target = self.select(model, net_output, sample)
-        correct = target.new_zeros(())
-        with torch.no_grad():
-            for rows in chunks(len(target), weight):
-                best = torch.mm(features[rows], weight.t()).argmax(1)
-                correct += best.eq(target[rows]).sum()
-        return correct, torch.tensor(len(target))
+        return accuracy(features, weight, target)
 
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
@@ -99,6 +94,16 @@ def register() -> None:
         register_criterion(NAME, dataclass=config)(ChunkedLabelSmoothedCrossEntropyCriterion)
 
 
+def accuracy(features: Tensor, weight: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """How many targets are the most probable type, and how many there are; without gradients."""
+    correct = target.new_zeros(())
+    with torch.no_grad():
+        for rows in chunks(len(target), weight):
+            best = torch.mm(features[rows], weight.t()).argmax(1)
+            correct += best.eq(target[rows]).sum()
+    return correct, torch.tensor(len(target))
+
+
 def label_smoothed_nll_loss(
     features: Tensor,
     weight: Tensor,
@@ -121,20 +126,41 @@ def label_smoothed_nll_loss(
     Returns:
         The loss, and the NLL, which has no gradient.
     """
+    return rdrop_loss(features, weight, target, epsilon, 0.0, products)[:2]
+
+
+def rdrop_loss(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    epsilon: float,
+    alpha: float,
+    products: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Label-smoothed cross-entropy and R-Drop's divergence (Liang et al. 2021).
+
+    Arguments are those of `label_smoothed_nll_loss`; with `alpha` above 0, rows 2i and 2i + 1 are
+    two passes over one token. Their divergence is (KL(p, q) + KL(q, p)) / 2 of the two softmax.
+
+    Returns:
+        the loss, cross-entropy plus alpha times the divergence; the NLL; the divergence: summed
+        over rows. Only the loss has a gradient.
+    """
+    dtype = products or weight.dtype
     return ChunkedLoss.apply(
-        features, weight, target, epsilon, products or weight.dtype, torch.is_grad_enabled()
+        features, weight, target, epsilon, alpha, dtype, torch.is_grad_enabled()
     )
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """`label_smoothed_nll_loss`, with the gradients computed on the way forward.
+    """`rdrop_loss`, with the gradients computed on the way forward.
 
     Let e be the share of each other type, and t = 1 - (types - 1) e the target's. A token's loss is
 
         (t - e) nll + e sum(-log p),    its gradient by the logits    p - (t - e) onehot - e.
 
-    The last term is the same for all logits and enters both products as a sum of rows. On a CPU a
-    loss whose gradient is 1 hands out the kept gradients themselves.
+    The last term is the same for all logits and enters both products as a sum of rows. R-Drop adds
+    what `diverge` says. On a CPU a loss whose gradient is 1 hands out the kept gradients themselves.
     """
 
     @staticmethod
@@ -144,10 +170,11 @@ class ChunkedLoss(torch.autograd.Function):
         weight: Tensor,
         target: Tensor,
         epsilon: float,
+        alpha: float,
         products: torch.dtype,
         training: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Compute loss and NLL, and keep the gradients of the loss if training."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute loss, NLL and divergence, and keep the gradients of the loss if training."""
         types, dtype_of_parameters = len(weight), weight.dtype
         share = epsilon / (types - 1)
         peak = 1.0 - epsilon - share
@@ -157,6 +184,8 @@ class ChunkedLoss(torch.autograd.Function):
         features, weight = features.to(products), weight.to(products)
         target = target.unsqueeze(1)
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
+        divergence = losses.new_zeros(())
+        scale = SCALE / (1 + alpha)  # R-Drop's gradients are larger by about so much
         features_grad = weight_grad = None
         if training and ctx.needs_input_grad[0]:
             features_grad = features.new_zeros(features.shape, dtype=dtype)
@@ -165,7 +194,7 @@ class ChunkedLoss(torch.autograd.Function):
 
         # All logits of a token, summed, are its features by the sum of all types' weights.
         totals = torch.mv(exact, weight_sum).unsqueeze(1)
-        pieces = chunks(len(target), weight)
+        pieces = chunks(len(target), weight, together=2 if alpha else 1)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
         is_trained = features_grad is not None or weight_grad is not None
@@ -181,10 +210,16 @@ class ChunkedLoss(torch.autograd.Function):
                 scores.copy_(torch.mm(features[rows], weight.t()))
             target_score = scores.gather(1, target[rows])
             highest = scores.amax(1, keepdim=True)
+            log_ratio = scores[0::2] - scores[1::2] if alpha else None
             normalizer = scores.sub_(highest).exp_().sum(1, keepdim=True)
             log_normalizer = normalizer.log() + highest
             nlls[rows] = log_normalizer - target_score
             losses[rows] = peak * nlls[rows] + share * (types * log_normalizer - totals[rows])
+            if log_ratio is not None:
+                log_ratio -= log_normalizer[0::2] - log_normalizer[1::2]
+                scores /= normalizer
+                normalizer.fill_(1)
+                divergence += diverge(scores[0::2], scores[1::2], log_ratio, alpha / 2, is_trained)
             if not is_trained:
                 continue
             scores.scatter_add_(1, target[rows], -peak * normalizer)
@@ -196,7 +231,7 @@ class ChunkedLoss(torch.autograd.Function):
                 if weight_grad is not None:
                     weight_grad.addmm_(scores.t(), features[rows] / normalizer)
             else:
-                lower = torch.mul(scores, SCALE / normalizer, out=lower_buffer[: len(scores)])
+                lower = torch.mul(scores, scale / normalizer, out=lower_buffer[: len(scores)])
                 if features_grad is not None:
                     features_grad[rows] = torch.mm(lower, weight)
                 if weight_grad is not None:
@@ -204,7 +239,7 @@ class ChunkedLoss(torch.autograd.Function):
 
         for grad in (features_grad, weight_grad):
             if grad is not None and products != dtype:
-                grad /= SCALE
+                grad /= scale
         # What all logits' gradients have in common.
         if features_grad is not None:
             features_grad -= share * weight_sum
@@ -213,18 +248,38 @@ class ChunkedLoss(torch.autograd.Function):
         ctx.save_for_backward(features_grad, weight_grad)
         ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
+        if alpha:
+            loss += alpha * divergence
+        ctx.mark_non_differentiable(nll, divergence)
+        return loss, nll, divergence
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, loss_grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the kept gradients."""
         grads = ctx.saved_tensors
         if loss_grad.device.type != "cpu" or loss_grad != 1:  # a GPU would be waited for
             grads = [None if grad is None else grad * loss_grad for grad in grads]
         grads = [None if grad is None else grad.to(ctx.dtype) for grad in grads]
-        return (*grads, None, None, None, None)
+        return (*grads, None, None, None, None, None)
+
+
+def diverge(p: Tensor, q: Tensor, log_ratio: Tensor, weight: float, training: bool) -> Tensor:
+    """Half of KL(p, q) + KL(q, p), summed over rows; all three arguments are overwritten.
+
+    p, q and log_ratio = log(p / q) are (tokens, types). With p = softmax(x), the gradient of
+    KL(p, q) + KL(q, p) by x is p (log(p / q) - KL(p, q)) + p - q. In training p and q become
+    themselves, which is what the cross-entropy wants, and `weight` times these gradients.
+    """
+    p_from_q = torch.linalg.vecdot(p, log_ratio).unsqueeze(1)  # KL(p, q)
+    q_from_p = torch.linalg.vecdot(q, log_ratio).unsqueeze(1).neg_()
+    if training:
+        before = p.clone()
+        factor_of_p, factor_of_q = (1 + weight * (1 - x) for x in (p_from_q, q_from_p))
+        factor = log_ratio.mul_(weight)
+        p.mul_(factor.add_(factor_of_p)).sub_(q, alpha=weight)
+        q.mul_(factor.neg_().add_(factor_of_p + factor_of_q)).sub_(before, alpha=weight)
+    return (p_from_q + q_from_p).sum() / 2
 
 
 def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
@@ -236,12 +291,16 @@ def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
         some += more
 
 
-def chunks(tokens: int, weight: Tensor) -> list[slice]:
-    """Return slices of the tokens whose logits, tokens x types, fit the chunk size."""
+def chunks(tokens: int, weight: Tensor, together: int = 1) -> list[slice]:
+    """Return slices of the tokens whose logits, tokens x types, fit the chunk size.
+
+    So many tokens as stay `together` are in one slice, whatever its size.
+    """
     elements = CHUNK_ELEMENTS_CPU if weight.device.type == "cpu" else CHUNK_ELEMENTS
     size = max(1, elements // len(weight))
     if weight.dtype == torch.float16:  # so many gradients, times SCALE, can be summed
         size = min(size, 2048)
+    size = max(together, size - size % together)
     return [slice(start, min(start + size, tokens)) for start in range(0, tokens, size)]
 
 

@@ -14,10 +14,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import initialization
 from macaron_fairseq.model.arguments import FUSED
 from macaron_fairseq.schemes import splitting, substeps
 
 MODEL = "macaron_transformer"
+BASELINE = "transformer_pre_norm"
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,13 @@ def set_macaron_defaults(args: Namespace) -> None:
     set_default(args, "macaron_substep", substeps.DEFAULT)
     set_default(args, "macaron_kernels", FUSED)
     set_default(args, "macaron_matmul", "fp32")
+    set_default(args, "macaron_init", initialization.FAIRSEQ)
+
+
+def configure_baseline(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with a pre-norm baseline of that size."""
+    set_default(args, "macaron_init", initialization.FAIRSEQ)
+    configure_transformer(args, size)
 
 
 def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) -> None:
@@ -142,6 +151,6 @@ def register_all() -> None:
     """Register every architecture; the models must be registered already."""
     for suffix, size in SIZES.items():
         register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
-        register("transformer", f"transformer{suffix}_pre_norm", configure_transformer, size)
+        register(BASELINE, f"transformer{suffix}_pre_norm", configure_baseline, size)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)

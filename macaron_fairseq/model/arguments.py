@@ -5,6 +5,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import initialization
 from macaron_fairseq.schemes import splitting, substeps
 
 # Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
@@ -57,6 +58,7 @@ def add(parser: ArgumentParser) -> None:
         "parameters and sums stay fp32; of x86's CPUs, for those with AVX-512 "
         "(default: fp32; on GPUs use --bf16)",
     )
+    initialization.add_argument(parser)
     for side in ("encoder", "decoder"):
         parser.add_argument(
             f"--{side}-first-ffn-embed-dim",

@@ -1,4 +1,7 @@
-"""The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme."""
+"""The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme.
+
+And the baselines, which are fairseq's transformer with a choice of its first weights.
+"""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -20,7 +23,7 @@ from torch import Tensor, nn
 
 from macaron_fairseq.compat import bf16, checkpoints
 from macaron_fairseq.compat.arguments import PassUserDir, complete_layers_to_keep
-from macaron_fairseq.model import architectures, arguments, released
+from macaron_fairseq.model import architectures, arguments, initialization, released
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
@@ -113,7 +116,9 @@ class MacaronTransformerModel(TransformerModel):
         arguments.refuse_unworkable(args, task)
         arguments.refuse_senseless_steps(args)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        initialization.start(model, args)
+        return model
 
     @classmethod
     def build_encoder(
@@ -156,3 +161,25 @@ class MacaronTransformerModel(TransformerModel):
         types = (len(side.embed_tokens.weight) for side in (self.encoder, self.decoder))
         checkpoints.refuse_other_dictionaries("the checkpoint", state_dict, *types)
         return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+class BaselineTransformerModel(TransformerModel):
+    """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's transformer arguments and the choice of first weights."""
+        super().add_args(parser)
+        initialization.add_argument(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerModel:
+        """Build fairseq's transformer from the command line's or a checkpoint's arguments."""
+        model = TransformerModel.build_model(args, task)
+        initialization.start(model, args)
+        return model
