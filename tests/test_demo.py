@@ -40,7 +40,7 @@ def test_the_files_are_few_and_tell_nothing_of_where_they_were_made():
     for path in files:
         assert str(ROOT).encode() not in path.read_bytes(), path
     for model in demo.MODELS:
-        state = checkpoints.load_sound(demo.checkpoint(model))
+        state = checkpoints.load_checked(demo.checkpoint(model))
         assert {x.dtype for x in state["model"].values()} == {torch.float16}
         said = vars(state["cfg"]["model"]) | state["cfg"]["task"]
         assert not [value for value in said.values() if str(value).startswith("/")]

@@ -36,7 +36,7 @@ def refusal(capsys, *words):
     ("words", "said"),
     [
         (["--tasks", "g2p-ice g2p"], "--tasks names g2p-ice twice"),
-        (["--tasks", "g2p-icee"], "unknown task 'g2p-icee': --tasks takes g2p-ice"),
+        (["--tasks", "g2p-icee"], "Did you mean g2p-ice"),
         (["--schemes", "macaron"], "unknown splitting scheme 'macaron': --schemes takes"),
         (["--schemes", "parallel parallel"], "--schemes names parallel twice"),
         (["--schemes", "parallel/midpiont"], "unknown sub-step 'midpiont'"),

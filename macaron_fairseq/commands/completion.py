@@ -9,12 +9,14 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
-For bash, once:
+examples:
+  # bash, once
   mkdir -p ~/.local/share/bash-completion/completions
   macaron-fairseq completion bash > ~/.local/share/bash-completion/completions/macaron-fairseq
-For zsh, into a folder of $fpath:
+  # this shell alone
+  source <(macaron-fairseq completion bash)
+  # zsh, into a folder of $fpath
   macaron-fairseq completion zsh > ~/.zfunc/_macaron-fairseq
-For this shell alone: source <(macaron-fairseq completion bash)
 """
 
 
