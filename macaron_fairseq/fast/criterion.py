@@ -160,7 +160,7 @@ class ChunkedLoss(torch.autograd.Function):
         (t - e) nll + e sum(-log p),    its gradient by the logits    p - (t - e) onehot - e.
 
     The last term is the same for all logits and enters both products as a sum of rows. R-Drop adds
-    what `diverge` says. On a CPU a loss whose gradient is 1 hands out the kept gradients themselves.
+    what `diverge` says. On a CPU a loss whose gradient is 1 hands out the gradients it kept.
     """
 
     @staticmethod
