@@ -79,8 +79,8 @@ def letters(steps: Steps) -> str:
 
 
 def factor(size: float) -> str:
-    """A step's size as people write it."""
-    return splitting.as_fraction(size).replace("1/2", "½")
+    """A step's size as people write it, nothing for a whole step."""
+    return "" if size == 1 else splitting.as_fraction(size).replace("1/2", "½")
 
 
 def letter(operator: splitting.Operator, steps: Steps) -> str:
