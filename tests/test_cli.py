@@ -79,8 +79,7 @@ def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
 
 # --- help ----------------------------------------------------------------------------------------
 
-# The report's and describe's end with something else.
-COMMANDS = [[name] for name in cli.COMMANDS if name not in ("report", "describe")]
+COMMANDS = [[name] for name in cli.COMMANDS]
 COMMANDS += [["particles", choice] for choice in CHOICES]
 
 

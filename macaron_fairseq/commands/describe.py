@@ -7,13 +7,14 @@ from typing import Any
 from macaron_fairseq.commands.arguments import positive
 
 EXAMPLES = """\
+In the formulas Self and Cross are attention, the paper's F, and FFN is its G. LN is the LayerNorm
+of each operator; FFN1 and FFN2 have their own weights.
+
 examples:
   macaron-fairseq describe --arch macaron_transformer_iwslt_de_en
   macaron-fairseq describe --arch macaron_transformer --macaron-scheme yoshida4 \\
     --macaron-substep midpoint --share-all-embeddings --types 32768
   macaron-fairseq describe --path checkpoints/checkpoint_best.pt
-In the formulas Self and Cross are attention, the paper's F, and FFN is its G. LN is each operator's
-own LayerNorm; FFN1 and FFN2 have their own weights.
 """
 
 TYPES = 10_000

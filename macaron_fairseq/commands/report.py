@@ -8,10 +8,6 @@ from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation import report
 
 EXAMPLES = """\
-examples:
-  macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
-  macaron-fairseq report runs/transformer_tiny_pre_norm/seed1 runs/macaron_transformer_tiny/seed1 \\
-    --baseline transformer_tiny_pre_norm --title "A first try"
 A RUN is a folder of the recipes, OUT/ARCH/seedN, with
   manifest.json          by `macaron-fairseq manifest`, when training started
   train.log              what fairseq-train --log-format json printed
@@ -19,9 +15,14 @@ A RUN is a folder of the recipes, OUT/ARCH/seedN, with
   TEST/generated.txt     what fairseq-generate printed, where it is there: it tells which
                          translations reached the maximum length
 Sentence examples show the source where it is a file next to the reference: test.en by test.de.
-The file of published scores is a list, shown beside one's own of the same name:
+The file of published scores is a list, shown next to one's own of the same name:
   [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014",
     "metric": "compound-split BLEU", "score": 28.9, "source": "Lu et al. 2019, Table 1"}]
+
+examples:
+  macaron-fairseq report runs/transformer_tiny_pre_norm/seed1 runs/macaron_transformer_tiny/seed1 \\
+    --baseline transformer_tiny_pre_norm --title "A first try"
+  macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
 """
 
 
