@@ -20,7 +20,7 @@ import tasks  # isort: skip
 @pytest.fixture(autouse=True)
 def all_tools(monkeypatch):
     """Nothing is run here, so that nothing need be installed."""
-    monkeypatch.setattr(many_tasks.shutil, "which", lambda name: name)
+    monkeypatch.setattr(many_tasks.recipes.shutil, "which", lambda name: name)
 
 
 def refusal(capsys, *words):

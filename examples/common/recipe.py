@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 TOOLS = (
@@ -31,7 +32,7 @@ def header(script: Path) -> str:
 
 def run(file: Path, words: Sequence[str]) -> None:
     """Run the stages that the command line names; mistakes end the program with a sentence."""
-    # These need what `main` has looked for.
+    # These need what `refusals` has looked for.
     import options
     import stage_evaluate
     import stage_prepare
@@ -64,12 +65,18 @@ def run(file: Path, words: Sequence[str]) -> None:
 def main(words: Sequence[str]) -> None:
     """Run the recipe; every mistake is one sentence with the recipe's name and a status of 1."""
     file = Path(words[0])
-    name = file.absolute().parent.name
+    with refusals(file.absolute().parent.name):
+        run(file, words[1:])
+
+
+@contextmanager
+def refusals(name: str) -> Iterator[None]:
+    """Look for the tools; then a mistake is one sentence that begins with `name`, and status 1."""
     try:
         for tool in TOOLS:
             if not shutil.which(tool):
                 sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
-        run(file, words[1:])
+        yield
     except SystemExit as end:
         if not isinstance(end.code, str):
             raise

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -111,22 +110,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> None:
     """Do what the command line says; every mistake is one sentence and a status of 1."""
-    try:
-        for tool in recipes.TOOLS:
-            if not shutil.which(tool):
-                sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
+    with recipes.refusals(NAME):
         run(words)
-    except SystemExit as end:
-        if not isinstance(end.code, str):
-            raise
-        print(f"{NAME}: {end.code}", file=sys.stderr, flush=True)
-        sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " * bool(error.filename)
-        print(f"{NAME}: {where}{error.strerror or error}", file=sys.stderr, flush=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def run(words: Sequence[str]) -> None:

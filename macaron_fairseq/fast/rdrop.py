@@ -76,8 +76,7 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         """Return the sums over both passes of the loss and the NLL, and of the divergence."""
         if "features_only" not in sample["net_input"]:
             return super().compute_loss(model, net_output, sample, reduce)
-        features, target = self.select(model, net_output, sample)
-        weight = unwrap(model).decoder.output_projection.weight
+        features, weight, target = self.select(model, net_output, sample)
         products = products_dtype(model)
         return rdrop_loss(features, weight, target, self.eps, self.rdrop_alpha, products)
 
@@ -87,22 +86,24 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         """Return how many targets are the most probable type, and how many there are."""
         if "features_only" not in sample["net_input"]:
             return super().compute_accuracy(model, net_output, sample)
-        features, target = self.select(model, net_output, sample)
-        weight = unwrap(model).decoder.output_projection.weight
+        features, weight, target = self.select(model, net_output, sample)
         return criterion.accuracy(features, weight, target)
 
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
-    ) -> tuple[Tensor, Tensor]:
-        """Return features, (2 tokens, dim), and targets, (2 tokens,), of what the loss counts.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the loss is of, with the two passes over a token one after the other.
 
-        The two passes over a token follow one another.
+        Returns:
+            Features, (2 tokens, dim), of the tokens that count; the projection's weight,
+            (types, dim); targets, (2 tokens,).
         """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
         counted = target.ne(self.padding_idx).nonzero().squeeze(1)
         places = torch.stack((counted, counted + len(target)), 1).flatten()
-        return features.index_select(0, places), target[counted].repeat_interleave(2)
+        weight = unwrap(model).decoder.output_projection.weight
+        return features.index_select(0, places), weight, target[counted].repeat_interleave(2)
 
 
 def register() -> None:
