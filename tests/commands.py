@@ -1,5 +1,6 @@
 """fairseq's commands in processes that need not import fairseq anew, which takes seconds."""
 
+import faulthandler
 import logging
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 TIMEOUT = 600
+LIMIT = 400  # seconds, after which a command says where it is and ends
 # A server forks each of them. It has imported fairseq, and what training imports later; of this
 # project nothing.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -42,5 +44,6 @@ def become(command, words, cwd, environ, output):
     os.environ.update(environ)
     logging.getLogger().handlers.clear()  # fairseq's commands set it up before they import fairseq
     sys.argv = [str(Path(sys.executable).with_name(command)), *words]
+    faulthandler.dump_traceback_later(LIMIT, exit=True, file=2)
     (script,) = entry_points(group="console_scripts", name=command)
     sys.exit(script.load()())

@@ -8,6 +8,7 @@ project.
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import json
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 
 COMMANDS = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "macaron-fairseq"]
 COMMANDS += ["torchrun"]
+LIMIT = 400  # seconds of a command, after which it says where it is and ends
 STAND_IN = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -107,6 +109,7 @@ def become(words, cwd, environ, streams):
     os.environ.update(environ)
     sys.path[:0] = [path for path in environ.get("PYTHONPATH", "").split(":") if path]
     sys.argv = [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+    faulthandler.dump_traceback_later(LIMIT, exit=True, file=2)
     (script,) = entry_points(group="console_scripts", name=words[0])
     status = 1
     try:
