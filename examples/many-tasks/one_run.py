@@ -27,7 +27,7 @@ import tasks
 from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
-from macaron_fairseq.evaluation import metrics, records, training_log
+from macaron_fairseq.evaluation import failures, metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
 
 ELSEWHERE = os.EX_TEMPFAIL
@@ -112,6 +112,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
     if training.updates is None or training.hours is None or training.parameters is None:
         sys.exit(f"{folder}/train.log does not say what was trained: remove {folder}")
     kinds, items = of_items(task, recipe, folder / kind.test)
+    looping, cut_off = failed(recipe, folder / kind.test)
     return Run(
         task=task.name,
         scheme=recipe.variant.name,
@@ -130,7 +131,19 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         environment=where(),
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        looping=looping,
+        cut_off=cut_off,
     )
+
+
+def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
+    """How many translations of a test set loop, and how many only the maximum length stopped."""
+    name = f"{folder.name}.{recipe.target}"
+    lines = folder / "hypotheses.txt", recipe.data / "reference" / name
+    looping = failures.looping(*([*files.read_lines(path)] for path in lines))
+    decoding = (folder / "decoding").read_text("utf-8")
+    cut_off = failures.cut_off(folder / "generated.txt", decoding)
+    return len(looping), None if cut_off is None else len(cut_off)
 
 
 def where() -> dict[str, object]:
