@@ -31,6 +31,7 @@ from macaron_fairseq.evaluation import failures, metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
 
 ELSEWHERE = os.EX_TEMPFAIL
+KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
 
 
 def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
@@ -41,6 +42,24 @@ def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
 def dev_path(recipe: RunRecipe) -> Path:
     """Where the scores of a run of tuning are."""
     return recipe.run(ARCH, recipe.seeds[0]) / "dev.json"
+
+
+def data_of(recipe: RunRecipe) -> str:
+    """The beginning of the data's fingerprint, as records have it; "" where it is not known yet."""
+    if (recipe.data / "preprocessing.json").is_file():
+        return stage_prepare.fingerprint(recipe.data)[:12]
+    path = recipe.work / KNOWN_DATA
+    return path.read_text("utf-8").strip() if path.is_file() else ""
+
+
+def refuse_other_data(recipe: RunRecipe) -> None:
+    """End the program where the runs of --known are of other data than what was prepared."""
+    path = recipe.work / KNOWN_DATA
+    if path.is_file() and path.read_text("utf-8").strip() != data_of(recipe):
+        sys.exit(
+            f"the known runs of {recipe.name} are of other data than {recipe.data}: "
+            "leave out --known, and give another --work"
+        )
 
 
 @contextmanager
@@ -66,6 +85,7 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
             return
         with only_one(recipe.work / "data.lock", waits=True):
             stage_prepare.prepare(recipe)
+        refuse_other_data(recipe)
         devices = stage_train.plan(recipe)
         stage_train.train(recipe, devices)
         if is_tuning and (tuning := task.kind.tuning):
@@ -124,7 +144,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         scores=scores,
         signatures=signatures,
         settings=tasks.settings(recipe, options),
-        data=stage_prepare.fingerprint(recipe.data)[:12],
+        data=data_of(recipe),
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,

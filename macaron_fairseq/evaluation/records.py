@@ -166,7 +166,7 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     for name, kind in RUN_FIELDS.items():
         if not isinstance(line.get(name), kind):
             raise UserError(f"a run in {path} has no '{name}', or not of the right kind")
-    counted = {name: line.get(name) for name in OPTIONAL_FIELDS}
+    counted: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
     for name, count in counted.items():
         if not isinstance(count, int | None):
             raise UserError(f"a run in {path} has '{name}', which is no whole number")
