@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from macaron_fairseq.evaluation import failures, metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
 
 ELSEWHERE = os.EX_TEMPFAIL
+LOCK_SECONDS = 5  # in which the last command of a killed run ends
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
 
 
@@ -66,12 +68,17 @@ def refuse_other_data(recipe: RunRecipe) -> None:
 def only_one(lock: Path, waits: bool) -> Iterator[None]:
     """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + LOCK_SECONDS
     with lock.open("a") as file:
         os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            sys.exit(ELSEWHERE)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    sys.exit(ELSEWHERE)
+                time.sleep(0.2)
         yield
 
 

@@ -52,8 +52,9 @@ COMMAND = "examples/many-tasks/reproduce.sh"
 HEAD = f"""\
 # Schemes over many tasks
 
-Does the order of attention and FFN matter, and for whom? The plan, `{PLAN}`, was
-written before the first run was scored. It names tasks, schemes and seeds, and the tests that decide.
+Does the order of attention and FFN matter, and for whom? The plan, `{PLAN}`,
+was written before the first run was scored. It names tasks, schemes and seeds, and the tests that
+decide.
 
 Each run leaves a small record. This page is drawn from the records in `docs/results/records`. The
 first command adds finished runs to them, the second draws the page:
