@@ -1,5 +1,6 @@
 """The runner of many tasks: what it refuses, and what it makes of tasks.yaml."""
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ def refusal(capsys, *words):
         (["--seeds", "0"], "should be a whole number above 0"),
         (["evaluate"], "evaluate is no stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
+        (["--known", "nowhere"], "nowhere, given by --known, is no folder"),
+        (["report", "--known", "."], "--known is for the stages tune and run"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
         (["run", "--tasks", "g2p-ice"], "g2p has not been tuned: run the stage tune first"),
     ],
@@ -108,6 +111,14 @@ def test_settings_leave_out_scheme_and_seed_alone():
     assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
 
 
+def test_scores_of_others_are_of_the_pair_that_they_were_published_for():
+    known = tasks.read()
+    found = {(one.task, one.test): one.score for one in tasks.published(known.values())}
+    assert found["autshumato-en-af", "test"] == 23.5 and found["autshumato-nso-en", "test"] == 9.9
+    assert found["multi30k-en-de", "test_2017_mscoco"] == 29.88
+    assert not [task for task, _ in found if task == "multi30k-de-en"]
+
+
 def test_jobs_end_with_their_status(tmp_path):
     words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
     jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
@@ -134,6 +145,19 @@ def test_bare_carriage_returns_end_lines(tmp_path):
     out = tmp_path / "c", tmp_path / "d"
     assert extract.from_files((tmp_path / "a", tmp_path / "b"), "carriage-returns", out) == 2
     assert out[0].read_text() == "one\ntwo\n"
+
+
+def test_a_last_line_without_an_end_and_empty_lines_are_kept_in_place(tmp_path):
+    """As Autshumato has them: no end at the last line, and empty lines on one side."""
+    for name, content in (("a", b"one\r\rthree"), ("b", b"eins\rzwei\rdrei")):
+        with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+            file.write(content)
+    out = tmp_path / "c", tmp_path / "d"
+    given = tmp_path / "a.gz", tmp_path / "b.gz"
+    assert extract.from_files(given, "carriage-returns", out) == 3
+    assert out[0].read_text() == "one\n\nthree\n"
+    parallel_text.clean(out, out, 1, 80, 9)
+    assert out[1].read_text() == "eins\ndrei\n"
 
 
 def test_both_directions_draw_the_same_pairs(tmp_path):

@@ -74,7 +74,7 @@ def collect_tuning(family: str, known: Mapping[str, Task], options: Options, out
         data = one_run.data_of(recipe)
         if not (path.is_file() and data):
             continue
-        scores = [{name: x[name] for name in ("metric", "score")} for x in load(path)]
+        scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in load(path)]
         entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
         entry |= {"settings": tasks.settings(recipe, options), "data": data, "scores": scores}
         if kept.setdefault(key(entry), entry) != entry:
