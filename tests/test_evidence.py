@@ -270,11 +270,13 @@ def test_a_report_says_what_is_left_out(tmp_path):
                 )
     alone = replace(runs[1], seed=3)
     other = replace(runs[1], scheme="q", seed=4)
+    base = replace(runs[0], seed=5)
     families = dict.fromkeys("abc", "g2p")
-    comparison = evidence_report.compare([*runs, alone, other], families, "lie-trotter")
+    comparison = evidence_report.compare([*runs, alone, other, base], families, "lie-trotter")
     text = evidence_report.write(comparison, tmp_path)
     content = json.loads((tmp_path / "report.json").read_text())
     assert "a: p without lie-trotter of seed 3: left out" in text
+    assert "a: lie-trotter without p of seed 5: left out" in text
     assert "a: q has no seed in common with lie-trotter: left out" in text
     overall = content["overall"][0]
     assert overall["tasks"] == overall["better"] == 3 and overall["effect"]["high"] < 0

@@ -184,9 +184,7 @@ def take(
                 if not run or place.is_file():
                     continue
                 recipe = tasks.recipe(task, variant, seed, settings[task.family], options)
-                same = run.settings == tasks.settings(recipe, options)
-                same = same and (run.metric, run.test) == (task.kind.metric, task.kind.test)
-                refuse(folder, records.name(run), same)
+                refuse(folder, records.name(run), is_of(run, task, recipe, options))
                 remember_data(recipe, run.data, folder)
                 records.write(place, [run])
                 number += 1
@@ -194,13 +192,27 @@ def take(
             say(task.name, f"{number} runs are taken from {folder}")
 
 
-def refuse(origin: Path, run: str, is_same: bool) -> None:
+def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
+    """Whether a run was made with the settings of a recipe."""
+    of_task = task.kind.metric, task.kind.test, tasks.settings(recipe, options)
+    return (run.metric, run.test, run.settings) == of_task
+
+
+def refuse(origin: Path, run: str, is_same: bool, instead: str = "leave out --known") -> None:
     """Raise a `UserError` for a run that was made with other settings."""
     if not is_same:
         raise UserError(
             f"{origin}: {run} was made with other settings than these: give the options that it "
-            "was made with, or leave out --known"
+            f"was made with, or {instead}"
         )
+
+
+def refuse_others(path: Path, task: Task, recipe: RunRecipe, options: Options) -> None:
+    """Raise a `UserError` if the record of a run here is of other settings."""
+    if path.is_file():
+        (run,) = records.read_file(path)
+        same = is_of(run, task, recipe, options)
+        refuse(path, records.name(run), same, "give another --work")
 
 
 def remember_data(recipe: RunRecipe, data: str, origin: Path) -> None:

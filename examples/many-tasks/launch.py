@@ -76,9 +76,11 @@ def slurm(
 ) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; submitit submits them."""
     try:
+        import cloudpickle
         import submitit
     except ImportError:
         sys.exit("--launcher slurm needs submitit: pip install submitit")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job does not find this file
     executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
     executor.update_parameters(name="many-tasks", slurm_array_parallelism=at_a_time, **parameters)
     with executor.batch():  # one array of jobs
@@ -90,7 +92,8 @@ def slurm(
             try:
                 yield job, handle.result()
             except Exception as error:  # the cluster ended it
-                print(f"{job.label}: {error}", file=sys.stderr)
+                reason = str(error).strip().split("\n")[0]
+                print(f"{job.label}: {reason} (see {folder})", file=sys.stderr)
                 yield job, 1
         time.sleep(POLL_SECONDS if submitted else 0)
 

@@ -265,6 +265,8 @@ def train(
             for variant in variants:
                 path = one_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
+                recipe = tasks.recipe(task, variant, seed, setting, options)
+                known.refuse_others(path, task, recipe, options)
                 more = ["--keep-models"] * args.keep_models
                 words = one_run.words(task, variant, seed, setting, options, *more)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"

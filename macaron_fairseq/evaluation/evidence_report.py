@@ -98,10 +98,11 @@ def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference
                 continue
             one = evidence.of_task(base, other)
             found.append(one)
-            here = {run.seed for run in other}
-            if alone := [seed for seed in one.left_out if seed in here]:
-                seeds = ", ".join(map(str, alone))
-                notes.append(f"{task}: {scheme} without {baseline} of seed {seeds}: left out")
+            for side, missing in ((other, baseline), (base, scheme)):
+                here = {run.seed for run in side}
+                if alone := [seed for seed in one.left_out if seed in here]:
+                    seeds, has = ", ".join(map(str, alone)), side[0].scheme
+                    notes.append(f"{task}: {has} without {missing} of seed {seeds}: left out")
     return found, notes
 
 
