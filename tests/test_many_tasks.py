@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recipes import EXAMPLES
@@ -14,6 +15,7 @@ sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 import extract  # isort: skip
 import launch  # isort: skip
 import many_tasks  # isort: skip
+import one_run  # isort: skip
 import parallel_text  # isort: skip
 import tasks  # isort: skip
 
@@ -123,6 +125,22 @@ def test_jobs_end_with_their_status(tmp_path):
     words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
     jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(one_run, "LOCK_SECONDS", 0)
+    with one_run.only_one(tmp_path / "lock", waits=False):
+        with pytest.raises(SystemExit) as end, one_run.only_one(tmp_path / "lock", waits=False):
+            pass
+        status = end.value.code
+    with one_run.only_one(tmp_path / "lock", waits=False):
+        pass
+    jobs = [
+        launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")
+    ]
+    with pytest.raises(SystemExit, match="1 runs are not done yet"):
+        many_tasks.finish(jobs, None, SimpleNamespace(jobs=1, launcher="local"))
+    assert "left to another process: a" in capsys.readouterr().out
 
 
 # --- The data ------------------------------------------------------------------------------------
