@@ -275,9 +275,9 @@ def test_a_report_says_what_is_left_out(tmp_path):
     comparison = evidence_report.compare([*runs, alone, other, base], families, "lie-trotter")
     text = evidence_report.write(comparison, tmp_path)
     content = json.loads((tmp_path / "report.json").read_text())
-    assert "a: p without lie-trotter of seed 3: left out" in text
-    assert "a: lie-trotter without p of seed 5: left out" in text
-    assert "a: q has no seed in common with lie-trotter: left out" in text
+    assert "left out of a: p without lie-trotter of seed 3" in text
+    assert "left out of a: lie-trotter without p of seed 5" in text
+    assert "left out of a: q, which has no seed in common with lie-trotter" in text
     overall = content["overall"][0]
     assert overall["tasks"] == overall["better"] == 3 and overall["effect"]["high"] < 0
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")

@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import prose
 import pytest
 from recipes import EXAMPLES
+from test_evidence import run as record
 
 sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
 # After `recipes`, which knows where they are.
 import extract  # isort: skip
+import known  # isort: skip
 import launch  # isort: skip
 import many_tasks  # isort: skip
 import one_run  # isort: skip
@@ -141,6 +144,27 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, c
     with pytest.raises(SystemExit, match="1 runs are not done yet"):
         many_tasks.finish(jobs, None, SimpleNamespace(jobs=1, launcher="local"))
     assert "left to another process: a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seeds", [(), (1,), (1, 2)])
+def test_a_page_for_however_many_records(seeds, tmp_path):
+    for task in ("g2p-ice", "g2p-jpn"):
+        runs = [
+            record(task, scheme, seed, edits, looping=seed)
+            for seed in seeds
+            for scheme, edits in (("lie-trotter", "0120"), ("parallel", "0110"))
+        ]
+        if runs:
+            known.records.write(tmp_path / "records" / f"{task}.json", runs)
+    words = ["page", "--tasks", "g2p autshumato", "--records", tmp_path / "records"]
+    many_tasks.main([*map(str, words), "--work", str(tmp_path), "--output", str(tmp_path / "docs")])
+    page = (tmp_path / "docs" / "many-tasks.md").read_text()
+    assert "| autshumato-en-af | test | tokenised BLEU | 23.50 |" in page
+    assert ("No run has been scored" in page) == (not seeds)
+    assert (f"Runs so far: {4 * len(seeds)}, of 2 tasks and 2 schemes" in page) == bool(seeds)
+    assert page.count("| g2p-ice | ") == (3 if seeds else 0)
+    assert ("](many-tasks.png)" in page) == (tmp_path / "docs" / "many-tasks.png").is_file()
+    assert max(map(prose.count, prose.sentences(page))) <= 25
 
 
 # --- The data ------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ def write(comparison: Comparison, out: Path) -> str:
 
 def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference], list[str]]:
     """The paired differences of all tasks and schemes, and what has no counterpart, in words."""
-    found, notes = [], []
+    found = []
+    alone: dict[str, list[str]] = {}  # tasks by what is left out of them
     for task in dict.fromkeys(run.task for run in runs):
         of_task = [run for run in runs if run.task == task]
         records.refuse_different(of_task)
@@ -94,16 +95,17 @@ def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference
         for scheme in dict.fromkeys(run.scheme for run in of_task if run.scheme != baseline):
             other = [run for run in of_task if run.scheme == scheme]
             if not {run.seed for run in base} & {run.seed for run in other}:
-                notes.append(f"{task}: {scheme} has no seed in common with {baseline}: left out")
+                words = f"{scheme}, which has no seed in common with {baseline}"
+                alone.setdefault(words, []).append(task)
                 continue
             one = evidence.of_task(base, other)
             found.append(one)
             for side, missing in ((other, baseline), (base, scheme)):
-                here = {run.seed for run in side}
-                if alone := [seed for seed in one.left_out if seed in here]:
-                    seeds, has = ", ".join(map(str, alone)), side[0].scheme
-                    notes.append(f"{task}: {has} without {missing} of seed {seeds}: left out")
-    return found, notes
+                seeds = [str(run.seed) for run in side if run.seed in one.left_out]
+                if seeds:
+                    words = f"{side[0].scheme} without {missing} of seed {', '.join(seeds)}"
+                    alone.setdefault(words, []).append(task)
+    return found, [f"left out of {', '.join(tasks)}: {words}" for words, tasks in alone.items()]
 
 
 def finite(value: Any) -> Any:
@@ -163,9 +165,10 @@ def over_table(overall: Sequence[Overall]) -> str:
     head = ["family", "scheme", "metric", "difference", "95 % interval", "between tasks"]
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
-        "Difference to the baseline by a mixed-effects model with a random intercept for each "
-        "task; between tasks: its standard deviation; detectable: what a t test over the tasks "
-        "finds with a probability of 80 %. WER and PER are better when lower."
+        "The difference to the baseline is that of a mixed-effects model with a random intercept "
+        "for each task. Between tasks stands the intercept's standard deviation. Detectable is "
+        "what a t test over the tasks finds with a probability of 80 %. WER and PER are better "
+        "when lower."
     )
     return table(head, rows) + "\n\n" + note
 
