@@ -43,7 +43,7 @@ families:
         max_update: 8
         flags: >
           {small} --optimizer adam --lr 0.01 --criterion label_smoothed_cross_entropy
-          --keep-last-epochs 2 --required-batch-size-multiple 1
+          --keep-last-epochs 1 --required-batch-size-multiple 1 --macaron-kernels fairseq
       evaluation:
         average: 1
         decode: --beam 2 --max-len-b 12
