@@ -11,8 +11,15 @@ import sacrebleu
 from scipy import stats
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import evidence, evidence_report, metrics, records
+from macaron_fairseq.evaluation import (
+    evidence,
+    evidence_gallery,
+    evidence_report,
+    metrics,
+    records,
+)
 from macaron_fairseq.evaluation.evidence import TaskDifference
+from macaron_fairseq.evaluation.evidence_gallery import Published
 from macaron_fairseq.evaluation.records import Items, Run
 
 
@@ -41,6 +48,7 @@ def difference(values, scheme="s", task="t", metric="BLEU"):
 
 def test_records_come_back_as_they_were_written(tmp_path):
     runs = [run(seed=seed, scheme=scheme) for scheme in ("lie-trotter", "p") for seed in (1, 2)]
+    runs[1] = replace(runs[1], looping=3)  # which older records lack
     records.write(tmp_path / "all" / "t.json", runs)
     records.write(tmp_path / "all" / "one" / "t.json", runs[:1])  # the same again
     assert records.read([tmp_path / "all"]) == runs
@@ -73,6 +81,7 @@ def test_a_run_with_two_results_is_refused(tmp_path):
     [
         (lambda x: x["runs"][0].update(items="01"), "2 items instead of 4"),
         (lambda x: x["runs"][0].pop("seed"), "no 'seed'"),
+        (lambda x: x["runs"][0].update(looping="2"), "'looping', which is no whole number"),
         (lambda x: x.update(items={}), "is damaged"),
         (lambda x: x.pop("task"), "task"),
     ],
@@ -129,7 +138,8 @@ def test_the_bootstrap_has_the_variance_of_the_formula():
     """Of one seed: that of the mean of independent differences of items, n - 1 over n."""
     rng = np.random.default_rng(2)
     base, other = (records.digits(rng.integers(0, 2, 400)) for _ in range(2))
-    drawn = evidence.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
+    sides = evidence.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
+    drawn = sides[:, 1] - sides[:, 0]
     items = 100 * (np.array(records.numbers(other)) - np.array(records.numbers(base)))
     assert drawn.mean() == pytest.approx(items.mean(), abs=0.2)
     assert drawn.std() == pytest.approx(items.std() / math.sqrt(400), rel=0.05)
@@ -140,7 +150,8 @@ def test_seeds_that_differ_widen_the_interval():
     pairs = [
         (run(seed=s, edits="0" * 50), run(seed=s, edits="01"[s % 2] * 50)) for s in range(1, 6)
     ]
-    drawn = evidence.bootstrap(pairs, 4000)
+    sides = evidence.bootstrap(pairs, 4000)
+    drawn = sides[:, 1] - sides[:, 0]
     assert drawn.std() == pytest.approx(100 * math.sqrt(0.6 * 0.4 / 5), rel=0.05)
 
 
@@ -160,7 +171,21 @@ def test_the_bootstrap_of_bleu_is_of_sacrebleus_scores():
     base = run(metric="BLEU", kinds=kinds, items=[counts[1:]] * 7)
     other = replace(base, scheme="p", items=[perfect[1:]] * 7)
     drawn = evidence.bootstrap([(base, other)], 20)
-    assert drawn == pytest.approx(np.full(20, 100 - score))
+    assert drawn[:, 0] == pytest.approx(np.full(20, score))
+    assert drawn[:, 1] == pytest.approx(np.full(20, 100.0))
+
+
+def test_the_interval_of_a_score_has_the_variance_of_the_formula():
+    """Of one run's error rate it is the binomial's; its seeds widen it if they differ."""
+    digits = records.digits(np.random.default_rng(5).integers(0, 2, 400))
+    share = np.mean(np.array(records.numbers(digits)))
+    half = 1.96 * 100 * math.sqrt(share * (1 - share) / 400)
+    low, high = evidence.score_interval([run(edits=digits)])
+    assert (high - low) / 2 == pytest.approx(half, rel=0.05)
+    assert (high + low) / 2 == pytest.approx(100 * share, abs=0.5)
+    other = run(seed=2, edits="0" * 400)
+    low, high = evidence.score_interval([run(edits=digits), other])
+    assert low < 1 and high > 100 * share - 1
 
 
 def test_a_seed_of_one_side_is_left_out():
@@ -245,11 +270,51 @@ def test_a_report_says_what_is_left_out(tmp_path):
                 )
     alone = replace(runs[1], seed=3)
     other = replace(runs[1], scheme="q", seed=4)
+    base = replace(runs[0], seed=5)
     families = dict.fromkeys("abc", "g2p")
-    text = evidence_report.write([*runs, alone, other], families, "lie-trotter", tmp_path)
+    comparison = evidence_report.compare([*runs, alone, other, base], families, "lie-trotter")
+    text = evidence_report.write(comparison, tmp_path)
     content = json.loads((tmp_path / "report.json").read_text())
-    assert "a: p without lie-trotter of seed 3: left out" in text
-    assert "a: q has no seed in common with lie-trotter: left out" in text
+    assert "left out of a: p without lie-trotter of seed 3" in text
+    assert "left out of a: lie-trotter without p of seed 5" in text
+    assert "left out of a: q, which has no seed in common with lie-trotter" in text
     overall = content["overall"][0]
     assert overall["tasks"] == overall["better"] == 3 and overall["effect"]["high"] < 0
     assert (tmp_path / "forest.png").read_bytes().startswith(b"\x89PNG")
+    assert "Translations that loop" not in text  # these records do not say
+
+
+def test_scores_of_others_stand_next_to_the_baselines():
+    runs = [run(seed=1), run(seed=2, edits="0000"), run(scheme="p", edits="1111")]
+    others = [
+        Published("t", "test", "WER", 20.5, "a model", "who"),
+        Published("u", "test", "WER", 1, "a", "b"),
+    ]
+    rows = evidence_gallery.published_table(runs, others, "lie-trotter").split("\n")[2:]
+    assert rows[0] == "| t | test | WER | 20.50 | 25.00 ± 35.36 | +4.50 | a model: who |"
+    assert rows[1] == "| u | test | WER | 1.00 | - | - | a: b |"
+
+
+def test_loops_are_counted_for_each_scheme():
+    runs = [run(seed=1, looping=1, cut_off=2), run(seed=2, looping=0, cut_off=1), run(seed=3)]
+    runs += [run(scheme="p", looping=0)]
+    rows = evidence_gallery.loops(runs, {"t": "g2p"}).split("\n")[2:4]
+    assert rows[0] == "| g2p | lie-trotter | 2 | 8 | 1 | 125.00 | 3 |"
+    assert rows[1] == "| g2p | p | 1 | 4 | 0 | 0.00 | - |"
+    assert evidence_gallery.loops([run()], {"t": "g2p"}) == ""
+
+
+def test_the_gallery_has_a_row_for_each_task_and_scheme():
+    other = {"cpu": "c", "gpus": ["H"], "threads": 1}
+    runs = [run(seed=1), run(seed=2, updates=9, environment=other), run(scheme="p")]
+    text = evidence_gallery.gallery(runs)
+    rows = [line for line in text.split("\n") if line.startswith("| t |")]
+    assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 |" in rows[0]
+    assert "1 thread(s), c; H" in rows[0] and '--seeds "1 2"' in rows[0]
+    assert "- (1) WER: `s`" in text
+
+
+def test_nothing_to_compare_is_no_error():
+    comparison = evidence_report.compare([], {"t": "g2p"}, "lie-trotter")
+    assert evidence_report.body(comparison).strip() == ""
+    assert evidence_report.forest(comparison) is None

@@ -495,6 +495,15 @@ def test_from_a_folder_without_the_file_or_with_a_bad_one(originals, here, tmp_p
         assert not server.requests
 
 
+def test_what_has_no_address_is_taken_from_a_folder(originals, here, tmp_path):
+    said = fails(here / "a.tgz", "--from", tmp_path)
+    assert said == f"{tmp_path}/a.tgz is missing: fetch it\n"
+    said = fails(here / "a.tgz")
+    assert said == "a.tgz has no address to be fetched from: name its folder with --from\n"
+    succeeds(here / "a.tgz", "--from", originals)
+    assert (here / "a.tgz").read_bytes() == (originals / "a.tgz").read_bytes()
+
+
 def test_without_curl(here, tmp_path):
     bin_without_curl = tmp_path / "bin"
     bin_without_curl.mkdir()

@@ -1,18 +1,24 @@
 """The runner of many tasks: what it refuses, and what it makes of tasks.yaml."""
 
+import gzip
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import prose
 import pytest
 from recipes import EXAMPLES
+from test_evidence import run as record
 
 sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
 # After `recipes`, which knows where they are.
 import extract  # isort: skip
+import known  # isort: skip
 import launch  # isort: skip
 import many_tasks  # isort: skip
+import one_run  # isort: skip
 import parallel_text  # isort: skip
 import tasks  # isort: skip
 
@@ -45,6 +51,8 @@ def refusal(capsys, *words):
         (["--seeds", "0"], "should be a whole number above 0"),
         (["evaluate"], "evaluate is no stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
+        (["--known", "nowhere"], "nowhere, given by --known, is no folder"),
+        (["report", "--known", "."], "--known is for the stages tune and run"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
         (["run", "--tasks", "g2p-ice"], "g2p has not been tuned: run the stage tune first"),
     ],
@@ -108,10 +116,55 @@ def test_settings_leave_out_scheme_and_seed_alone():
     assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
 
 
+def test_scores_of_others_are_of_the_pair_that_they_were_published_for():
+    known = tasks.read()
+    found = {(one.task, one.test): one.score for one in tasks.published(known.values())}
+    assert found["autshumato-en-af", "test"] == 23.5 and found["autshumato-nso-en", "test"] == 9.9
+    assert found["multi30k-en-de", "test_2017_mscoco"] == 29.88
+    assert not [task for task, _ in found if task == "multi30k-de-en"]
+
+
 def test_jobs_end_with_their_status(tmp_path):
     words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
     jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(one_run, "LOCK_SECONDS", 0)
+    with one_run.only_one(tmp_path / "lock", waits=False):
+        with pytest.raises(SystemExit) as end, one_run.only_one(tmp_path / "lock", waits=False):
+            pass
+        status = end.value.code
+    with one_run.only_one(tmp_path / "lock", waits=False):
+        pass
+    jobs = [
+        launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")
+    ]
+    with pytest.raises(SystemExit, match="1 runs are not done yet"):
+        many_tasks.finish(jobs, None, SimpleNamespace(jobs=1, launcher="local"))
+    assert "left to another process: a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seeds", [(), (1,), (1, 2)])
+def test_a_page_for_however_many_records(seeds, tmp_path):
+    for task in ("g2p-ice", "g2p-jpn"):
+        runs = [
+            record(task, scheme, seed, edits, looping=seed)
+            for seed in seeds
+            for scheme, edits in (("lie-trotter", "0120"), ("parallel", "0110"))
+        ]
+        if runs:
+            known.records.write(tmp_path / "records" / f"{task}.json", runs)
+    words = ["page", "--tasks", "g2p autshumato", "--records", tmp_path / "records"]
+    many_tasks.main([*map(str, words), "--work", str(tmp_path), "--output", str(tmp_path / "docs")])
+    page = (tmp_path / "docs" / "many-tasks.md").read_text()
+    assert "| autshumato-en-af | test | tokenised BLEU | 23.50 |" in page
+    assert ("No run has been scored" in page) == (not seeds)
+    assert (f"Runs so far: {4 * len(seeds)}, of 2 tasks and 2 schemes" in page) == bool(seeds)
+    assert page.count("| g2p-ice | ") == (3 if seeds else 0)
+    assert ("](many-tasks.png)" in page) == (tmp_path / "docs" / "many-tasks.png").is_file()
+    assert max(map(prose.count, prose.sentences(page))) <= 25
 
 
 # --- The data ------------------------------------------------------------------------------------
@@ -134,6 +187,19 @@ def test_bare_carriage_returns_end_lines(tmp_path):
     out = tmp_path / "c", tmp_path / "d"
     assert extract.from_files((tmp_path / "a", tmp_path / "b"), "carriage-returns", out) == 2
     assert out[0].read_text() == "one\ntwo\n"
+
+
+def test_a_last_line_without_an_end_and_empty_lines_are_kept_in_place(tmp_path):
+    """As Autshumato has them: no end at the last line, and empty lines on one side."""
+    for name, content in (("a", b"one\r\rthree"), ("b", b"eins\rzwei\rdrei")):
+        with gzip.open(tmp_path / f"{name}.gz", "wb") as file:
+            file.write(content)
+    out = tmp_path / "c", tmp_path / "d"
+    given = tmp_path / "a.gz", tmp_path / "b.gz"
+    assert extract.from_files(given, "carriage-returns", out) == 3
+    assert out[0].read_text() == "one\n\nthree\n"
+    parallel_text.clean(out, out, 1, 80, 9)
+    assert out[1].read_text() == "eins\ndrei\n"
 
 
 def test_both_directions_draw_the_same_pairs(tmp_path):

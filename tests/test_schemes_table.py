@@ -50,6 +50,20 @@ def test_figures_are_those_of_the_runs(made, monkeypatch):
     assert "| 48 |" in line
 
 
+def test_translations_that_loop_are_counted(made, monkeypatch):
+    folder, table = made
+    path = folder / "parallel" / MACARON / "seed2" / "test_a" / "hypotheses.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(["on and on and on and on and on and on", *lines[1:], ""]))
+    assert [row["looping"] for row in table(monkeypatch)] == [
+        {"test_a": [0, 0]},
+        {"test_a": [0, 1]},
+    ]
+    head, _, *rows = (folder / "table.md").read_text().splitlines()
+    column = head.split(" | ").index("loop")
+    assert [row.split(" | ")[column] for row in rows[:2]] == ["0 0", "0 1"]
+
+
 @pytest.mark.parametrize("made", [("test_a", "test_b")], indirect=True)
 def test_each_test_set_has_a_table(made, monkeypatch):
     folder, table = made

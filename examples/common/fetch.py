@@ -5,7 +5,8 @@
 
 The addresses are tried in order. What a broken transfer leaves, FILE.part, is gone on from at once,
 at the next address or in the next run; but not for .tar and unknown endings without --sha256, whose
-contents have no checksum. With --from nothing is fetched: FILE is copied from that folder.
+contents have no checksum. With --from nothing is fetched: FILE is copied from that folder. What has
+no address is only to be had so.
 
 A .tgz, .tar.gz, .gz, .zip or .tar is read to its end, others must not be empty, and none may be
 a web page. The SHA-256 must be that of --sha256 or else, if it has one, of SHA256SUMS.
@@ -197,10 +198,12 @@ def download(address: str, part: Path, name: str, expected: str | None, lock: in
 
 def fetch(args: argparse.Namespace, part: Path, name: str, expected: str | None, lock: int) -> str:
     """Fetch from the first address that works; returns the SHA-256, or ends the program."""
+    if not args.addresses:
+        sys.exit(f"{name} has no address to be fetched from: name its folder with --from")
     if not shutil.which("curl"):
         sys.exit(
             "the command curl is missing: install it (apt, dnf, brew or conda install curl), or "
-            f"fetch {name} from {' or '.join(args.addresses)} and name its folder with --from"
+            f"{fetch_it(args, name)} and name its folder with --from"
         )
     reasons = ""
     for address in args.addresses:
@@ -216,17 +219,23 @@ def fetch(args: argparse.Namespace, part: Path, name: str, expected: str | None,
     )
 
 
+def fetch_it(args: argparse.Namespace, what: str = "it") -> str:
+    """Where the user can have the file, as the end of a sentence."""
+    where = f" from {' or '.join(args.addresses)}" * bool(args.addresses)
+    return f"fetch {what}{where}"
+
+
 def copy(args: argparse.Namespace, part: Path, name: str, expected: str | None) -> str:
     """Copy from a local folder; returns the SHA-256, or ends the program."""
     source = args.folder / name
     if not source.is_file():
-        sys.exit(f"{source} is missing: fetch it from {' or '.join(args.addresses)}")
+        sys.exit(f"{source} is missing: {fetch_it(args)}")
     shutil.copyfile(source, part)  # a hard link would follow changes of the source
     try:
         return verify(part, name, expected)
     except FetchError as error:
         part.unlink()
-        sys.exit(f"{source} {error}: fetch it again from {' or '.join(args.addresses)}")
+        sys.exit(f"{source} {error}: {fetch_it(args, 'it again')}")
 
 
 def is_here(destination: Path, sha256: str | None, folder: Path | None) -> bool:
@@ -263,7 +272,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("destination", type=Path, metavar="FILE", help="the file to have")
-    parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="where it can be had")
+    parser.add_argument("addresses", nargs="*", metavar="ADDRESS", help="where it can be had")
     parser.add_argument("--from", dest="folder", type=Path, metavar="DIR", help="copy it from here")
     parser.add_argument("--sha256", type=checksum, metavar="HEX", help="what it must have")
     args = parser.parse_intermixed_args()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,29 +29,37 @@ class Job:
 def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; one thread of PyTorch each."""
     running: set[subprocess.Popen] = set()
+    starting = threading.RLock()  # no process is begun while all are ended, nor after that
+    has_ended = False
     environ = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
 
     def one(job: Job) -> int:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("ab") as log:
-            process = subprocess.Popen(
-                job.words, env=environ, stdout=log, stderr=log, start_new_session=True
-            )
-            running.add(process)
+            with starting:
+                if has_ended:
+                    return 128 + signal.SIGTERM
+                process = subprocess.Popen(
+                    job.words, env=environ, stdout=log, stderr=log, start_new_session=True
+                )
+                running.add(process)
             status = process.wait()
             running.discard(process)
         return status
 
     def end_all() -> None:
-        for process in [*running]:  # with what it started
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
+        nonlocal has_ended
+        with starting:
+            has_ended = True
+            for process in [*running]:  # with what it started
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
 
     def end(number: int, _: Any) -> None:
         end_all()
         os._exit(128 + number)  # the threads would wait for jobs that have not begun
 
-    signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, end)
     pool = ThreadPoolExecutor(at_a_time)
     try:
         futures = {pool.submit(one, job): job for job in jobs}
@@ -59,6 +68,7 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all()
+        signal.signal(signal.SIGTERM, before)
 
 
 def slurm(
@@ -66,9 +76,11 @@ def slurm(
 ) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; submitit submits them."""
     try:
+        import cloudpickle
         import submitit
     except ImportError:
         sys.exit("--launcher slurm needs submitit: pip install submitit")
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job does not find this file
     executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
     executor.update_parameters(name="many-tasks", slurm_array_parallelism=at_a_time, **parameters)
     with executor.batch():  # one array of jobs
@@ -80,7 +92,8 @@ def slurm(
             try:
                 yield job, handle.result()
             except Exception as error:  # the cluster ended it
-                print(f"{job.label}: {error}", file=sys.stderr)
+                reason = str(error).strip().split("\n")[0]
+                print(f"{job.label}: {reason} (see {folder})", file=sys.stderr)
                 yield job, 1
         time.sleep(POLL_SECONDS if submitted else 0)
 

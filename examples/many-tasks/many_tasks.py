@@ -13,6 +13,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "common"))
 
+import known  # noqa: E402
 import launch  # noqa: E402
 import one_run  # noqa: E402
 import options as recipe_options  # noqa: E402
@@ -26,7 +27,7 @@ from tasks import BASELINE, Options, Setting, Task, Variant  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 
 NAME = "many-tasks"
-STAGES = ("tune", "run", "report", "collect")
+STAGES = ("tune", "run", "report", "collect", "page")
 USUAL = STAGES[:3]
 SCHEMES = f"{BASELINE} strang-marchuk"
 
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         type=stage,
         metavar="STAGE",
-        help="tune run report (the default) or collect",
+        help="tune run report (the default), collect or page",
     )
     add(
         "--tasks",
@@ -99,8 +100,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="of submitit: timeout_min=600 slurm_partition=long",
     )
+    add(
+        "--known",
+        type=Path,
+        metavar="FOLDER",
+        help="records of finished runs, as collect writes them: these are not made again and stand "
+        "in the report (default: none)",
+    )
     add("--records", type=Path, metavar="FOLDER", help="report on these (default: of --work)")
-    add("--output", type=Path, metavar="FOLDER", help="of report or collect (default: in --work)")
+    add(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="of report, collect, page (default: in --work)",
+    )
     add("--cpu", action="store_true", help="use no GPU")
     add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
     add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
@@ -121,8 +134,8 @@ def run(words: Sequence[str]) -> None:
         own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
     args = parser().parse_intermixed_args(own)
     recipe_options.check_extra(extra, 0)
-    known = tasks.read(args.tasks_file)
-    chosen = tasks.chosen(known, args.tasks, "--tasks")
+    every_task = tasks.read(args.tasks_file)
+    chosen = tasks.chosen(every_task, args.tasks, "--tasks")
     variants = [tasks.variant(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
@@ -130,6 +143,11 @@ def run(words: Sequence[str]) -> None:
     for folder in sorted({task.kind.folder for task in chosen}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")
+    stages = args.stages or list(USUAL)
+    if args.known and not args.known.is_dir():
+        sys.exit(f"{args.known}, given by --known, is no folder")
+    if args.known and not {"tune", "run"} & {*stages}:
+        sys.exit("--known is for the stages tune and run: report, collect and page take --records")
     options = Options(
         work=(args.work or HERE.parents[1] / "runs" / NAME).absolute(),
         given=given,
@@ -140,34 +158,40 @@ def run(words: Sequence[str]) -> None:
         file=args.tasks_file.absolute(),
     )
     options.work.mkdir(parents=True, exist_ok=True)
-    stages = args.stages or list(USUAL)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):
-        settings[family] = setting_of(family, known, options, args, stages)
+        settings[family] = setting_of(family, every_task, options, args, stages)
     if "run" in stages:
+        if args.known:
+            known.take(chosen, variants, args.seeds, settings, options, args.known)
         train(chosen, variants, settings, options, args)
     by_name = {task.name: task for task in chosen}
     kept = args.records or options.work / "records"
     if "collect" in stages:
-        report.collect(by_name, kept, args.output or options.work / "collected")
+        out = args.output or options.work / "collected"
+        known.collect(chosen, every_task, options, kept, out)
     if "report" in stages:
         out = args.output or options.work / "report"
         report.report(by_name, [x.name for x in variants], args.seeds, kept, out)
+    if "page" in stages:
+        report.page(by_name, args.tasks, kept, args.output or options.work / "report")
 
 
 # --- Tuning --------------------------------------------------------------------------------------
 
 
 def setting_of(
-    family: str, known: dict[str, Task], options: Options, args: Any, stages: Sequence[str]
+    family: str, every_task: dict[str, Task], options: Options, args: Any, stages: Sequence[str]
 ) -> Setting | None:
     """The setting of a family's runs: that of tasks.yaml, or what was found by tuning here."""
-    kind = next(task.kind for task in known.values() if task.family == family)
+    kind = next(task.kind for task in every_task.values() if task.family == family)
     if not kind.tuning or (kind.chosen and "tune" not in args.stages):
         return kind.chosen
     path = options.work / "tuning" / f"{family}.json"
     if "tune" in stages:
-        found = tune(family, known, options, args)
+        if args.known:
+            known.take_tuning(family, every_task, options, args.known)
+        found = tune(family, every_task, options, args)
         files.write(path, files.as_json(found))
     if kind.chosen:
         return kind.chosen
@@ -178,9 +202,9 @@ def setting_of(
     return Setting(**json.loads(path.read_text("utf-8"))["chosen"])
 
 
-def tune(family: str, known: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:
+def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:
     """Train at each point of the plan, score on the dev sets, and choose."""
-    kind = next(task.kind for task in known.values() if task.family == family)
+    kind = next(task.kind for task in every_task.values() if task.family == family)
     plan = kind.tuning
     assert plan
     best, found = plan.start, {}
@@ -191,7 +215,7 @@ def tune(family: str, known: dict[str, Task], options: Options, args: Any) -> di
             for name in plan.tasks:
                 for scheme in plan.schemes:
                     variant = tasks.variant(scheme)
-                    words = known[name], variant, plan.seed, point, options
+                    words = every_task[name], variant, plan.seed, point, options
                     recipe = tasks.recipe(*words, is_tuning=True)
                     paths[point, name, scheme] = path = one_run.dev_path(recipe)
                     label = f"tuning {name} {scheme}, {point}"
@@ -241,6 +265,8 @@ def train(
             for variant in variants:
                 path = one_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
+                recipe = tasks.recipe(task, variant, seed, setting, options)
+                known.refuse_others(path, task, recipe, options)
                 more = ["--keep-models"] * args.keep_models
                 words = one_run.words(task, variant, seed, setting, options, *more)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"

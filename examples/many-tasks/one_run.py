@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,10 +28,12 @@ import tasks
 from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
-from macaron_fairseq.evaluation import metrics, records, training_log
+from macaron_fairseq.evaluation import failures, metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
 
 ELSEWHERE = os.EX_TEMPFAIL
+LOCK_SECONDS = 5  # in which the last command of a killed run ends
+KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
 
 
 def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
@@ -43,16 +46,39 @@ def dev_path(recipe: RunRecipe) -> Path:
     return recipe.run(ARCH, recipe.seeds[0]) / "dev.json"
 
 
+def data_of(recipe: RunRecipe) -> str:
+    """The beginning of the data's fingerprint, as records have it; "" where it is not known yet."""
+    if (recipe.data / "preprocessing.json").is_file():
+        return stage_prepare.fingerprint(recipe.data)[:12]
+    path = recipe.work / KNOWN_DATA
+    return path.read_text("utf-8").strip() if path.is_file() else ""
+
+
+def refuse_other_data(recipe: RunRecipe) -> None:
+    """End the program where the runs of --known are of other data than what was prepared."""
+    path = recipe.work / KNOWN_DATA
+    if path.is_file() and path.read_text("utf-8").strip() != data_of(recipe):
+        sys.exit(
+            f"the known runs of {recipe.name} are of other data than {recipe.data}: "
+            "leave out --known, and give another --work"
+        )
+
+
 @contextmanager
 def only_one(lock: Path, waits: bool) -> Iterator[None]:
     """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + LOCK_SECONDS
     with lock.open("a") as file:
         os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            sys.exit(ELSEWHERE)
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    sys.exit(ELSEWHERE)
+                time.sleep(0.2)
         yield
 
 
@@ -66,6 +92,7 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
             return
         with only_one(recipe.work / "data.lock", waits=True):
             stage_prepare.prepare(recipe)
+        refuse_other_data(recipe)
         devices = stage_train.plan(recipe)
         stage_train.train(recipe, devices)
         if is_tuning and (tuning := task.kind.tuning):
@@ -112,6 +139,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
     if training.updates is None or training.hours is None or training.parameters is None:
         sys.exit(f"{folder}/train.log does not say what was trained: remove {folder}")
     kinds, items = of_items(task, recipe, folder / kind.test)
+    looping, cut_off = failed(recipe, folder / kind.test)
     return Run(
         task=task.name,
         scheme=recipe.variant.name,
@@ -123,14 +151,26 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         scores=scores,
         signatures=signatures,
         settings=tasks.settings(recipe, options),
-        data=stage_prepare.fingerprint(recipe.data)[:12],
+        data=data_of(recipe),
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,
         environment=where(),
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        looping=looping,
+        cut_off=cut_off,
     )
+
+
+def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
+    """How many translations of a test set loop, and how many only the maximum length stopped."""
+    name = f"{folder.name}.{recipe.target}"
+    lines = folder / "hypotheses.txt", recipe.data / "reference" / name
+    looping = failures.looping(*([*files.read_lines(path)] for path in lines))
+    decoding = (folder / "decoding").read_text("utf-8")
+    cut_off = failures.cut_off(folder / "generated.txt", decoding)
+    return len(looping), None if cut_off is None else len(cut_off)
 
 
 def where() -> dict[str, object]:

@@ -1,23 +1,22 @@
-"""The stages report and collect: what is done so far, compared; and its records in few files."""
+"""The stages report and page: what is done so far, compared."""
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tasks import BASELINE, Task
+import known
+import tasks as tasks_file
+from tasks import BASELINE, Setting, Task
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import show
-from macaron_fairseq.evaluation import evidence_report, records
+from macaron_fairseq.common.markdown import table
+from macaron_fairseq.evaluation import evidence_report
+from macaron_fairseq.evaluation.evidence_report import Comparison
 from macaron_fairseq.evaluation.records import Run
 
-
-def found(tasks: Mapping[str, Task], folder: Path) -> list[Run]:
-    """The records of these tasks in a folder; a `UserError` if there are none."""
-    runs = records.read([folder]) if folder.is_dir() else []
-    kept = [run for run in runs if run.task in tasks]
-    if not kept:
-        raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
-    return kept
+PAGE = "many-tasks"
 
 
 def report(
@@ -27,19 +26,111 @@ def report(
     folder: Path,
     out: Path,
 ) -> None:
-    """Write the report of what is done of that, and print it."""
-    runs = [run for run in found(tasks, folder) if run.scheme in schemes and run.seed in seeds]
+    """Write the report of what is done of that, and print it; a `UserError` if nothing is."""
+    runs = known.read([*tasks], folder)
+    runs = [run for run in runs if run.scheme in schemes and run.seed in seeds]
+    if not runs:
+        raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
     missing = len(set(wanted) - {run.key for run in runs})
     partial = f"{missing} of {len(wanted)} runs are not done yet: this is partial"
-    notes = [partial] * bool(missing)
+    files.show(evidence_report.write(compared(runs, tasks, [partial] * bool(missing)), out))
+
+
+def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str]) -> Comparison:
+    """The comparison of these runs."""
     families = {name: task.family for name, task in tasks.items()}
-    show(evidence_report.write(runs, families, BASELINE, out, notes))
+    published = tasks_file.published(tasks.values())
+    return evidence_report.compare(runs, families, BASELINE, notes, published)
 
 
-def collect(tasks: Mapping[str, Task], folder: Path, out: Path) -> None:
-    """Write the records of each task to one file, for keeping."""
-    runs = found(tasks, folder)
-    for task in dict.fromkeys(run.task for run in runs):
-        records.write(out / f"{task}.json", [run for run in runs if run.task == task])
-    print(f"wrote {len(runs)} records to {out}")
+# --- A page of the documentation -----------------------------------------------------------------
+
+PLAN = "examples/many-tasks/plan.md"
+COMMAND = "examples/many-tasks/reproduce.sh"
+
+HEAD = f"""\
+# Schemes over many tasks
+
+Does the order of attention and FFN matter, and for whom? The plan, `{PLAN}`,
+was written before the first run was scored. It names tasks, schemes and seeds, and the tests that
+decide.
+
+Each run leaves a small record. This page is drawn from the records in `docs/results/records`. The
+first command adds finished runs to them, the second draws the page:
+"""
+
+NOTHING_YET = """\
+No run has been scored on a test set yet. What will stand here is a table with a row for each task
+and scheme: score, interval, signature, parameters, updates, hours, machine and command. Differences
+to the baseline will follow, then the estimate over tasks, a forest plot, and how many translations
+loop.
+"""
+
+TUNING = """\
+Batch and dropout of the grapheme-to-phoneme tasks are tuned on development sets. The figures are
+means over the runs that are done; lower is better. No test set was decoded for them.
+"""
+
+
+def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Path) -> None:
+    """Write many-tasks.md and the forest plot to a folder, from whatever records there are.
+
+    Args:
+        tasks: that the page is about.
+        words: what --tasks names them, for the page's command.
+        folder: of the records.
+        out: of the page.
+    """
+    names = f'--tasks "{" ".join(words)}"'
+    commands = [
+        f"{COMMAND} collect {names} --output docs/results/records",
+        f"{COMMAND} page {names} --records docs/results/records --output docs/results",
+    ]
+    runs = known.read([*tasks], folder)
+    comparison = compared(runs, tasks, [])
+    picture = evidence_report.forest(comparison)
+    parts = [HEAD, "```bash\n" + "\n".join(commands) + "\n```\n", extent(runs)]
+    if tuning := tuning_tables(tasks, folder):
+        parts += ["## Tuning\n", TUNING, tuning]
+    if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
+        parts += ["## Scores\n" * bool(runs), body + "\n"]
+    contents: dict[Path, str | bytes] = {out / f"{PAGE}.md": "\n".join(filter(None, parts))}
+    if picture:
+        contents[out / f"{PAGE}.png"] = picture
+    files.write_all(contents)
+    print(f"wrote {out / PAGE}.md of {len(runs)} records")
+
+
+def extent(runs: Sequence[Run]) -> str:
+    """How much there is, in words."""
+    if not runs:
+        return NOTHING_YET
+    dates = sorted(run.date for run in runs)
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    names, schemes = {run.task for run in runs}, {run.scheme for run in runs}
+    return f"Runs so far: {len(runs)}, of {len(names)} tasks and {len(schemes)} schemes ({when}).\n"
+
+
+def tuning_tables(tasks: Mapping[str, Task], folder: Path) -> str:
+    """The scores of tuning that are kept, a table for each family that is tuned."""
+    found = []
+    for family in dict.fromkeys(task.family for task in tasks.values()):
+        metric = next(task.kind.metric for task in tasks.values() if task.family == family)
+        entries = known.read_tuning(folder / "tuning" / f"{family}.json")
+        if entries:
+            found.append(tuning_table(entries, metric) + "\n")
+    return "\n".join(found)
+
+
+def tuning_table(entries: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """A row for each point and scheme."""
+    groups: dict[tuple[int, float, str], list[float]] = {}
+    for x in entries:
+        score = next(one["score"] for one in x["scores"] if one["metric"] == metric)
+        groups.setdefault((x["tokens"], x["dropout"], x["scheme"]), []).append(score)
+    rows = [
+        [str(Setting(tokens, dropout)), scheme, f"{statistics.mean(scores):.2f}", str(len(scores))]
+        for (tokens, dropout, scheme), scores in sorted(groups.items())
+    ]
+    return table(["setting", "scheme", f"{metric} on dev", "runs"], rows)

@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from options import Recipe
 from steps import hash_of
 
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.evaluation.evidence_gallery import Published
 from macaron_fairseq.schemes import splitting, substeps
 
 FILE = Path(__file__).with_name("tasks.yaml")
@@ -184,10 +185,17 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
 
         base = yaml.safe_load((path.parent / kind.base).read_text("utf-8"))
         base.pop("settings", None)
+        if entry.pair != base["pairs"][0]:
+            base.pop("published", None)  # of the first pair
         described = benchmark.merged(base, described)
     whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
     if kind.test not in whole.sets:
         raise ValueError(f"families/{entry.family}/test is {kind.test}, which is no set")
+    for one in whole.published:
+        if not {"arch", "test", "metric", "score", "source"} <= {*one}:
+            raise ValueError(
+                f"tasks/{name}/benchmark/published should say arch, test, metric, score and source"
+            )
     source, target = entry.pair.split("-")
     return Task(name, entry.family, source, target, kind, whole)
 
@@ -291,6 +299,25 @@ def settings(recipe: RunRecipe, options: Options) -> str:
     words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
     words += [repr(evaluation), str(recipe.average)]
     return hash_of(*words)[:12]
+
+
+def published(tasks: Iterable[Task]) -> list[Published]:
+    """What others published for these tasks."""
+    return [
+        Published(task.name, x["test"], x["metric"], x["score"], x["arch"], x["source"])
+        for task in tasks
+        for x in task.benchmark.published
+    ]
+
+
+def every_point(plan: Tuning) -> list[Setting]:
+    """All settings that any round of tuning may come to."""
+    names = [x.name for x in fields(Setting)]
+    values = {name: dict.fromkeys([getattr(plan.start, name)]) for name in names}
+    for some in plan.rounds:
+        for name, theirs in some.items():
+            values[name].update(dict.fromkeys(theirs))
+    return points(plan.start, {name: [*theirs] for name, theirs in values.items()})
 
 
 def points(start: Setting, values: Mapping[str, Sequence[Any]]) -> list[Setting]:

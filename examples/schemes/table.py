@@ -14,7 +14,7 @@ from macaron_fairseq.analysis import description
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
-from macaron_fairseq.evaluation import runs, training_flags
+from macaron_fairseq.evaluation import failures, runs, training_flags
 from macaron_fairseq.evaluation.runs import Run
 
 TOKENS = 30
@@ -34,6 +34,7 @@ class Row:
     parameters: int
     operations: float  # forward, for a source and a target token, in millions
     signatures: dict[str, str]  # by metric
+    looping: dict[str, list[int]]  # translations that loop, by test set
 
 
 def read(variant: str, found: Sequence[Run]) -> Row:
@@ -61,7 +62,14 @@ def read(variant: str, found: Sequence[Run]) -> Row:
         size.parameters,
         size.operations / 1e6,
         {name: signature for x in tests.values() for name, signature in x.signatures.items()},
+        {test: [loops(run, test) for run in found] for test in tests},
     )
+
+
+def loops(run: Run, test: str) -> int:
+    """How many of its translations loop."""
+    texts = runs.read_texts([run], test)
+    return len(failures.looping(texts.hypotheses[run.key], texts.references))
 
 
 def refuse_different(found: Sequence[Run]) -> None:
@@ -93,16 +101,18 @@ def markdown(rows: Sequence[Row]) -> str:
         f"- seeds {seeds}" + "; after ± the standard deviation" * (len(rows[0].seeds) > 1),
         f"- operations: of matrix products forward, for a source and a target token in sentences "
         f"of {TOKENS}",
+        f"- loop: translations of each seed. {failures.DEFINITION}",
     ]
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
 def scores(rows: Sequence[Row], test: str) -> dict[str, list[str]]:
-    """A column for each metric of a test set."""
-    return {
+    """A column for each metric of a test set, and how many translations loop, for each seed."""
+    columns = {
         metric: [spread(row.scores[test][metric], 2) for row in rows]
         for metric in rows[0].scores[test]
     }
+    return {**columns, "loop": [" ".join(map(str, row.looping[test])) for row in rows]}
 
 
 def training(rows: Sequence[Row]) -> dict[str, list[str]]:

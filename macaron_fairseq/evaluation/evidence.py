@@ -86,7 +86,7 @@ def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -
     pairs = [(sides[0][seed], sides[1][seed]) for seed in seeds]
     scores = np.array([[run.score for run in pair] for pair in pairs])
     drawn = bootstrap(pairs, samples)
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = quantiles(drawn[:, 1] - drawn[:, 0])
     return TaskDifference(
         task=base[0].task,
         scheme=other[0].scheme,
@@ -96,16 +96,37 @@ def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -
         baseline_score=float(scores[:, 0].mean()),
         score=float(scores[:, 1].mean()),
         by_seed=[float(x) for x in scores[:, 1] - scores[:, 0]],
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
     )
 
 
-def bootstrap(pairs: Sequence[tuple[Run, Run]], samples: int, seed: int = 1) -> np.ndarray:
-    """Differences of the mean scores of samples, drawn from seeds and test items.
+def score_interval(runs: Sequence[Run], samples: int = SAMPLES) -> tuple[float, float]:
+    """The interval of the mean score of a scheme's runs of one task, over seeds and test items.
+
+    Raises:
+        UserError: if the runs are not comparable.
+    """
+    records.refuse_different(runs)
+    return quantiles(bootstrap([(run,) for run in runs], samples)[:, 0])
+
+
+def quantiles(drawn: np.ndarray) -> tuple[float, float]:
+    """The bounds of an interval of `LEVEL`."""
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def bootstrap(pairs: Sequence[tuple[Run, ...]], samples: int, seed: int = 1) -> np.ndarray:
+    """The mean scores of samples that are drawn from seeds and test items, the same for all sides.
+
+    Args:
+        pairs: of each seed the runs of the sides, of one task.
+        samples: how many.
+        seed: of the random numbers.
 
     Returns:
-        as many differences as samples.
+        samples x sides.
     """
     rng = np.random.default_rng(seed)
     kinds, metric = pairs[0][0].kinds, pairs[0][0].metric
@@ -119,30 +140,30 @@ def bootstrap(pairs: Sequence[tuple[Run, Run]], samples: int, seed: int = 1) -> 
 
 
 def of_edits(
-    pairs: Sequence[tuple[Run, Run]], metric: str, of_seeds: np.ndarray, of_items: np.ndarray
+    pairs: Sequence[tuple[Run, ...]], metric: str, of_seeds: np.ndarray, of_items: np.ndarray
 ) -> np.ndarray:
     """Of an error rate, which is a quotient of sums over items."""
     errors = np.array([[records.numbers(str(run.items)) for run in pair] for pair in pairs])
     lengths = np.array(records.numbers(str(pairs[0][0].kinds.reference)))
     if metric == "WER":
         errors, lengths = np.minimum(errors, 1), np.ones_like(lengths)
-    differences = errors[:, 1] - errors[:, 0]  # seeds x items
-    sums = np.einsum("bs,si,bi->b", of_seeds, differences, of_items, optimize=True)
-    return sums / len(pairs) / (of_items @ lengths)
+    # seeds x sides x items
+    sums = np.einsum("bs,ski,bi->bk", of_seeds, errors, of_items, optimize=True)
+    return sums / len(pairs) / (of_items @ lengths)[:, None]
 
 
 def of_ngrams(
-    pairs: Sequence[tuple[Run, Run]], of_seeds: np.ndarray, of_items: np.ndarray
+    pairs: Sequence[tuple[Run, ...]], of_seeds: np.ndarray, of_items: np.ndarray
 ) -> np.ndarray:
     """Of BLEU, whose counts are summed over groups of items."""
     reference = np.array(pairs[0][0].kinds.reference)[:, None]
-    found = np.zeros(len(of_items))
+    found = np.zeros((len(of_items), len(pairs[0])))
     for i, pair in enumerate(pairs):
-        for sign, run in zip((-1, 1), pair, strict=True):
+        for side, run in enumerate(pair):
             groups = np.concatenate([reference, np.array(run.items)], axis=1)
             counts = of_items @ groups
             for j in np.flatnonzero(of_seeds[:, i]):
-                found[j] += sign * of_seeds[j, i] * metrics.bleu_of_counts(counts[j].tolist())
+                found[j, side] += of_seeds[j, i] * metrics.bleu_of_counts(counts[j].tolist())
     return found / len(pairs)
 
 

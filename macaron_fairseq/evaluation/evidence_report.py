@@ -1,37 +1,53 @@
 """What many runs say of the schemes, as text, data and a forest plot."""
 
 import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.markdown import NOTHING, number, table
-from macaron_fairseq.evaluation import evidence, records
+from macaron_fairseq.evaluation import evidence, evidence_gallery, records
 from macaron_fairseq.evaluation.evidence import Overall, TaskDifference
+from macaron_fairseq.evaluation.evidence_gallery import Published
 from macaron_fairseq.evaluation.records import Run
 
 Families = dict[str, str]  # of each task
 
 
-def write(
-    runs: Sequence[Run], families: Families, baseline: str, out: Path, notes: Sequence[str] = ()
-) -> str:
-    """Write report.md, report.json and forest.png to a folder; return the text.
+@dataclass(frozen=True)
+class Comparison:
+    """Runs, and what they say of the schemes."""
+
+    runs: Sequence[Run]
+    families: Families
+    baseline: str
+    tasks: list[TaskDifference]
+    overall: list[Overall]
+    notes: list[str]  # what has no counterpart, a line each
+    published: Sequence[Published]
+
+
+def compare(
+    runs: Sequence[Run],
+    families: Families,
+    baseline: str,
+    notes: Sequence[str] = (),
+    published: Sequence[Published] = (),
+) -> Comparison:
+    """Compare schemes task by task, and over the tasks of each family.
 
     Args:
         runs: of any tasks, schemes and seeds; a task's must be comparable.
         families: the family of each task; over its tasks a scheme is judged.
         baseline: the scheme to which the others are compared.
-        out: the folder.
         notes: what departs from the plan, a line each.
+        published: scores of others for these tasks.
 
     Raises:
-        UserError: if runs of one task are of different settings or data, or a file cannot be
-            written.
+        UserError: if runs of one task are of different settings or data.
     """
     found, missing = differences(runs, baseline)
     overall = [
@@ -40,19 +56,27 @@ def write(
         if (theirs := [x for x in found if families.get(x.task) == family])
         for one in evidence.over_tasks(family, theirs)
     ]
-    picture = forest(found, overall, families) if found else None
-    text = markdown(runs, found, overall, [*missing, *notes], bool(picture))
-    content = finite(
-        {
-            "baseline": baseline,
-            "tasks": [{**asdict(one), "difference": one.difference} for one in found],
-            "overall": [asdict(one) for one in overall],
-            "notes": [*missing, *notes],
-        }
-    )
+    return Comparison(runs, families, baseline, found, overall, [*missing, *notes], published)
+
+
+def write(comparison: Comparison, out: Path) -> str:
+    """Write report.md, report.json and forest.png to a folder; return the text.
+
+    Raises:
+        UserError: if a file cannot be written.
+    """
+    picture = forest(comparison)
+    text = "# Schemes over many tasks\n\n" + body(comparison, "forest.png" if picture else "")
+    tasks = [{**asdict(one), "difference": one.difference} for one in comparison.tasks]
+    content = {
+        "baseline": comparison.baseline,
+        "tasks": tasks,
+        "overall": [asdict(one) for one in comparison.overall],
+        "notes": comparison.notes,
+    }
     contents: dict[Path, str | bytes] = {
         out / "report.md": text,
-        out / "report.json": files.as_json(content),
+        out / "report.json": files.as_json(finite(content)),
     }
     if picture:
         contents[out / "forest.png"] = picture
@@ -62,7 +86,8 @@ def write(
 
 def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference], list[str]]:
     """The paired differences of all tasks and schemes, and what has no counterpart, in words."""
-    found, notes = [], []
+    found = []
+    alone: dict[str, list[str]] = {}  # tasks by what is left out of them
     for task in dict.fromkeys(run.task for run in runs):
         of_task = [run for run in runs if run.task == task]
         records.refuse_different(of_task)
@@ -70,15 +95,17 @@ def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference
         for scheme in dict.fromkeys(run.scheme for run in of_task if run.scheme != baseline):
             other = [run for run in of_task if run.scheme == scheme]
             if not {run.seed for run in base} & {run.seed for run in other}:
-                notes.append(f"{task}: {scheme} has no seed in common with {baseline}: left out")
+                words = f"{scheme}, which has no seed in common with {baseline}"
+                alone.setdefault(words, []).append(task)
                 continue
             one = evidence.of_task(base, other)
             found.append(one)
-            here = {run.seed for run in other}
-            if alone := [seed for seed in one.left_out if seed in here]:
-                seeds = ", ".join(map(str, alone))
-                notes.append(f"{task}: {scheme} without {baseline} of seed {seeds}: left out")
-    return found, notes
+            for side, missing in ((other, baseline), (base, scheme)):
+                seeds = [str(run.seed) for run in side if run.seed in one.left_out]
+                if seeds:
+                    words = f"{side[0].scheme} without {missing} of seed {', '.join(seeds)}"
+                    alone.setdefault(words, []).append(task)
+    return found, [f"left out of {', '.join(tasks)}: {words}" for words, tasks in alone.items()]
 
 
 def finite(value: Any) -> Any:
@@ -93,56 +120,28 @@ def finite(value: Any) -> Any:
 # --- Text ----------------------------------------------------------------------------------------
 
 
-def markdown(
-    runs: Sequence[Run],
-    found: Sequence[TaskDifference],
-    overall: Sequence[Overall],
-    notes: Sequence[str],
-    has_picture: bool,
-) -> str:
-    """The report."""
-    parts = ["# Schemes over many tasks", gallery(runs)]
-    if overall:
-        parts += ["## Over the tasks of a family", over_table(overall)]
-    if found:
-        parts += ["## Task by task", task_table(found)]
-    if has_picture:
-        parts.append("![differences with their intervals](forest.png)")
-    if notes:
-        parts += ["## What is left out", "\n".join(f"- {note}" for note in notes)]
-    return "\n\n".join(parts) + "\n"
+def body(comparison: Comparison, picture: str = "") -> str:
+    """The report without its title.
 
-
-def gallery(runs: Sequence[Run]) -> str:
-    """A row for each task and scheme: scores, size, time, machine and command."""
-    rows = []
-    groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run.task, run.scheme), []).append(run)
-    for (task, scheme), theirs in groups.items():
-        first, scores = theirs[0], [run.score for run in theirs]
-        hours = sum(run.seconds for run in theirs) / 3600
-        machine = f"{first.environment['threads']} thread(s), {first.environment['cpu']}"
-        seeds = " ".join(str(run.seed) for run in theirs)
-        command = first.command.replace(f"--seeds {first.seed}", f'--seeds "{seeds}"')
-        rows.append(
-            [
-                *(task, scheme, first.metric, spread(scores), str(len(theirs))),
-                *(f"{first.parameters:,}", f"{first.updates:,}", f"{hours:.1f}"),
-                *(", ".join(first.environment["gpus"]) or machine, f"`{command}`"),
-            ]
+    Args:
+        comparison: of runs; there may be none.
+        picture: where the forest plot is, if there is one.
+    """
+    runs = comparison.runs
+    parts = {"": evidence_gallery.gallery(runs) if runs else ""}
+    if comparison.overall:
+        parts["Over the tasks of a family"] = over_table(comparison.overall)
+    if comparison.tasks:
+        plot = f"![Differences and their intervals.]({picture})" if picture else ""
+        parts["Task by task"] = "\n\n".join(filter(None, [task_table(comparison.tasks), plot]))
+    if comparison.published:
+        parts["Next to published scores"] = evidence_gallery.published_table(
+            runs, comparison.published, comparison.baseline
         )
-    head = ["task", "scheme", "metric", "score", "runs", "parameters", "updates", "hours"]
-    signatures = dict.fromkeys((run.metric, run.signatures[run.metric]) for run in runs)
-    lines = [f"- {metric}: `{signature}`" for metric, signature in signatures]
-    lines.append("- score: the mean over seeds ± their standard deviation; hours: of all runs")
-    return table([*head, "machine", "command"], rows) + "\n\n" + "\n".join(lines)
-
-
-def spread(scores: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    mean = f"{statistics.mean(scores):.2f}"
-    return f"{mean} ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
+    parts["Translations that loop"] = evidence_gallery.loops(runs, comparison.families)
+    parts["What is left out"] = "\n".join(f"- {note}" for note in comparison.notes)
+    sections = [f"## {title}\n\n{text}" if title else text for title, text in parts.items() if text]
+    return "\n\n".join(sections) + "\n"
 
 
 def interval(low: float, high: float) -> str:
@@ -166,9 +165,10 @@ def over_table(overall: Sequence[Overall]) -> str:
     head = ["family", "scheme", "metric", "difference", "95 % interval", "between tasks"]
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
-        "Difference to the baseline by a mixed-effects model with a random intercept for each "
-        "task; between tasks: its standard deviation; detectable: what a t test over the tasks "
-        "finds with a probability of 80 %. WER and PER are better when lower."
+        "The difference to the baseline is that of a mixed-effects model with a random intercept "
+        "for each task. Between tasks stands the intercept's standard deviation. Detectable is "
+        "what a t test over the tasks finds with a probability of 80 %. WER and PER are better "
+        "when lower."
     )
     return table(head, rows) + "\n\n" + note
 
@@ -190,10 +190,15 @@ def task_table(found: Sequence[TaskDifference]) -> str:
 # --- The picture ---------------------------------------------------------------------------------
 
 
-def forest(
-    found: Sequence[TaskDifference], overall: Sequence[Overall], families: Families
-) -> bytes | None:
-    """A row for each task and scheme, and a diamond for each family; None without matplotlib."""
+def forest(comparison: Comparison) -> bytes | None:
+    """A row for each task and scheme, and a diamond for each family.
+
+    Returns:
+        a PNG picture; None without differences, or without matplotlib.
+    """
+    found, overall, families = comparison.tasks, comparison.overall, comparison.families
+    if not found:
+        return None
     try:
         from matplotlib.figure import Figure
     except ImportError:

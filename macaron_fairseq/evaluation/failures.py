@@ -16,7 +16,7 @@ LETTERS = 12  # that may be repeated together inside a word
 
 DEFINITION = (
     f"A translation loops if 1 to {WORDS} words, or 1 to {LETTERS} letters inside a word, stand "
-    f"more than {REPEATS} times in a row and the reference has no such repetition."
+    f"more than {REPEATS} times in a row. It does not where the reference repeats itself so."
 )
 
 LOOP = re.compile(

@@ -26,6 +26,7 @@ RUN_FIELDS: dict[str, type | tuple[type, ...]] = {
     **{"scores": dict, "signatures": dict, "items": (str, list), "environment": int},
     **{"updates": int, "seconds": (int, float), "parameters": int},
 }
+OPTIONAL_FIELDS = ("looping", "cut_off")  # whole numbers, which older records lack
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Run:
     environment: dict[str, Any]  # hardware, versions and revision of the code
     command: str
     date: str
+    looping: int | None = None  # translations of the test set, see `failures`; None: not known
+    cut_off: int | None = None  # those that only the maximum length stopped
 
     @property
     def score(self) -> float:
@@ -103,7 +106,10 @@ def write(path: Path, runs: Sequence[Run]) -> None:
         if run.environment not in environments:
             environments.append(run.environment)
         of_run = {name: getattr(run, name) for name in RUN_FIELDS if name != "environment"}
-        lines.append({**of_run, "environment": environments.index(run.environment)})
+        counted = {name: getattr(run, name) for name in OPTIONAL_FIELDS}
+        counted = {name: count for name, count in counted.items() if count is not None}
+        environment = environments.index(run.environment)
+        lines.append({**of_run, **counted, "environment": environment})
     shared = {
         "task": first.task,
         "metric": first.metric,
@@ -160,13 +166,17 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     for name, kind in RUN_FIELDS.items():
         if not isinstance(line.get(name), kind):
             raise UserError(f"a run in {path} has no '{name}', or not of the right kind")
+    counted: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
+    for name, count in counted.items():
+        if not isinstance(count, int | None):
+            raise UserError(f"a run in {path} has '{name}', which is no whole number")
     length = kinds.count if kinds.kind == EDITS else len(kinds.reference)
     if len(line["items"]) != length:
         raise UserError(f"a run in {path} has {len(line['items'])} items instead of {length}")
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
     environment = content["environments"][line["environment"]]
     shared = {name: content[name] for name in ("task", "metric", "test")}
-    return Run(**shared, **values, kinds=kinds, environment=environment)
+    return Run(**shared, **values, **counted, kinds=kinds, environment=environment)
 
 
 # --- What can be compared ------------------------------------------------------------------------

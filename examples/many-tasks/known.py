@@ -1,0 +1,230 @@
+"""What is kept of finished runs in a folder, so that another machine need not make them again.
+
+TASK.json           the records of a task's runs
+tuning/FAMILY.json  the scores of tuning so far, on development sets
+
+The stage collect writes it; --known takes it into a work folder.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import one_run
+import tasks
+from steps import say
+from tasks import Options, RunRecipe, Setting, Task, Tuning, Variant
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import records
+from macaron_fairseq.evaluation.records import Run
+
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    **{"task": str, "scheme": str, "tokens": int, "dropout": (int, float)},
+    **{"settings": str, "data": str, "scores": list},
+}
+HINT = "it should be what the stage collect of examples/many-tasks writes"
+
+
+def read(names: Sequence[str], folder: Path) -> list[Run]:
+    """The records of these tasks, in a folder of either kind: a file or a folder for each task."""
+    paths = [path for name in names for path in (folder / f"{name}.json", folder / name)]
+    return records.read([path for path in paths if path.exists()])
+
+
+# --- Keeping -------------------------------------------------------------------------------------
+
+
+def collect(
+    chosen: Sequence[Task], known: Mapping[str, Task], options: Options, folder: Path, out: Path
+) -> None:
+    """Add the records in a folder, and the scores of tuning in --work, to what `out` keeps.
+
+    Raises:
+        UserError: if there are none, or `out` keeps another result of the same run.
+    """
+    names = [task.name for task in chosen]
+    runs = {task: [x for x in read(names, folder) if x.task == task] for task in names}
+    for task, theirs in runs.items():
+        if theirs:
+            kept = {run.key: run for run in read([task], out)} if out.is_dir() else {}
+            for run in theirs:
+                if (other := kept.setdefault(run.key, run)).items != run.items:
+                    raise UserError(
+                        f"{records.name(run)} stands in {folder} and in {out} with other results: "
+                        f"remove one of the two ({other.date}: {other.command})"
+                    )
+            records.write(out / f"{task}.json", [*kept.values()])
+    number, tuned = sum(map(len, runs.values())), 0
+    for family in dict.fromkeys(task.family for task in chosen):
+        tuned += collect_tuning(family, known, options, out / "tuning" / f"{family}.json")
+    if not number + tuned:
+        raise UserError(f"{folder} has no records of {', '.join(names)} yet: run the stage run")
+    print(f"{out} holds {number} records and {tuned} scores of tuning from here")
+
+
+def collect_tuning(family: str, known: Mapping[str, Task], options: Options, out: Path) -> int:
+    """Add the scores of a family's tuning to a file; returns how many are done here."""
+    kept = {key(x): x for x in read_tuning(out)}
+    number = 0
+    for task, recipe, point in runs_of_tuning(family, known, options):
+        path = one_run.dev_path(recipe)
+        data = one_run.data_of(recipe)
+        if not (path.is_file() and data):
+            continue
+        scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in load(path)]
+        entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
+        entry |= {"settings": tasks.settings(recipe, options), "data": data, "scores": scores}
+        if kept.setdefault(key(entry), entry) != entry:
+            raise UserError(f"{out} has another result of {said(entry)}: remove one of the two")
+        number += 1
+    if number:
+        lines = ",\n".join(" " + records.one_line(kept[x]) for x in sorted(kept))
+        files.write(out, f"[\n{lines}\n]\n")
+    return number
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """The scores of a run of tuning."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def runs_of_tuning(
+    family: str, known: Mapping[str, Task], options: Options
+) -> Iterator[tuple[Task, RunRecipe, Setting]]:
+    """All runs that tuning a family may come to."""
+    plan = tuning_of(family, known)
+    if not plan:
+        return
+    for name in plan.tasks:
+        for scheme in plan.schemes:
+            for point in tasks.every_point(plan):
+                variant, task = tasks.variant(scheme), known[name]
+                recipe = tasks.recipe(task, variant, plan.seed, point, options, is_tuning=True)
+                yield task, recipe, point
+
+
+def tuning_of(family: str, known: Mapping[str, Task]) -> Tuning | None:
+    """How a family is tuned."""
+    return next(task.kind.tuning for task in known.values() if task.family == family)
+
+
+def read_tuning(path: Path) -> list[dict[str, Any]]:
+    """The kept scores of tuning; none where there is no file.
+
+    Raises:
+        UserError: if the file is damaged.
+    """
+    if not path.is_file():
+        return []
+    found = files.load_json(path, HINT)
+    for entry in found if isinstance(found, list) else [None]:
+        if not isinstance(entry, dict) or not all(
+            isinstance(entry.get(name), kind) for name, kind in FIELDS.items()
+        ):
+            raise UserError(f"{path} is damaged: {HINT}")
+    return found
+
+
+def key(entry: Mapping[str, Any]) -> tuple[str, str, int, float]:
+    """What no two runs of tuning share."""
+    return entry["task"], entry["scheme"], entry["tokens"], entry["dropout"]
+
+
+def said(entry: Mapping[str, Any]) -> str:
+    """A run of tuning in words."""
+    return f"tuning {entry['task']} {entry['scheme']}, {Setting(entry['tokens'], entry['dropout'])}"
+
+
+# --- Taking --------------------------------------------------------------------------------------
+
+
+def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder: Path) -> None:
+    """Put the kept scores of a family's tuning where its runs would leave them.
+
+    Raises:
+        UserError: if they were made with other settings or data than these.
+    """
+    path = folder / "tuning" / f"{family}.json"
+    kept, number = {key(x): x for x in read_tuning(path)}, 0
+    for task, recipe, point in runs_of_tuning(family, known, options):
+        entry = kept.get((task.name, recipe.variant.name, point.tokens, point.dropout))
+        place = one_run.dev_path(recipe)
+        if not entry or place.is_file():
+            continue
+        refuse(path, said(entry), entry["settings"] == tasks.settings(recipe, options))
+        remember_data(recipe, entry["data"], path)
+        files.write(place, files.as_json(entry["scores"]))
+        number += 1
+    if number:
+        say(family, f"{number} scores of tuning are taken from {path}")
+
+
+def take(
+    chosen: Sequence[Task],
+    variants: Sequence[Variant],
+    seeds: Sequence[int],
+    settings: Mapping[str, Setting | None],
+    options: Options,
+    folder: Path,
+) -> None:
+    """Put the kept records of these runs where the runs would leave them.
+
+    Raises:
+        UserError: if they were made with other settings or data than these.
+    """
+    for task in chosen:
+        kept, number = {run.key: run for run in read([task.name], folder)}, 0
+        for variant in variants:
+            for seed in seeds:
+                run = kept.get((task.name, variant.name, seed))
+                place = one_run.record_path(options.work, task, variant, seed)
+                if not run or place.is_file():
+                    continue
+                recipe = tasks.recipe(task, variant, seed, settings[task.family], options)
+                refuse(folder, records.name(run), is_of(run, task, recipe, options))
+                remember_data(recipe, run.data, folder)
+                records.write(place, [run])
+                number += 1
+        if number:
+            say(task.name, f"{number} runs are taken from {folder}")
+
+
+def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
+    """Whether a run was made with the settings of a recipe."""
+    of_task = task.kind.metric, task.kind.test, tasks.settings(recipe, options)
+    return (run.metric, run.test, run.settings) == of_task
+
+
+def refuse(origin: Path, run: str, is_same: bool, instead: str = "leave out --known") -> None:
+    """Raise a `UserError` for a run that was made with other settings."""
+    if not is_same:
+        raise UserError(
+            f"{origin}: {run} was made with other settings than these: give the options that it "
+            f"was made with, or {instead}"
+        )
+
+
+def refuse_others(path: Path, task: Task, recipe: RunRecipe, options: Options) -> None:
+    """Raise a `UserError` if the record of a run here is of other settings."""
+    if path.is_file():
+        (run,) = records.read_file(path)
+        same = is_of(run, task, recipe, options)
+        refuse(path, records.name(run), same, "give another --work")
+
+
+def remember_data(recipe: RunRecipe, data: str, origin: Path) -> None:
+    """Write down of what data known runs are, for the runs to come.
+
+    Raises:
+        UserError: if others are of other data.
+    """
+    here = one_run.data_of(recipe)
+    if here and here != data:
+        raise UserError(
+            f"{origin}: the runs of {recipe.name} are of other data than {recipe.work} has: "
+            "leave out --known, or give another --work"
+        )
+    files.write(recipe.work / one_run.KNOWN_DATA, data + "\n")
