@@ -76,6 +76,33 @@ def test_sentences_are_short(page):
     assert sum(lengths.values()) <= 18 * len(lengths)
 
 
+PROGRAMS = [
+    path
+    for folder in ("macaron_fairseq", "examples", "benchmarks", "docs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+# Each has a plainer word: the same, next to or with, training runs, available, from where, its own.
+AVOIDED = re.compile(r"\b(alike|besides?|trainings|at hand|whence|of (its|their) own)\b", re.I)
+
+
+def test_sentences_of_programs_are_short():
+    """Those of docstrings, help and messages: 25 words at most."""
+    found = [
+        (name(path), sentence)
+        for path in PROGRAMS
+        for sentence in prose.of_python(path.read_text("utf-8"))
+        if prose.count(sentence) > 25
+    ]
+    assert found == []
+
+
+def test_words_that_have_a_plainer_one_are_avoided():
+    texts = [(path, prose.sentences(path.read_text("utf-8"))) for path in PROSE]
+    texts += [(path, prose.of_python(path.read_text("utf-8"))) for path in PROGRAMS]
+    found = [(name(path), x) for path, all_ in texts for x in all_ if AVOIDED.search(x)]
+    assert found == []
+
+
 def anchors(page):
     """What links may name: headings, as GitHub spells them."""
     text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)

@@ -1,7 +1,7 @@
 """Small records of finished runs, with what a comparison needs of each sentence.
 
 A run is known by its task, its scheme and its seed. A file holds runs of one task, so that what
-they share stands in it once; the file of a single run has the same form. Folders of such files are
+they share stands in it once. The file of a single run has the same form. Folders of such files are
 read together: `read`.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 
 LOWER_IS_BETTER = ("WER", "PER")
 EDITS, NGRAMS = "edits", "n-grams"
@@ -162,7 +163,9 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
             raise UserError(f"a run in {path} has no '{name}', or not of the right kind")
     length = kinds.count if kinds.kind == EDITS else len(kinds.reference)
     if len(line["items"]) != length:
-        raise UserError(f"a run in {path} has {len(line['items'])} items instead of {length}")
+        raise UserError(
+            f"a run in {path} has {counted(len(line['items']), 'item')} instead of {length}"
+        )
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
     environment = content["environments"][line["environment"]]
     shared = {name: content[name] for name in ("task", "metric", "test")}

@@ -45,10 +45,9 @@ def add(parser: ArgumentParser) -> None:
         "--macaron-kernels",
         choices=KERNELS,
         default=SUPPRESS,
-        help="who computes attention, dropout and linear maps: this package, or fairseq; "
-        "the results are the same, but for rounding and for the numbers that dropout draws on a "
-        "GPU and in bf16 "
-        f"(default: {FUSED})",
+        help="who computes attention, dropout and linear maps: this package, or fairseq "
+        f"(default: {FUSED}). The results are the same, but for rounding and for the numbers that "
+        "dropout draws on a GPU and in bf16",
     )
     parser.add_argument(
         "--macaron-matmul",
