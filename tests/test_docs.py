@@ -12,6 +12,7 @@ import ast
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import prose
 import pytest
+import run_folders
 from conftest import ROOT, USER_DIR
 from fairseq import options as fairseq_options
 
@@ -282,19 +284,16 @@ SHORTER = {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--w
 
 
 def run(page, folder):
-    """Run the blocks of a page, in order: those of shell and of Python that follow one another."""
+    """Run the blocks of a page in order; those of one language that follow one another as one."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
-    python = ""
-    for block in blocks(DOCS / page):
-        if not block.is_run or block.language not in ("sh", "python"):
-            continue
-        code = block.code
+    runnable = [x for x in blocks(DOCS / page) if x.is_run and x.language in ("sh", "python")]
+    for language, group in itertools.groupby(runnable, lambda block: block.language):
+        code = "\n".join(block.code for block in group)
         for long, short in SHORTER.items():
             code = code.replace(long, short)
-        if block.language == "python":
-            python += code
-            command = [sys.executable, "-c", python]
+        if language == "python":
+            command = [sys.executable, "-c", code]
         else:
             command = ["bash", "-euo", "pipefail", "-c", code]
         done = subprocess.run(
@@ -344,6 +343,23 @@ def test_the_tutorial_and_what_follows_it_run(workplace):
     run("tutorial.md", workplace)
     for page in ("serve-with-ctranslate2", "look-inside", "add-a-scheme"):
         run(f"howto/{page}.md", workplace)
+
+
+@pytest.mark.slow
+def test_what_is_done_with_trained_models_runs(workplace):
+    """On the models that come with the package, and folders as recipes leave them."""
+    pytest.importorskip("pandas", reason="pandas is not installed: the extra [notebook]")
+    demo, work = USER_DIR / "demo", workplace / "runs/quickstart"
+    for link, model in {"checkpoint_best": "macaron", "transformer": "", "macaron": ""}.items():
+        (workplace / f"{link}.pt").symlink_to(demo / f"{model or link}.pt")
+    for arch in (run_folders.BASE, run_folders.MACARON):
+        run_folders.make_run(work, arch, 1)
+    (work / "data").symlink_to(demo)
+    run_folders.write_lines(work / "prepare/clean/train.de", ["Word1 Word2 ."])
+    for page in ("use-from-python", "read-a-report"):
+        run(f"howto/{page}.md", workplace)
+    assert (workplace / "dynamics/dynamics.html").exists()
+    assert (work / "report/report.html").exists()
 
 
 def test_every_page_that_has_code_to_run_is_run():
