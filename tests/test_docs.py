@@ -362,6 +362,11 @@ def test_what_is_done_with_trained_models_runs(workplace):
     assert (work / "report/report.html").exists()
 
 
+def test_contributing_says_when_to_run_each_test():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert [x.name for x in ROOT.glob("tests/test_*.py") if f"tests/{x.name}" not in text] == []
+
+
 def test_every_page_that_has_code_to_run_is_run():
     """A page of the tutorial's or the how-to's kind, whoever wrote it, stands in a test above."""
     source = Path(__file__).read_text("utf-8")
