@@ -56,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
     # Of fairseq's functions, which nobody here can mend; PyTorch 2.14 would tell every user.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
+    # Of fairseq's modules, each time where Python may not keep what it compiles.
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
     words = sys.argv[1:] if argv is None else argv
     args = make_parser(words[:1]).parse_args(words)
     try:

@@ -284,16 +284,20 @@ SHORTER = {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--w
 
 
 def run(page, folder):
-    """Run the blocks of a page in order; those of one language that follow one another as one."""
+    """Run the blocks of a page in order; those of Python are one program."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     runnable = [x for x in blocks(DOCS / page) if x.is_run and x.language in ("sh", "python")]
-    for language, group in itertools.groupby(runnable, lambda block: block.language):
-        code = "\n".join(block.code for block in group)
+    python = ""
+    for block, following in itertools.zip_longest(runnable, runnable[1:]):
+        code = block.code
         for long, short in SHORTER.items():
             code = code.replace(long, short)
-        if language == "python":
-            command = [sys.executable, "-c", code]
+        if block.language == "python":
+            python += code
+            if following and following.language == "python":
+                continue
+            command = [sys.executable, "-c", python]
         else:
             command = ["bash", "-euo", "pipefail", "-c", code]
         done = subprocess.run(
