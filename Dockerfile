@@ -18,6 +18,8 @@
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 
+# Of a release of Debian the versions are those of its day; older ones vanish from its archive.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends curl g++ make \
     && rm -rf /var/lib/apt/lists/*

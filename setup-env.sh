@@ -60,7 +60,7 @@ choose_python() {
 # one's packages, whether it has a PyTorch or not.
 original_of() { "$1" -c 'import sys; print(getattr(sys, "_base_executable", "") or sys.executable)'; }
 
-# The installed PyTorch's version where it is new enough, else nothing. It is not imported: beside
+# The installed PyTorch's version where it is new enough, else nothing. It is not imported: next to
 # a half-installed numpy that fails, and numpy is mended only after this is asked.
 torch_version() {
     "$1" - 2>/dev/null <<'EOF' || true

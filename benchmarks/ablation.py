@@ -5,8 +5,8 @@
 
 A row of the table leaves out one part. Its figure is a ratio: 1.20 says that without the part the
 same work takes 1.20 times as long, 1.00 that the part gains nothing. It is the median, with
-quartiles, over single updates (training) or batches (translation) that all rows take in turn, in
-one process, right after one another; the first ones are not counted. Models have random weights and
+quartiles, over single updates (training) or batches (translation). All rows take each of them in
+turn, in one process; the first ones are not counted. Models have random weights and
 translate each sentence into --length tokens and the end. Memory is not measured: training.py and
 generation.py do so. Parts overlap, so that their gains do not multiply to that of all together.
 """

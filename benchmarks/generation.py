@@ -10,9 +10,9 @@ tokens and the end, on all sides. Sides without a quantisation in their name are
 The others are `macaron-fairseq translate` with `--engine ctranslate2` on what `macaron-fairseq
 export` wrote, for --lines lines of raw text, so that tokenisation and BPE count. The time is that
 of the command less that of the same command for one sentence, so that starting and loading do not
-count. fairseq's stopwatch, beside it, counts the search alone, and nothing that other processes
-search while this one prints. Memory is the most that all processes of a command were seen to hold.
-Ratios are those of each repetition, their median and range.
+count. fairseq's stopwatch, shown next to it, counts the search alone, and nothing that other
+processes search while this one prints. Memory is the most that all processes of a command were seen
+to hold. Ratios are those of each repetition, their median and range.
 """
 
 import argparse

@@ -3,10 +3,10 @@
   python benchmarks/kernels.py attention --size tiny --json attention.json
   python benchmarks/kernels.py linear --size iwslt_de_en
 
-attention: self-attention of one layer, its projections included, on a batch of sentences with up to
-a quarter of padding, by two matrix products and by PyTorch's fused kernel. linear: the linear
-maps of a model by MKL and by oneDNN; in training with the gradients as they are computed here, in
-decoding with the weight in oneDNN's blocks.
+attention: self-attention of one layer, its projections included, by two matrix products and by
+PyTorch's fused kernel. Batches have up to a quarter of padding. linear: the linear maps of a model
+by MKL and by oneDNN. Training has the gradients as they are computed here, decoding the weight in
+oneDNN's blocks.
 """
 
 import argparse

@@ -147,7 +147,7 @@ class Run:
 
 
 def run(device: Device, name: str, *words: object) -> Run:
-    """Run a command of this environment in a process of its own.
+    """Run a command of this environment in its own process.
 
     Raises:
         UserError: if it fails, with the end of what it printed.
@@ -192,8 +192,8 @@ def interleave(
 ) -> list[Figures]:
     """Measure A B C, B C A, ..., so that all sides meet the same moods of a machine.
 
-    Each measurement also gets its side, its number, the processes that were busy before it, and the
-    seconds of this machine's cores that its host gave to others meanwhile.
+    Each measurement also gets its side, its number, and the processes that were busy before it. So
+    it does the seconds of this machine's cores that its host gave to others meanwhile.
 
     Args:
         sides: what is compared.

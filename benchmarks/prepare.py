@@ -1,15 +1,15 @@
 """How fast the text work of the recipes is, how it scales with cores, and how much memory it takes.
 
-Repeats the pairs of a file until there are enough, runs every step from the archive to what fairseq
-trains on by itself on one core and on all, and prints a table; --json keeps the figures.
+Repeats the pairs of a file until there are enough. Runs every step by itself, from the archive to
+what fairseq trains on, on one core and on all. Prints a table; --json keeps the figures.
 
   python benchmarks/prepare.py pairs.tsv --lines 1000000 --json prepare.json
 
 pairs.tsv holds `source<TAB>target` on each line. Peak memory is the proportional set size of all
-processes of a step, looked at up to ten times a second, and less often where a look takes long. It
-is taken for half of the lines too, on all cores, to see what grows with a corpus, apart from
-dictionaries where half of the lines have all words.
-The time for WMT14 is that of all cores, scaled by the number of English words.
+processes of a step. It is looked at up to ten times a second, or less often where that takes long.
+It is taken for half of the lines too, on all cores, to see what grows with a corpus. Dictionaries
+do not show there if half of the lines have all words. The time for WMT14 is that of all
+cores, scaled by the number of English words.
 """
 
 import argparse

@@ -77,7 +77,7 @@ class Training:
         return training.notes(self.args, self.ceiling)
 
     def about(self) -> dict[str, Any]:
-        """What to keep beside the repetitions."""
+        """What to keep next to the repetitions."""
         return {"sides": self.sides, "ceiling": self.ceiling.products}
 
 
@@ -112,7 +112,7 @@ class Generation:
         ]
 
     def about(self) -> dict[str, Any]:
-        """What to keep beside the repetitions."""
+        """What to keep next to the repetitions."""
         return {"sides": {name: asdict(side) for name, side in self.sides.items()}}
 
 

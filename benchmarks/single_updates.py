@@ -2,8 +2,8 @@
 
   python benchmarks/single_updates.py --data DATA --size tiny --repetitions 60 --json updates.json
 
-training.py measures whole commands, a minute apart or more, in which a shared machine may have
-become another one; here sides follow right after one another. A repetition is an update: forward,
+training.py measures whole commands, a minute apart or more. In a minute a shared machine may become
+another one; here sides follow right after one another. A repetition is an update: forward,
 backward and the optimizer's step, on the same batch for all sides. Reading batches and logging are
 not in it, nor is memory. The first --skip updates are left out.
 """

@@ -6,7 +6,7 @@
   python benchmarks/training.py --data DATA --sides stock mine \\
     --side 'mine=--arch transformer{size}_pre_norm --criterion label_smoothed_cross_entropy'
 
-A measurement is a fairseq-train of its own. Its first updates are left out; speed is target tokens
+Each measurement starts fairseq-train anew. Its first updates are left out; speed is target tokens
 over seconds of the rest, from its log, reading and logging included. Memory is the most that the
 process had resident, or on a GPU the most of the GPU's. `ceiling` is the share of this machine's
 fastest matrix product: only the products of the model count (macaron_fairseq/analysis/flops.py),

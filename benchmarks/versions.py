@@ -5,8 +5,8 @@
   python benchmarks/versions.py --data DATA stock=.,translation,BASELINE.pt ours=.,,MACARON.pt
 
 A side is NAME=CHECKOUT, NAME=CHECKOUT,TASK or NAME=CHECKOUT,TASK,MODEL. Each is a process that has
-loaded its model and takes every batch right after the others took it, which shows smaller
-differences than whole commands do, minutes apart; how small, `one=. other=.` tells. What is done
+loaded its model and takes every batch right after the others took it. That shows smaller
+differences than whole commands do, minutes apart. How small, `one=. other=.` tells. What is done
 once for a command, such as loading, is left out. Of each batch the least time counts, and the
 median.
 """

@@ -413,7 +413,8 @@ def dynamics(
     checkpoints = [Path(x) for x in ([paths] if isinstance(paths, Name) else paths)]
     if labels and len(labels) != len(checkpoints):
         raise UserError(
-            f"there are {len(checkpoints)} checkpoints and {len(labels)} labels: give one each"
+            f"each checkpoint needs a label: there are {len(checkpoints)} of the one "
+            f"and {len(labels)} of the other"
         )
     refuse_str(text, "the sentences")
     refuse_str(target, "their translations")

@@ -4,6 +4,7 @@ import argparse
 import logging
 import signal
 import sys
+import textwrap
 import warnings
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -11,6 +12,8 @@ from importlib import import_module
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.version import __version__
+
+WIDTH = 100  # of descriptions that are not lines already
 
 # In the order of a day's work. Each is a module of `commands`, imported only when it is asked for:
 # some need PyTorch or fairseq, whose imports take seconds.
@@ -22,14 +25,28 @@ COMMANDS = {
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
     "export": "write a model for CTranslate2",
-    "report": "set trained and scored models side by side",
+    "report": "compare trained and scored models in one page",
     "describe": "print a model's layers as formulas, with parameters and operations",
     "order": "measure the local error order of schemes and sub-steps",
-    "dynamics": "what trained models do to the tokens of real sentences",
+    "dynamics": "show what trained models do to the tokens of real sentences",
     "particles": "simulate the ideal systems: self-attention as particles on a sphere",
     "user-dir": "print the folder to give to --user-dir",
     "completion": "print a script that lets a shell complete all this",
 }
+
+DESCRIPTION = """\
+Tools for Macaron Net, a Transformer whose layers apply half an FFN before attention and half after
+it. Training is fairseq-train's work; these commands do what comes before, after and around it.
+"""
+
+EPILOG = """\
+Each command explains itself, as in: macaron-fairseq translate --help
+
+examples:
+  macaron-fairseq demo
+  macaron-fairseq describe --arch macaron_transformer_iwslt_de_en
+  fairseq-train data-bin --user-dir "$(macaron-fairseq user-dir)" --arch macaron_transformer_tiny
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -39,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
     # Of fairseq's functions, which nobody here can mend; PyTorch 2.14 would tell every user.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
+    # Of fairseq's modules, each time where Python may not keep what it compiles.
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
     words = sys.argv[1:] if argv is None else argv
     args = make_parser(words[:1]).parse_args(words)
     try:
@@ -60,8 +79,8 @@ def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the whole command line; only the commands asked for know their arguments."""
     parser = argparse.ArgumentParser(
         prog="macaron-fairseq",
-        description="Tools for Macaron Net in fairseq.",
-        epilog="example:\n  macaron-fairseq demo",
+        description=DESCRIPTION,
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
@@ -73,6 +92,8 @@ def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
         if name in asked:
             module = import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}")
             module.add_arguments(command)
+            if command.description and "\n" not in command.description:
+                command.description = textwrap.fill(command.description, WIDTH)
     return parser
 
 

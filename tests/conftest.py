@@ -6,6 +6,7 @@ import random
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,9 +34,14 @@ def pytest_sessionstart(session):
     config = session.config
     hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not hands_out_tests:
-        import fairseq
+        with warnings.catch_warnings():
+            # PyTorch's of its functions that fairseq calls, and Python's of fairseq's strings.
+            old = r"`torch\.jit\.\w+` is deprecated"
+            warnings.filterwarnings("ignore", old, DeprecationWarning)
+            warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/site-packages/")
+            import fairseq
 
-        import macaron_fairseq.plugin
+            import macaron_fairseq.plugin
 
         assert fairseq and macaron_fairseq.plugin
 

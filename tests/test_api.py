@@ -114,7 +114,10 @@ def test_scores_are_sacrebleus_own_and_those_of_the_command(lowercase, tmp_path)
     ("arguments", "sentence"),
     [
         (("a b", ["a b"], "de"), "the hypotheses are one str: give a list of them"),
-        ((["a"], ["a", "b"], "de"), "the hypotheses has 1 lines and the references has 2"),
+        (
+            (["a"], ["a", "b"], "de"),
+            "lines in the hypotheses as in the references, but there are 1 and 2",
+        ),
         ((["a"], [" "], "de"), "the references, line 1 is empty"),
         ((["a"], ["a"], "de", ["blue"]), "unknown metric 'blue': .* Did you mean bleu"),
         ((["a"], ["a"], "de", ["tokenised-bleu"]), "compares the model's tokens"),
@@ -182,10 +185,10 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
 
 def test_what_has_no_dynamics(data, models):
     for arguments, options, sentence in (
-        ((), {"labels": ["one"]}, "2 checkpoints and 1 labels"),
+        ((), {"labels": ["one"]}, "needs a label: there are 2 of the one and 1 of the other"),
         (("the new",), {}, "the sentences are one str"),
         (([],), {}, "the text holds no sentence"),
-        ((["the", "new"],), {"target": ["the"]}, "its translation has 1 lines, fewer than the t"),
+        ((["the", "new"],), {"target": ["the"]}, "its translation ends after 1 line, and the t"),
     ):
         with pytest.raises(UserError, match=sentence):
             macaron_fairseq.dynamics(models, data, *arguments, cpu=True, **options)

@@ -365,7 +365,7 @@ def test_too_few_checkpoints_are_one_sentence(tmp_path):
     write(tmp_path / "checkpoint1.pt", updates=1, val_loss=1.0)
     for which in ("--last", "--best"):
         sentence = refusal("average", tmp_path, which, 2, "-o", tmp_path / "mean.pt")
-        assert sentence.startswith(f"{tmp_path} holds 1 checkpoints to choose from, fewer than 2: ")
+        assert sentence.startswith(f"{tmp_path} holds 1 checkpoint to choose from, fewer than 2: ")
         assert "--save-interval" in sentence
     assert not (tmp_path / "mean.pt").exists()
 

@@ -159,9 +159,9 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--from", "nowhere"], "is no folder"),
         (["--gpus", "2"], "--gpus is for --dry-run"),
         (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
-        (["train", "--dry-run", "--gpus", "3"], "cannot be made by 3 devices alike"),
+        (["train", "--dry-run", "--gpus", "3"], "3 devices cannot share an update"),
         (["--dry-run", "--gpus", "2", "--max-tokens", "8192"], "of 8192 tokens on each of 2"),
-        (["--cpu", "--processes", "3"], "cannot be made by 3 devices alike"),  # at once
+        (["--cpu", "--processes", "3"], "3 devices cannot share an update"),  # at once
     ],
 )
 def test_refused(arguments, sentence, tmp_path):

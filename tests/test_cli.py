@@ -111,4 +111,4 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
 def test_the_commands_are_listed_with_an_example(capsys):
     text = help_of([], capsys)
     assert all(re.search(rf"^    {name}\b", text, re.M) for name in cli.COMMANDS)
-    assert text.rstrip().endswith("\n  macaron-fairseq demo")
+    assert text.rstrip().endswith("--arch macaron_transformer_tiny")

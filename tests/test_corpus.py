@@ -357,7 +357,7 @@ def test_own_text_that_is_given_is_kept(tmp_path):
     "sets, sentence",
     [
         ({"test": [("One.", "Eins."), ("Two.", "")]}, "test.de, line 2 is empty"),
-        ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentences, too few"),
+        ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentence, too few"),
     ],
 )
 def test_own_text_that_cannot_be_scored_is_refused(sets, sentence, tmp_path):

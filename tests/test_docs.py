@@ -12,6 +12,7 @@ import ast
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import prose
 import pytest
+import run_folders
 from conftest import ROOT, USER_DIR
 from fairseq import options as fairseq_options
 
@@ -75,6 +77,33 @@ def test_sentences_are_short(page):
     assert len(too_long) <= 1, too_long
     assert all(words <= 30 for words in lengths.values()), too_long
     assert sum(lengths.values()) <= 18 * len(lengths)
+
+
+PROGRAMS = [
+    path
+    for folder in ("macaron_fairseq", "examples", "benchmarks", "docs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+# Each has a plainer word: the same, next to or with, training runs, available, from where, its own.
+AVOIDED = re.compile(r"\b(alike|besides?|trainings|at hand|whence|of (its|their) own)\b", re.I)
+
+
+def test_sentences_of_programs_are_short():
+    """Those of docstrings, help and messages: 25 words at most."""
+    found = [
+        (name(path), sentence)
+        for path in PROGRAMS
+        for sentence in prose.of_python(path.read_text("utf-8"))
+        if prose.count(sentence) > 25
+    ]
+    assert found == []
+
+
+def test_words_that_have_a_plainer_one_are_avoided():
+    texts = [(path, prose.sentences(path.read_text("utf-8"))) for path in PROSE]
+    texts += [(path, prose.of_python(path.read_text("utf-8"))) for path in PROGRAMS]
+    found = [(name(path), x) for path, all_ in texts for x in all_ if AVOIDED.search(x)]
+    assert found == []
 
 
 def anchors(page):
@@ -261,18 +290,19 @@ SHORTER |= {"--sentences 4 --jacobian-sentences 2": "--sentences 2 --jacobian-se
 
 
 def run(page, folder):
-    """Run the blocks of a page, in order: those of shell and of Python that follow one another."""
+    """Run the blocks of a page in order; those of Python are one program."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    runnable = [x for x in blocks(DOCS / page) if x.is_run and x.language in ("sh", "python")]
     python = ""
-    for block in blocks(DOCS / page):
-        if not block.is_run or block.language not in ("sh", "python"):
-            continue
+    for block, following in itertools.zip_longest(runnable, runnable[1:]):
         code = block.code
         for long, short in SHORTER.items():
             code = code.replace(long, short)
         if block.language == "python":
             python += code
+            if following and following.language == "python":
+                continue
             command = [sys.executable, "-c", python]
         else:
             command = ["bash", "-euo", "pipefail", "-c", code]
@@ -323,6 +353,28 @@ def test_the_tutorial_and_what_follows_it_run(workplace):
     run("tutorial.md", workplace)
     for page in ("serve-with-ctranslate2", "look-inside", "add-a-scheme"):
         run(f"howto/{page}.md", workplace)
+
+
+@pytest.mark.slow
+def test_what_is_done_with_trained_models_runs(workplace):
+    """On the models that come with the package, and folders as recipes leave them."""
+    pytest.importorskip("pandas", reason="pandas is not installed: the extra [notebook]")
+    demo, work = USER_DIR / "demo", workplace / "runs/quickstart"
+    for link, model in {"checkpoint_best": "macaron", "transformer": "", "macaron": ""}.items():
+        (workplace / f"{link}.pt").symlink_to(demo / f"{model or link}.pt")
+    for arch in (run_folders.BASE, run_folders.MACARON):
+        run_folders.make_run(work, arch, 1)
+    (work / "data").symlink_to(demo)
+    run_folders.write_lines(work / "prepare/clean/train.de", ["Word1 Word2 ."])
+    for page in ("use-from-python", "read-a-report"):
+        run(f"howto/{page}.md", workplace)
+    assert (workplace / "dynamics/dynamics.html").exists()
+    assert (work / "report/report.html").exists()
+
+
+def test_contributing_says_when_to_run_each_test():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert [x.name for x in ROOT.glob("tests/test_*.py") if f"tests/{x.name}" not in text] == []
 
 
 def test_every_page_that_has_code_to_run_is_run():

@@ -632,7 +632,7 @@ def test_files_of_different_lengths(data, tmp_path, shorter):
         path.write_text("the new\n" * (2 if path.name == shorter else 3))
     long = target if shorter == "source" else source
     assert refused(data, source, "--target", target, out=tmp_path / "out") == (
-        f"{tmp_path / shorter} has 2 lines, fewer than {long}: line N of one must be the "
+        f"{tmp_path / shorter} ends after 2 lines, and {long} has more: line N of one must be the "
         "translation of line N of the other"
     )
 
@@ -646,7 +646,7 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     assert "--target is the translation of INPUT" in refused(
         data, "--target", tmp_path / "x", out=tmp_path / "out"
     )
-    assert "there are 1 checkpoints and 2 labels" in refused(
+    assert "needs a label: there are 1 of the one and 2 of the other" in refused(
         data, "--label", "a", "b", out=tmp_path / "out"
     )
 

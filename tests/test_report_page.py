@@ -47,7 +47,7 @@ def page(tmp_path_factory):
 
 def test_what_comes_from_data_is_escaped(page):
     text = page.read_text("utf-8")
-    assert text.count("<script>") == 1  # the page's own
+    assert text.count("<script") == 1  # the page's own
     assert "<h1>A &lt;script&gt;alert(&quot;&amp;&quot;)&lt;/script&gt; title</h1>" in text
     assert len(re.findall(r"&lt;script&gt;alert", text)) >= 4  # title twice, source, translation
 

@@ -348,13 +348,17 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
     [
         (["a", "b", " ", "c"], [], "test.de, line 3 is empty: give a reference with"),
         ([], [], "test.de is empty: give the text"),
-        (["a"], ["--plain"], "generated.txt has 15 lines and {}/test.de has 1: give files of the"),
+        (
+            ["a"],
+            ["--plain"],
+            "generated.txt as in {}/test.de, but there are 15 and 1: give texts of the",
+        ),
         (REFERENCE, ["--metric", "tokenised-bleu"], "name it with --tokenized-reference"),
         (REFERENCE, ["--metric", "tokenised-bleu", "--plain"], "without --plain"),
         (
             REFERENCE,
             ["--metric", "tokenised-bleu", "--tokenized-reference", "{}/short.de"],
-            "short.de has 2 lines and {}/test.de has 3",
+            "short.de as in {}/test.de, but there are 2 and 3",
         ),
         (
             REFERENCE,

@@ -207,7 +207,7 @@ def meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text as Markdown that shows it, on one line; `table` takes care of its own bars."""
+    """Plain text as Markdown that shows it, on one line; `table` takes care of the bars."""
     return re.sub(r"([\\`*_<>\[\]])", r"\\\1", " ".join(text.split()))
 
 

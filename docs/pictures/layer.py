@@ -2,8 +2,8 @@
 
     python docs/pictures/layer.py
 
-The order of the steps, their sizes and the formulas are those of `macaron_fairseq.schemes` and of
-`macaron-fairseq describe`, so the pictures cannot say anything else than the code.
+The steps and their sizes are those of `macaron_fairseq.schemes`, the formulas those of
+`macaron-fairseq describe`. So the pictures cannot say anything else than the code.
 """
 
 from dataclasses import dataclass

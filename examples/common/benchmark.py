@@ -18,8 +18,8 @@ from typing import Any
 class Part:
     """Sentence pairs from one place: an archive of two files, two text files, or sacreBLEU.
 
-    `{language}` in a name stands for each language, `{side}` for src and ref; `{source}` in an
-    archive's for the source.
+    In a name `{language}` stands for each language, and `{side}` for src and ref. In an archive's
+    name `{source}` stands for the source language.
     """
 
     archive: str = ""  # a tar archive, or without members a text file, which may be NAME.gz
@@ -69,7 +69,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Training:
-    """What all trainings of the benchmark share; they differ in --arch and --seed alone."""
+    """What all training runs of the benchmark share; they differ in --arch and --seed alone."""
 
     archs: list[str]  # the baseline first
     tokens: int  # an update is BATCHES batches of at most TOKENS tokens

@@ -1,12 +1,12 @@
-"""Fetch one file, check that it is whole, and record its SHA-256 in SHA256SUMS beside it.
+"""Fetch one file, check that it is whole, and record its SHA-256 in SHA256SUMS next to it.
 
   fetch.py data/corpus.tgz https://one.example/corpus.tgz https://two.example/mirror/corpus.tgz
   fetch.py data/corpus.tgz --from ~/downloads https://one.example/corpus.tgz
 
 The addresses are tried in order. What a broken transfer leaves, FILE.part, is gone on from at once,
-at the next address or in the next run; but not for .tar and unknown endings without --sha256, whose
-contents have no checksum. With --from nothing is fetched: FILE is copied from that folder. What has
-no address is only to be had so.
+at the next address or in the next run. Files without a checksum inside, .tar and unknown endings,
+begin anew unless --sha256 is given. With --from nothing is fetched: FILE is copied from that
+folder. A file that has no address needs --from.
 
 A .tgz, .tar.gz, .gz, .zip or .tar is read to its end, others must not be empty, and none may be
 a web page. The SHA-256 must be that of --sha256 or else, if it has one, of SHA256SUMS.

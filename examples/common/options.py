@@ -18,8 +18,9 @@ STAGES = ("prepare", "train", "evaluate", "report")
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
 
-Run it again after an interruption: finished work is kept, training resumes. Each stage wants the
-same options; the flags after -- matter to train, and those of the models' positions to prepare.
+Was it interrupted? Run the same command again: finished work is kept, training resumes. If you run
+the stages one by one, give each the same options. Flags after -- are for the stage train; prepare
+reads --max-source-positions and --max-target-positions among them.
 Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set."""
 
 
@@ -132,10 +133,10 @@ def stage(text: str) -> str:
     return text
 
 
-def parser(header: str) -> Parser:
+def parser(header: str, program: str) -> Parser:
     """What a recipe's command line may hold; `header` says what the recipe is about."""
     result = Parser(
-        usage="STAGE... [OPTION...] [-- FLAG...]",
+        usage=f"{program} [STAGE...] [OPTION...] [-- FLAG...]",
         description=header,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -155,15 +156,28 @@ def parser(header: str) -> Parser:
     def switch(name: str, help: str) -> None:
         result.add_argument(name, action="store_true", help=help)
 
-    option("--pair", "S-T", "languages, where the recipe offers several", action=Once)
-    option("--setting", "NAME", "a variant of the recipe, listed above", action=Once, default="")
+    option(
+        "--pair",
+        "S-T",
+        "translate from S to T (default: the first of the recipe's pairs)",
+        action=Once,
+    )
+    option(
+        "--setting",
+        "NAME",
+        "a variant of the recipe, if any are listed above",
+        action=Once,
+        default="",
+    )
     option(
         "--work",
         "FOLDER",
         "where everything is written (default: runs/RECIPE, and pair and setting)",
         type=Path,
     )
-    option("--from", "FOLDER", "take the archives from there and use no network", type=Path)
+    option(
+        "--from", "FOLDER", "copy the archives, or your text, from there; use no network", type=Path
+    )
     option(
         "--mirror",
         "ADDRESS",
@@ -186,30 +200,33 @@ def parser(header: str) -> Parser:
         ("--batch", "tokens of an update, on all devices together (default: the recipe's)"),
         ("--max-tokens", "tokens on a device at once; the batch of an update stays the same"),
         ("--processes", "train in N processes on a CPU, which share its cores (default: 1)"),
-        ("--gpus", "as if N GPUs were here (for --dry-run)"),
+        ("--gpus", "with --dry-run: plan as if there were N GPUs"),
         ("--workers", "processes for text work (default: all cores)"),
     ):
         option(name, "N", help, type=above_zero)
     option(
         "--average",
         "N",
-        "score the mean of the last N checkpoints; 0: the best checkpoint",
+        "score the mean of the last N epochs' checkpoints; 0: the best checkpoint "
+        "(default: the recipe's)",
         type=from_zero,
     )
-    switch("--bf16", "precision on GPUs (default: fp16; on a CPU always fp32)")
-    switch("--fp32", "precision on GPUs")
+    switch("--bf16", "train in bf16 on GPUs (default: fp16; on a CPU always fp32)")
+    switch("--fp32", "train in fp32 on GPUs")
     switch("--cpu", "use no GPU")
     option(
         "--sizes",
         "any",
-        "any: accept archives of other sizes and checksums than the usual ones",
+        "accept archives of other sizes and checksums than the usual ones",
         choices=["any"],
     )
     switch("--dry-run", "print the training commands and do nothing")
     return result
 
 
-def read(file: Path, name: str, header: str, words: Sequence[str]) -> Recipe:
+def read(
+    file: Path, name: str, header: str, words: Sequence[str], program: str = "RECIPE"
+) -> Recipe:
     """The recipe of a benchmark.yaml with these words of the command line.
 
     Ends the program with a sentence where they do not fit, before anything is written.
@@ -217,7 +234,7 @@ def read(file: Path, name: str, header: str, words: Sequence[str]) -> Recipe:
     own, extra = list(words), []
     if "--" in own:
         own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
-    options = parser(header).parse_intermixed_args(own)
+    options = parser(header, program).parse_intermixed_args(own)
     described = benchmark.read(file, options.setting)
     pairs = described.pairs
     pair = options.pair or (pairs or [""])[0]

@@ -17,6 +17,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from macaron_fairseq.common.files import decode
+from macaron_fairseq.common.wording import counted
 
 Pair = tuple[str, str]
 Paths = tuple[Path, Path]
@@ -45,8 +46,8 @@ def refuse_unequal(counts: Sequence[int], names: Sequence[str]) -> None:
     """End the program if the two sides have different numbers of lines, or none."""
     if counts[0] != counts[1]:
         sys.exit(
-            f"{names[0]} has {counts[0]} lines and {names[1]} has {counts[1]}: they must be "
-            "translations of each other line by line"
+            f"{names[0]} has {counted(counts[0], 'line')} and {names[1]} has {counts[1]:,}: "
+            "they must be translations of each other line by line"
         )
     if not counts[0]:
         sys.exit(f"{names[0]} and {names[1]} are empty")
@@ -109,9 +110,9 @@ def put(pair: Pair, files: Sequence[TextIO]) -> None:
 def clean(train: Paths, kept: Paths, least: int, most: int, ratio: float) -> None:
     """Keep the training pairs that are worth training on, as Moses' clean-corpus-n.perl does.
 
-    Dropped are pairs with a side of fewer than `least` or more than `most` tokens, an empty one in
-    any case; pairs of which one side has more than `ratio` times the other's tokens; and pairs with
-    a token of more than 1,000 characters. White space becomes single spaces.
+    A pair is dropped if a side is empty, or has fewer than `least` or more than `most` tokens. So
+    it is if one side has more than `ratio` times the other's tokens, or if a token has more than
+    1,000 characters. White space becomes single spaces.
     """
     read_pairs = 0
 
@@ -146,7 +147,7 @@ def split(train: Paths, valid: Paths, every: int) -> None:
         for number, pair in enumerate(read(*train), 1):
             put(pair, files[:2] if number % every == 0 else files[2:])
         if number < every:
-            sys.exit(f"{train[0]} has {number} lines, fewer than {every}")
+            sys.exit(f"{train[0]} has {counted(number, 'line')}, fewer than {every}")
     moved = number // every
     print(f"split: {number - moved:,} pairs stay in train, {moved:,} go to valid")
 
@@ -155,10 +156,10 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
     """A user's text to train, valid and test: what is not given is held out from train.
 
     `folder` holds train.LANGUAGE, and perhaps valid.* and test.*. Where one of these is missing,
-    pairs are drawn from train (2,000 each, or a tenth where train is small), after dropping those
-    whose source sentence occurred before, in an order shuffled with seed 1; this holds the corpus
-    in memory. Long pairs are not drawn. Pairs with an empty side are dropped from train and refused
-    in valid and test.
+    pairs are drawn from train: 2,000 each, or a tenth where train is small. Those whose source
+    sentence occurred before are dropped, and the order is shuffled with seed 1. This holds the
+    corpus in memory. Long pairs are not drawn. Pairs with an empty side are dropped from train and
+    refused in valid and test.
     """
 
     def names(where: Path, part: str) -> Paths:
@@ -182,8 +183,8 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
         count = min(HELD_OUT, len(pairs) // 10)
         if not count:
             sys.exit(
-                f"{folder}/train.{languages[0]} has {len(pairs)} different sentences, too few to "
-                f"draw {' and '.join(missing)} from: give these as files, or more text"
+                f"{folder}/train.{languages[0]} has {counted(len(pairs), 'different sentence')}, "
+                f"too few to draw {' and '.join(missing)} from: give these as files, or more text"
             )
         random.Random(1).shuffle(pairs)
         for part in missing:
@@ -204,7 +205,9 @@ def draw(train: Paths, folder: Path, languages: tuple[str, str], unique: str) ->
     for pair in read(*train):
         first.setdefault(pair[side], pair)
     if len(first) <= 2 * HELD_OUT:
-        sys.exit(f"{train[0]} has {len(first)} different sentences, too few to draw from")
+        sys.exit(
+            f"{train[0]} has {counted(len(first), 'different sentence')}, too few to draw from"
+        )
     pairs = [*first.values()]
     random.Random(1).shuffle(pairs)
     parts = {"test": pairs[:HELD_OUT], "valid": pairs[HELD_OUT : 2 * HELD_OUT]}

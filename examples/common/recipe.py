@@ -39,7 +39,7 @@ def run(file: Path, words: Sequence[str]) -> None:
     import stage_train
 
     described = file if file.suffix in (".yaml", ".yml") else file.with_name("benchmark.yaml")
-    recipe = options.read(described, file.absolute().parent.name, header(file), words)
+    recipe = options.read(described, file.absolute().parent.name, header(file), words, file.name)
     if not recipe.dry_run:
         recipe.work.mkdir(parents=True, exist_ok=True)
     if recipe.benchmark.one_gpu and stage_train.has_nvidia():

@@ -13,6 +13,7 @@ from steps import Words, call, code, hold, logged, made, say, step, version
 from summary import summary
 
 from macaron_fairseq.common import files
+from macaron_fairseq.common.wording import counted
 
 
 def evaluate(recipe: Recipe) -> None:
@@ -70,8 +71,8 @@ def last_epochs(run: Path, number: int) -> list[Path]:
     epochs = sorted(found, key=lambda p: int(p.stem.removeprefix("checkpoint")))
     if len(epochs) < number:
         sys.exit(
-            f"{run} holds {len(epochs)} checkpoints of epochs, and {number} are to be averaged: "
-            f"give --average {len(epochs)}, or train longer"
+            f"{run} holds {counted(len(epochs), 'checkpoint')} of an epoch, and {number} are to be "
+            f"averaged: give --average {len(epochs)}, or train longer"
         )
     return epochs[-number:]
 
@@ -125,7 +126,7 @@ def decoded(
 
 
 def report(recipe: Recipe) -> None:
-    """The table of all trainings, next to what others published; prints what is most important."""
+    """The table of all training runs, next to what others published; prints its main figures."""
     fingerprint(recipe.data)
     for run in recipe.runs():
         check_data(recipe, run)

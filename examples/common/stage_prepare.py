@@ -365,7 +365,7 @@ def parts(workers: int) -> int:
 
 
 def binarised(recipe: Recipe, out: Path) -> None:
-    """What fairseq trains on, and what translating and scoring need beside it."""
+    """What fairseq trains on, and what translating and scoring need next to it."""
     work = recipe.work / "prepare"
     say(recipe.name, "binarising")
     tests = ",".join(str(work / "bpe" / name) for name in recipe.tests)

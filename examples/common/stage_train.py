@@ -144,7 +144,7 @@ def check_batch(recipe: Recipe, run: Path, had: int) -> None:
 
 
 def apart(function: Callable, *arguments: Any) -> Any:
-    """What a function returns, in a process of its own: fairseq and PyTorch end with it."""
+    """What a function returns, in a separate process: fairseq and PyTorch end with it."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()

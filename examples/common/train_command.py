@@ -86,7 +86,7 @@ def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
     fewer_devices = "fewer devices by CUDA_VISIBLE_DEVICES or --processes"
     if batch % devices:
         sys.exit(
-            f"an update of {batch} tokens cannot be made by {devices} devices alike: choose "
+            f"{devices} devices cannot share an update of {batch} tokens equally: choose "
             f"another --batch, or {fewer_devices}"
         )
     if batch % (max_tokens * devices):

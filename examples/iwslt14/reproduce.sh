@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# IWSLT14 German-English: Macaron Net beside a Transformer of equal size, from the archive to the table.
+# IWSLT14 German-English: Macaron Net and a Transformer of equal size, from the archive to the table.
 #
 #   needs   one GPU, about 20 GB of disk, mostly checkpoints. Hours: not measured on GPUs by the
 #           project; on 2 CPU cores 3 to 5 days a model, 50,000 updates of up to 4,096 tokens at the

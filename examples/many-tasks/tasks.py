@@ -294,7 +294,7 @@ def recipe(
 
 
 def settings(recipe: RunRecipe, options: Options) -> str:
-    """Stands for all that the runs of a task share, beside its data: no scheme, no seed."""
+    """Stands for all that the runs of a task share, next to its data: no scheme, no seed."""
     own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
     words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
     words += [repr(evaluation), str(recipe.average)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k (task 1): Macaron Net beside a Transformer of equal size, from the archives to the table.
+# Multi30k (task 1): Macaron Net and a Transformer of equal size, from the archives to the table.
 #
 #   needs   2 CPU cores and 3 GB of memory, or any GPU; 3 GB of disk. Hours: on the 2 cores of
 #           docs/results/multi30k.md both architectures took 2.3 for 2,480 updates, so 7.4 for 8,000

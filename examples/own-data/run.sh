@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Your own parallel text: Macaron Net beside a Transformer of equal size, from raw text to the table.
+# Your own parallel text: Macaron Net and a Transformer of equal size, from raw text to the table.
 #
 #   needs   FOLDER/train.en and FOLDER/train.de (any two languages, one sentence a line); valid.* and
 #           test.* are drawn from train where they are missing; a GPU, or patience; some GB of disk

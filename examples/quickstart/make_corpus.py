@@ -1,7 +1,7 @@
 """Write a small English-German parallel corpus, made on the spot from CLDR and number words.
 
 The names, dates, times, amounts and measures come from the Unicode CLDR as packaged by `babel`,
-formatted once for English and once for German; `num2words` spells out the numbers. FRAMES holds
+formatted once for English and once for German. `num2words` spells out the numbers. FRAMES holds
 the sentences that carry them, SLOTS what may stand in their braces.
 
 Needs ``pip install babel num2words``; run ``python make_corpus.py --help`` for the options.
@@ -442,8 +442,8 @@ def percent(rng: random.Random) -> Pair:
 def in_words(number: int, kind: Literal["cardinal", "ordinal", "year"] = "cardinal") -> Pair:
     """Spell a number out.
 
-    num2words goes wrong in German above ten thousand ("einhunderteinstausend" for 101,000) and
-    has the ordinal of 1,000 without "ein" but that of 1,001 with it; the slots stay below.
+    num2words goes wrong in German above ten thousand: "einhunderteinstausend" for 101,000. It has
+    the ordinal of 1,000 without "ein" but that of 1,001 with it. The slots stay below.
     """
     return num2words(number, lang="en", to=kind), num2words(number, lang="de", to=kind)
 

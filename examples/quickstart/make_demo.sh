@@ -2,10 +2,21 @@
 # Makes macaron_fairseq/demo: the trained pair that `macaron-fairseq demo` translates with.
 #
 #   needs   2 CPU cores, 3 GB of memory
-#   leaves  runs/quickstart-demo, as run.sh does; and of that in macaron_fairseq/demo both models in
-#           fp16, BPE merges, dictionaries, some phrases of the test set, and about.json
+#   leaves  runs/quickstart-demo, as run.sh does; and of that in FOLDER both models in fp16, BPE merges,
+#           dictionaries, some phrases of the test set, and about.json
+#
+#   make_demo.sh                      FOLDER is macaron_fairseq/demo
+#   make_demo.sh FOLDER [OPTION...]   options of run.sh; --work is not among them
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
 root=$(dirname "$(dirname "$here")")
-"$here/run.sh" --setting demo
-exec python3 -X utf8 "$here/pack_demo.py" "$root/runs/quickstart-demo" "$root/macaron_fairseq/demo"
+folder=${1:-$root/macaron_fairseq/demo}
+case $folder in
+  -h | --help) sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$0" && exit ;;
+  -*)
+    printf 'make_demo: the folder comes before %s; see --help\n' "$folder" >&2
+    exit 1
+    ;;
+esac
+"$here/run.sh" --setting demo --work "$root/runs/quickstart-demo" "${@:2}"
+exec python3 -X utf8 "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"

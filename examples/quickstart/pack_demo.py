@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation import metrics
@@ -118,6 +119,4 @@ def score(
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-
     pack(Path(sys.argv[1]), Path(sys.argv[2]))

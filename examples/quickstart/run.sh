@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Macaron Net beside a Transformer of equal size, on a small corpus made on the spot.
+# Macaron Net and a Transformer of equal size, on a small corpus made on the spot.
 #
 #   needs   2 CPU cores, 3 GB of memory, 10 minutes (or a GPU)
 #   prints  BLEU, chrF, parameters, words/s and training time of both

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All splitting schemes beside the Transformer of equal size, on the quickstart's corpus or on Multi30k.
+# All splitting schemes and the Transformer of equal size, on the quickstart's corpus or on Multi30k.
 #
 #   needs   what the recipe of that corpus needs, and its time again for each variant and seed (with
 #           Multi30k days on a CPU); those that evaluate an operator several times take as many times longer

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT14 English-German: Macaron Net beside a Transformer of equal size, from the archives to the table.
+# WMT14 English-German: Macaron Net and a Transformer of equal size, from the archives to the table.
 #
 #   needs   GPUs (the paper: 4 for base, 4 to 32 for big) and about 60 GB of disk (big: 150), mostly
 #           checkpoints. Hours: the text work's are in docs/results/speed.md, those on GPUs the project

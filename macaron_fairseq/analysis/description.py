@@ -24,6 +24,7 @@ from macaron_fairseq.analysis import anatomy, flops
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.released import upgrade_args
@@ -380,7 +381,7 @@ def layers_lines(layers: Layers) -> Iterator[str]:
     if not layers.count:
         yield f"{layers.side}: no layers"
         return
-    yield f"{layers.side}, {layers.count} layers of width {layers.width}, {layers.norm}"
+    yield f"{layers.side}, {counted(layers.count, 'layer')} of width {layers.width}, {layers.norm}"
     yield from ("  " + line for line in layers.formulas)
     yield "  " + "; ".join(layers.networks)
     yield from size_lines(layers.size, layers.baseline)

@@ -100,6 +100,6 @@ def in_words(x: Difference, baseline: str, model: str) -> str:
     if layers == 1:
         return sentence
     word = "larger" if x.effect > 0 else "smaller"
-    alike = sum((effect > 0) == (x.effect > 0) for effect in x.effects)
-    where = "all" if alike == layers else f"{alike} of"
+    agreeing = sum((effect > 0) == (x.effect > 0) for effect in x.effects)
+    where = "all" if agreeing == layers else f"{agreeing} of"
     return f"{sentence} It is {word} in {where} {layers} layers."

@@ -123,7 +123,7 @@ def compare(
         title: of the page.
 
     Returns:
-        What goes into dynamics.json, and besides it `views`: for each of the sentences that are
+        What goes into dynamics.json, and next to it `views`: for each of the sentences that are
         shown one by one, a `sentence_views.View` of each model.
 
     Raises:

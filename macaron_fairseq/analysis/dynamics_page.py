@@ -1,8 +1,8 @@
 """The page of `macaron-fairseq dynamics`: pictures, tables, and single sentences.
 
 Each picture stands there as matplotlib drew it, with what it shows as JSON next to it; without
-JavaScript that is all. `dynamics_page.js` draws it anew with values to point at, and the
-sentences, which no picture could show all of.
+JavaScript that is all. The scripts draw it anew with values to point at: `dynamics_charts.js` the
+pictures of all sentences, `dynamics_sentences.js` single ones, which no picture could show all of.
 """
 
 import json
@@ -33,7 +33,10 @@ from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, 
 from macaron_fairseq.analysis.sentence_views import SideView, View
 from macaron_fairseq.common import html_page
 
-SCRIPT, STYLE = (Path(__file__).with_name(f"dynamics_page.{x}") for x in ("js", "css"))
+HERE = Path(__file__).parent
+STYLE = HERE / "dynamics_page.css"
+# One module of the page: each uses what stands in those before it.
+SCRIPTS = [HERE / f"dynamics_{x}.js" for x in ("elements", "charts", "sentences", "page")]
 TYPES = {".json": "application/json", ".csv": "text/csv"}
 SCALE = 1000  # cosines and attention weights as whole numbers
 
@@ -77,7 +80,8 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         "the JSON file also the histograms.</p>",
         *(part for model in models for part in all_figures(model)),
     ]
-    return html_page.page(content["title"], parts, STYLE.read_text(), SCRIPT.read_text())
+    script = "\n".join(path.read_text("utf-8") for path in SCRIPTS)
+    return html_page.page(content["title"], parts, STYLE.read_text("utf-8"), script)
 
 
 def controls(labels: Sequence[str]) -> str:

@@ -15,8 +15,8 @@ tokens count too, since fairseq computes and then masks them. A backward pass ha
 each one forward: training takes three times the forward pass.
 
 An adaptive softmax counts whole, as if all its parts were computed for each token. Padding does not
-count, so that the work is the same however it is batched; nor do embeddings,
-softmax, LayerNorm and the optimizer, which are no matrix products.
+count, so that the work is the same however it is batched. Nor do embeddings, softmax, LayerNorm and
+the optimizer, which are no matrix products.
 """
 
 from collections import Counter

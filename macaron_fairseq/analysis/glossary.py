@@ -73,8 +73,8 @@ STATES = Group(
 # Of sub-layers and whole layers; a is what is added to the state.
 STEPS = Group(
     "How far a sub-layer moves them",
-    "a is what a sub-layer adds to the state x of a token, with the step of its scheme; for a "
-    "whole layer, the difference of the states after and before it.",
+    "a is what a sub-layer adds to the state x of a token, with the step of its scheme. For a "
+    "whole layer it is the difference of the states after and before it.",
     (
         Measure("step", "Relative step", "|a| / |x|"),
         Measure(
@@ -99,7 +99,7 @@ STEPS = Group(
 JACOBIANS = Group(
     "Jacobians",
     "J is the derivative of a by x. Eigenvalues are of a token's own block, d by d, at one token "
-    "of each of {jacobians} sentences; those of modulus below 1/10,000 of the largest count as "
+    "of each of {jacobians} sentences. Those of modulus below 1/10,000 of the largest count as "
     "zero. FFNs and cross-attention have no other blocks, and in a causal decoder the blocks' "
     "eigenvalues are all that the sentence's J has. In an encoder's self-attention J also has "
     "blocks between tokens, which only the largest singular value sees.",
@@ -124,7 +124,7 @@ JACOBIANS = Group(
 ERRORS = Group(
     "Local error by step halving",
     "The weights are frozen and every step is made h times as long: one step Φ_h against two of "
-    "half the length. That measures a model against the flow of its own weights, and not against "
+    "half the length. That measures a model against the flow of its weights, and not against "
     "another model's. In post-norm, sub-layers are taken without their LayerNorm, and layers are "
     "left out: without a step they would still normalise.",
     (

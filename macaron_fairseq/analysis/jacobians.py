@@ -98,8 +98,8 @@ def products(field: Field, x: Tensor) -> tuple[Field, Field]:
 def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) -> float:
     """That of the whole J at the state x, by power iteration on J^T J with JVPs and VJPs.
 
-    It ends once an iteration changes it by less than `CONVERGED` of itself, or after `ITERATIONS`;
-    what it finds is never above the true value but for rounding.
+    It ends once an iteration changes it by less than `CONVERGED` of itself, or after `ITERATIONS`.
+    What it finds is never above the true value but for rounding.
     """
     v = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
     value = 0.0

@@ -1,8 +1,8 @@
 """The error of one step, by step halving, and the exponent with which it falls.
 
 The weights are frozen: with the step h times as long, a sub-layer is x + h a(x), a layer its
-sub-layers in order, each so. What two halves and a whole differ in is, up to a factor, the error
-that the step makes against the flow, and falls like h^2 for a method of order 1.
+sub-layers in order, each so. The difference of two halves and a whole is, up to a factor, the error
+that the step makes against the flow. It falls like h^2 for a method of order 1.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,6 +17,7 @@ from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.schemes import splitting, substeps
@@ -68,8 +69,9 @@ class TrainedModel:
             for (side, found), most in zip(tokens.items(), self.positions, strict=True):
                 if found is not None and len(found) > most:
                     raise UserError(
-                        f"sentence {sentence.number} has {len(found)} {side} tokens, its end "
-                        f"included, more than the {most} positions of {self.path}: leave it out"
+                        f"sentence {sentence.number} has {counted(len(found), f'{side} token')}, "
+                        f"its end included, more than the {most} positions of {self.path}: "
+                        "leave it out"
                     )
         return self.checked_bits(sample) if sample.has_references else None
 
@@ -276,8 +278,8 @@ def labels(found: Sequence[Checkpoint]) -> list[str]:
 def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
     """Raise a `UserError` if the checkpoints were trained with different dictionaries.
 
-    Their sizes tell, the manifest that a recipe's run has next to its checkpoints, and the data
-    folder that a checkpoint names, as long as it is there.
+    Their sizes tell, and the manifest that a recipe's run has next to its checkpoints. So does the
+    data folder that a checkpoint names, as long as it is there.
     """
     first = found[0]
     for one in found:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat.binarised import refuse_truncated
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
@@ -220,8 +221,8 @@ def from_text(data: Data, source: Text, target: Text | None) -> Iterator[Numbers
             names = [name_of(source, "the text"), name_of(target, "its translation")]
             short, long = names if line is None else names[::-1]
             raise UserError(
-                f"{short} has {number - 1} lines, fewer than {long}: line N of one must be the "
-                "translation of line N of the other"
+                f"{short} ends after {counted(number - 1, 'line')}, and {long} has more: line N of "
+                "one must be the translation of line N of the other"
             )
         tokens = [data.source.index(token) for token in data.encode[0](line)]
         if target is not None and data.target:

@@ -7,7 +7,7 @@ state x, (time, 1, channel), into
     LayerNorm(x + a(x, h))        post-norm
 
 where the increment a holds the operator, its LayerNorm in pre-norm, the sub-step that integrates it
-and its step, made h times as long; in the model h is 1.
+and its step. The step is made h times as long; in the model h is 1.
 """
 
 import inspect

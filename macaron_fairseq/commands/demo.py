@@ -13,10 +13,10 @@ from macaron_fairseq.translation import demo
 from macaron_fairseq.translation.demo import Phrase
 
 DESCRIPTION = """\
-Translate phrases from English to German with a small Transformer and a small Macaron Net, which
-come with the package, and show them next to the references. This takes some seconds on a CPU and no
-input. Neither model has seen these phrases. Both were trained on others of the same kind, which
-examples/quickstart makes, and know nothing else.
+Translate phrases from English to German with a small Transformer and a small Macaron Net. Both come
+with the package; it takes some seconds on a CPU and needs no input. References stand next to the
+translations. Neither model has seen these phrases. Both were trained on others of the same kind,
+which examples/quickstart makes, and know nothing else.
 """
 
 EXAMPLES = """\

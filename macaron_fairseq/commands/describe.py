@@ -27,10 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
-        "operations next to those of the Transformer with FFNs of the same width together, and "
-        "the parameters of the architecture's named baseline. No data is needed. Works for "
-        "macaron_transformer, fairseq's transformer, and its masked language models (roberta, "
-        "masked_lm)."
+        "operations. Next to them stand those of a Transformer whose FFN is as wide as all of the "
+        "layer's together. The parameters of the architecture's named baseline follow. No data is "
+        "needed. Works for macaron_transformer, fairseq's transformer, and its masked language "
+        "models (roberta, masked_lm)."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)

@@ -9,9 +9,10 @@ from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
-to the tokens: cosines, clusters, effective rank, energy, relative step size and its angle to the
-state, velocity on the sphere, figures of the Jacobian's spectrum, local error by step halving.
-Two models are shown next to each other. Works for macaron_transformer, fairseq's transformer, and
+to the tokens. How the tokens lie: cosines, clusters, effective rank, energy. How they move:
+relative step size, its angle to the state, velocity on the sphere. How exact a step is: the
+Jacobian's spectrum, local error by step halving. Several models are shown next to each other. Works
+for macaron_transformer, fairseq's transformer, and
 its masked language models (roberta, masked_lm), pre-norm and post-norm.
 """
 
@@ -19,8 +20,8 @@ EXAMPLES = """\
 DATA is the data folder of a recipe, with preprocessing.json, code and data-bin/, or what
 fairseq-preprocess wrote. Without INPUT, the sentences are those of its set --gen-subset. INPUT is
 raw text, preprocessed as preprocessing.json says; where DATA has none, tokens with spaces between.
-The decoder reads the target side of the set, or TARGET, as in training; without either, what the
-model itself translates the sentence to (beam 5).
+The decoder reads the target side of the set, or TARGET, as in training. Without either it reads
+what the model itself translates the sentence to (beam 5).
 
 OUTPUT then holds
   dynamics.html  all pictures and figures, one file that needs nothing else: point at what you want
@@ -64,15 +65,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
-    add("--gen-subset", default="test", metavar="SET", help="of the data (default: test)")
-    add("--source-lang", metavar="LANG", help="where the data folder does not tell it")
-    add("--target-lang", metavar="LANG", help="the same")
+    add(
+        "--gen-subset",
+        default="test",
+        metavar="SET",
+        help="the set of DATA to read (default: test)",
+    )
+    add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
+    add("--target-lang", metavar="LANG", help="needed if it does not tell")
     add(
         "--sentences",
         type=positive,
         default=200,
         metavar="N",
-        help="at most the first N (default: 200)",
+        help="read at most the first N sentences (default: 200)",
     )
     add(
         "--jacobian-sentences",
@@ -95,11 +101,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=cosine,
         default=0.9,
         metavar="COSINE",
-        help="join tokens above it to clusters (default: 0.9)",
+        help="tokens whose cosine is above it form a cluster (default: 0.9)",
     )
-    add("--beta", type=above_zero, default=1.0, metavar="X", help="of the energy (default: 1)")
-    add("--seed", type=int, default=1, metavar="N", help="of what is drawn (default: 1)")
-    add("--title", default="Dynamics of trained models", metavar="TEXT", help="of the page")
+    add(
+        "--beta",
+        type=above_zero,
+        default=1.0,
+        metavar="X",
+        help="inverse temperature in the energy (default: 1)",
+    )
+    add("--seed", type=int, default=1, metavar="N", help="of what is drawn at random (default: 1)")
+    add(
+        "--title",
+        default="Dynamics of trained models",
+        metavar="TEXT",
+        help="the title of the page",
+    )
     add("--cpu", action="store_true", help="use no GPU")
     add(
         "-o",
@@ -145,7 +162,8 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--target is the translation of INPUT: name that file too, or drop it")
     if args.label and len(args.label) != len(args.path):
         raise UserError(
-            f"there are {len(args.path)} checkpoints and {len(args.label)} labels: give one each"
+            f"each checkpoint needs a label: there are {len(args.path)} of the one "
+            f"and {len(args.label)} of the other"
         )
     refuse_text(args.path)
     import torch

@@ -8,20 +8,20 @@ from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
 Measure the error of one step of length h, h/2, h/4 ..., and the slope of its logarithm: 2 for a
-method of order 1, 3 for one of order 2. Without --path on toy systems, attention and an FFN with
-random weights, whose flow is known; with it on the frozen weights of a trained model's layers at
+method of order 1, 3 for one of order 2. Without --path it measures toy systems whose flow is known,
+attention and an FFN with random weights. With --path it measures the layers of a trained model at
 the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| / |x|.
 """
 
 EXAMPLES = """\
-OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture;
-of a trained model order.json also has each layer alone. A trained model is measured with
-all schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many
-FFNs in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
+OUTPUT then holds order.txt (which is also printed), order.json and order.png, a log-log picture.
+Of a trained model order.json also has each layer alone. A trained model is measured with all
+schemes and sub-steps that its weights allow, whichever it was trained with: schemes of as many FFNs
+in a layer, and gated sub-steps where it has the gates. It must be pre-norm: post-norm layers
 project the state, and follow no flow.
 
 DATA is the data folder of a recipe, or what fairseq-preprocess wrote. Without INPUT, the sentences
-are those of its set --gen-subset; without TARGET, the decoder reads the model's own translation.
+are those of its set --gen-subset. Without TARGET, the decoder reads the model's own translation.
 
 examples:
   macaron-fairseq order -o order
@@ -43,27 +43,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add = parser.add_argument
     add("input", nargs="?", type=Path, metavar="INPUT", help="with --path: raw text; - is stdin")
-    add("--scheme", nargs="+", metavar="NAME", help="only these (default: all)")
-    add("--substep", nargs="+", metavar="NAME", help="only these (default: all, and exact flows)")
+    add("--scheme", nargs="+", metavar="NAME", help="measure only these (default: all)")
+    add(
+        "--substep",
+        nargs="+",
+        metavar="NAME",
+        help="measure only these (default: all, and exact flows)",
+    )
     add(
         "--step",
         type=above_zero,
         metavar="H",
         help="the longest step (default: 0.01, with --path 1)",
     )
-    add("--seed", type=int, metavar="N", help="of the toy systems' weights (default: 1)")
-    add("--path", type=Path, metavar="FILE", help="a checkpoint, whose layers are measured instead")
+    add("--seed", type=int, metavar="N", help="draws the weights of toy systems (default: 1)")
+    add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
     add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
-    add("--gen-subset", metavar="SET", help="of the data (default: test)")
-    add("--source-lang", metavar="LANG", help="where the data folder does not tell it")
-    add("--target-lang", metavar="LANG", help="the same")
+    add("--gen-subset", metavar="SET", help="the set of DATA to read (default: test)")
+    add("--source-lang", metavar="LANG", help="needed if the data folder does not tell")
+    add("--target-lang", metavar="LANG", help="needed if it does not tell")
     add(
         "--sentences",
         type=positive,
         metavar="N",
-        help=f"at most the first N (default: {SENTENCES}). All schemes and sub-steps take some "
-        "seconds a sentence with 1.5 million parameters on a CPU, and time grows with the model",
+        help=f"read at most the first N sentences (default: {SENTENCES}). With all schemes and "
+        "sub-steps a sentence takes some seconds on a CPU with 1.5 million parameters, and longer "
+        "with more",
     )
     add(
         "-o",

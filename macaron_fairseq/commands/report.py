@@ -29,19 +29,19 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Compare runs in one page, report.html, and as report.md, report.json and curves.png. It "
-        "says in words whether a difference is shown, and warns of translations that loop. Then "
-        "follow scores with 95 % intervals, over seeds where there are several, sacreBLEU's paired "
-        "bootstrap, learning curves, scores by sentence length and word frequency, n-grams, "
-        "sentence examples, and what it takes to repeat the runs. Print report.md. Runs on other "
-        "data, or scored with other references or metrics, are refused."
+        "Compare runs in one page, report.html, and as report.md, report.json and curves.png. The "
+        "page says in words whether a difference is shown, and warns of translations that loop. "
+        "Scores follow with 95 % intervals, over seeds where there are several, and sacreBLEU's "
+        "paired bootstrap. Then come learning curves, scores by sentence length and word "
+        "frequency, n-grams, sentence examples, and what it takes to repeat the runs. report.md is "
+        "also printed. Runs on other data, or scored with other references or metrics, are refused."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
     parser.add_argument(
         "--baseline",
         metavar="ARCH",
-        help='compare with this one (default: the first whose name is without "macaron")',
+        help='the architecture to compare with (default: the first without "macaron" in its name)',
     )
     parser.add_argument(
         "--published", type=Path, metavar="FILE", help="a JSON file of published scores"
@@ -54,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "normalize,tokenize` leaves it: adds scores by the frequency of words",
     )
     parser.add_argument(
-        "--title", default="Comparison of architectures", metavar="TEXT", help="of the report"
+        "--title",
+        default="Comparison of architectures",
+        metavar="TEXT",
+        help="the title of the report",
     )
     parser.add_argument(
         "-o",

@@ -59,9 +59,12 @@ SERIES = CSS.split("@media")[0].count("--series-")
 
 
 def page(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:
-    """A whole page of elements, with a style sheet and a script besides the common ones."""
+    """A whole page of elements, with a style sheet and a script next to the common ones.
+
+    The script is a module: strict, and its names are not the window's.
+    """
     body = "\n".join(parts)
-    run = f"<script>{script}</script>\n" if script else ""
+    run = f'<script type="module">{script}</script>\n' if script else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -35,7 +35,7 @@ def draw_png(runs: Sequence[Run]) -> bytes | None:
 
 
 def draw_svg(runs: Sequence[Run]) -> str | None:
-    """The same as an element of a page, which has a legend of its own; None as above."""
+    """The same as an element of a page, which has its own legend; None as above."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """Whether a scheme is better than another, by many tasks and seeds: estimates, tests and power.
 
-Runs are paired by task and seed. Of each task there is a bootstrap interval; over tasks a
+Runs are paired by task and seed. Each task has a bootstrap interval. Over tasks there are a
 mixed-effects model, two rank tests corrected for the number of schemes, and the power of the
 comparison. SciPy and statsmodels, the extra `evidence`, do the statistics.
 """

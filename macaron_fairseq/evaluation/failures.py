@@ -15,8 +15,8 @@ WORDS = 4  # that may be repeated together
 LETTERS = 12  # that may be repeated together inside a word
 
 DEFINITION = (
-    f"A translation loops if 1 to {WORDS} words, or 1 to {LETTERS} letters inside a word, stand "
-    f"more than {REPEATS} times in a row. It does not where the reference repeats itself so."
+    f"A translation loops if it repeats a piece more than {REPEATS} times in a row and the "
+    f"reference does not. A piece is 1 to {WORDS} words, or 1 to {LETTERS} letters inside a word."
 )
 
 LOOP = re.compile(

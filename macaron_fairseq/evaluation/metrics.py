@@ -11,6 +11,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.tokenization import Pipeline
 
 
@@ -128,7 +129,12 @@ def per(tokens: Sequence[str], references: Sequence[str]) -> Score:
     """Edits for each token of the references: for grapheme-to-phoneme, the phone error rate."""
     number, length = sum(edits(tokens, references)), sum(len(x.split()) for x in references)
     signature = f"error:edits|tokens:model|nrefs:1|tokens:{length}"
-    return Score("PER", 100 * number / length, signature, f"{number} edits of {length} tokens")
+    return Score(
+        "PER",
+        100 * number / length,
+        signature,
+        f"{counted(number, 'edit')} of {counted(length, 'token')}",
+    )
 
 
 def edits(tokens: Sequence[str], references: Sequence[str]) -> list[int]:

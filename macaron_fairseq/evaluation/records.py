@@ -1,7 +1,7 @@
 """Small records of finished runs, with what a comparison needs of each sentence.
 
 A run is known by its task, its scheme and its seed. A file holds runs of one task, so that what
-they share stands in it once; the file of a single run has the same form. Folders of such files are
+they share stands in it once. The file of a single run has the same form. Folders of such files are
 read together: `read`.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 
 LOWER_IS_BETTER = ("WER", "PER")
 EDITS, NGRAMS = "edits", "n-grams"
@@ -106,10 +107,10 @@ def write(path: Path, runs: Sequence[Run]) -> None:
         if run.environment not in environments:
             environments.append(run.environment)
         of_run = {name: getattr(run, name) for name in RUN_FIELDS if name != "environment"}
-        counted = {name: getattr(run, name) for name in OPTIONAL_FIELDS}
-        counted = {name: count for name, count in counted.items() if count is not None}
+        optional = {name: getattr(run, name) for name in OPTIONAL_FIELDS}
+        optional = {name: count for name, count in optional.items() if count is not None}
         environment = environments.index(run.environment)
-        lines.append({**of_run, **counted, "environment": environment})
+        lines.append({**of_run, **optional, "environment": environment})
     shared = {
         "task": first.task,
         "metric": first.metric,
@@ -166,17 +167,19 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     for name, kind in RUN_FIELDS.items():
         if not isinstance(line.get(name), kind):
             raise UserError(f"a run in {path} has no '{name}', or not of the right kind")
-    counted: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
-    for name, count in counted.items():
+    optional: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
+    for name, count in optional.items():
         if not isinstance(count, int | None):
             raise UserError(f"a run in {path} has '{name}', which is no whole number")
     length = kinds.count if kinds.kind == EDITS else len(kinds.reference)
     if len(line["items"]) != length:
-        raise UserError(f"a run in {path} has {len(line['items'])} items instead of {length}")
+        raise UserError(
+            f"a run in {path} has {counted(len(line['items']), 'item')} instead of {length}"
+        )
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
     environment = content["environments"][line["environment"]]
     shared = {name: content[name] for name in ("task", "metric", "test")}
-    return Run(**shared, **values, **counted, kinds=kinds, environment=environment)
+    return Run(**shared, **values, **optional, kinds=kinds, environment=environment)
 
 
 # --- What can be compared ------------------------------------------------------------------------

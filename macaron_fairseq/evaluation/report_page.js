@@ -1,4 +1,3 @@
-"use strict";
 // The page of a report: tables that sort, and sentence examples that can be searched.
 
 // Rows by a column: by the number that its cells begin with ("84.44 ± 1.20", "1,000"), or by text

@@ -118,7 +118,7 @@ def significance(summary: Summary) -> Table:
         ],
         f"sacreBLEU's paired bootstrap ({signatures}) against {code(summary['baseline'])} of the "
         "same seed. It tests whether the difference of two trained models would hold on other "
-        "sentences of this kind, not whether it would hold for models of other seeds.",
+        "sentences of this kind. It does not test whether it would hold for other seeds.",
     )
 
 
@@ -247,7 +247,7 @@ def flags(summary: Summary) -> Table | None:
     rows = [
         [code(name), *(code(shown[arch]) for arch in archs)] for name, shown in differing.items()
     ]
-    return Table("Flags that differ", ["differs besides `--arch`", *map(code, archs)], rows)
+    return Table("Flags that differ", ["differs next to `--arch`", *map(code, archs)], rows)
 
 
 def code(text: str) -> str:

@@ -40,7 +40,7 @@ class Scored:
 
 @dataclass
 class Run:
-    """One training of one architecture with one seed, and its scores by test set."""
+    """One training run of one architecture with one seed, and its scores by test set."""
 
     folder: Path
     arch: str

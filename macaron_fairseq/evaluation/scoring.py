@@ -278,8 +278,9 @@ def same_length(
     """Raise a `UserError` unless there are as many lines as references."""
     if len(lines) != len(references):
         raise UserError(
-            f"{name} has {len(lines)} lines and {reference} has {len(references)}: "
-            "give files of the same test set, with one sentence on each line"
+            f"there must be as many lines in {name} as in {reference}, but there are "
+            f"{len(lines):,} and {len(references):,}: give texts of the same test set, with one "
+            "sentence on each line"
         )
 
 

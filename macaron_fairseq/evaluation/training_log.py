@@ -1,4 +1,4 @@
-"""What fairseq-train's JSON log says of a training."""
+"""What fairseq-train's JSON log says of a training run."""
 
 import json
 import math
@@ -24,8 +24,8 @@ class Training:
 
     `hours` is the time in updates, fairseq's `train_wall`: each update that led to the model counts
     once, and starting, validating and saving do not. fairseq's `wall` would not do: it starts
-    from 0 in each process, and stays 0 in one that resumed within an epoch, since the stopwatch
-    is restored without being started (`StopwatchMeter.load_state_dict`).
+    from 0 in each process, and stays 0 in one that resumed within an epoch. There the stopwatch is
+    restored without being started (`StopwatchMeter.load_state_dict`).
     """
 
     parameters: int | None

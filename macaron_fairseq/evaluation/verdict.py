@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from macaron_fairseq.common.wording import counted
+
 Summary = dict[str, Any]
 
 NAMED = 6  # runs in a warning; it counts the others
@@ -98,7 +100,7 @@ def failures(test: Summary, several: bool) -> str | None:
         for row in failing[:NAMED]
     ]
     if len(failing) > NAMED:
-        named.append(f"and {len(failing) - NAMED} more runs")
+        named.append(f"and {counted(len(failing) - NAMED, 'more run')}")
     where = f" on {test['name']}" if several else ""
     return (
         f"Some translations{where} loop or reach the maximum length. {'; '.join(named)}. A few "

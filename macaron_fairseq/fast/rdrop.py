@@ -1,7 +1,7 @@
 """The criterion `chunked_label_smoothed_cross_entropy_with_rdrop`: fairseq's, in less memory.
 
 R-Drop (Liang et al. 2021, arXiv 2106.14448) sees each sentence twice in an update, with two draws
-of dropout, and pulls the two predictions towards each other:
+of dropout. It pulls the two predictions towards each other:
 
     L = CE(p) + CE(q) + alpha (KL(p, q) + KL(q, p)) / 2
 

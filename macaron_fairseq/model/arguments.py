@@ -26,14 +26,15 @@ def add(parser: ArgumentParser) -> None:
             f"--macaron-{side}-scheme",
             metavar="NAME",
             default=SUPPRESS,
-            help=f"that of the {side}, where it is another",
+            help=f"the scheme of the {side}, if it is another",
         )
     parser.add_argument(
         "--macaron-substep",
         metavar="NAME",
         default=SUPPRESS,
-        help="how each step of a scheme is taken: "
-        f"{', '.join(substeps.SUBSTEPS)} (default: {substeps.DEFAULT})",
+        help="how each step x + h k along an operator f is computed: "
+        f"{', '.join(substeps.SUBSTEPS)} (default: {substeps.DEFAULT}, k = f(x); the others "
+        "evaluate f several times with the same weights)",
     )
     parser.add_argument(
         "--macaron-post-norm",
@@ -45,10 +46,9 @@ def add(parser: ArgumentParser) -> None:
         "--macaron-kernels",
         choices=KERNELS,
         default=SUPPRESS,
-        help="who computes attention, dropout and linear maps: this package, or fairseq; "
-        "the results are the same, but for rounding and for the numbers that dropout draws on a "
-        "GPU and in bf16 "
-        f"(default: {FUSED})",
+        help="who computes attention, dropout and linear maps: this package, or fairseq "
+        f"(default: {FUSED}). The results are the same, but for rounding and for the numbers that "
+        "dropout draws on a GPU and in bf16",
     )
     parser.add_argument(
         "--macaron-matmul",

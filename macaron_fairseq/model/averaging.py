@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 
 State = dict[str, Any]
@@ -99,8 +100,8 @@ def choose(folder: Path, n: int, rank: Callable[[State], float]) -> list[Path]:
             ranked[updates(state)] = (value, path)
     if len(ranked) < n:
         raise UserError(
-            f"{folder} holds {len(ranked)} checkpoints to choose from, fewer than {n}: ask for "
-            "fewer, or train with --save-interval or --save-interval-updates set to keep more"
+            f"{folder} holds {counted(len(ranked), 'checkpoint')} to choose from, fewer than {n}: "
+            "ask for fewer, or let --save-interval or --save-interval-updates keep more in training"
         )
     order = sorted(ranked.items(), key=lambda item: (item[1][0], item[0]))
     return [path for _, (_, path) in order[-n:]]

@@ -2,7 +2,7 @@
 
 Their architectures are registered in `architectures`; here their arguments and parameter names
 become this package's. Facts of that format: the FFN halves of a layer are `macaron_fc1`,
-`macaron_fc2` (first) and `fc1`, `fc2`; the first half's LayerNorm is `layer_norms.2` in the encoder
+`macaron_fc2` (first) and `fc1`, `fc2`. The first half's LayerNorm is `layer_norms.2` in the encoder
 and `macaron_layer_norm` in the decoder.
 """
 

@@ -1,7 +1,7 @@
 """Splitting schemes: the order of a layer's operators, as data.
 
-A Transformer layer is one time step of a system of particles, x' = F(x) + G(x), with F attention
-and G the position-wise FFN (Lu et al. 2019, section 3). A scheme says in which order, and with
+A Transformer layer is one time step of a system of particles, x' = F(x) + G(x). F is attention and
+G the position-wise FFN (Lu et al. 2019, section 3). A scheme says in which order, and with
 which steps, the operators are applied, and which applications share their weights:
 
     x <- x + size * (operator(x) + ... )

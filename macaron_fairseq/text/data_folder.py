@@ -97,8 +97,7 @@ def read(path: Path) -> DataFolder:
         if not description.exists():
             raise UserError(
                 f"{description} is missing: give the folder that the prepare stage of a recipe "
-                f"made, or write the file, like {EXAMPLE}, next to data-bin/ and the BPE merges in "
-                f"{CODES}"
+                f"made; or write the file, like {EXAMPLE}, next to data-bin/ and {CODES}"
             )
     get: Any = files.read_json(description, {}, hint).get
     source, target, steps = get("source"), get("target"), get("source_steps")

@@ -69,7 +69,7 @@ def translate(number: int) -> list[Phrase]:
 
     sources, references = (list(files.read_lines(phrases_file(x))) for x in LANGUAGES)
     if number > len(sources):
-        raise UserError(f"there are {len(sources)} phrases, not {number}: ask for fewer")
+        raise UserError(f"there are {len(sources)} phrases: ask for no more than that")
     data = data_folder.read(FOLDER)
     encode = data.encoder(data.source)
     found: dict[str, Sequence[str]] = {}

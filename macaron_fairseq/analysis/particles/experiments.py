@@ -83,9 +83,9 @@ def histograms(system: System, start: Floats, times: Floats, cosine: float) -> H
 class Phase:
     """Over time and beta, how far particles from random starts have come.
 
-    `equiangular_time` is when particles that start orthogonal, as random ones do in the limit of
-    many dimensions, reach the cosine by `equiangular_rate`, which knows no perceptron; NaN with one
-    and if after the last time.
+    `equiangular_time` is when particles that start orthogonal reach the cosine by
+    `equiangular_rate`. Random ones start so in the limit of many dimensions. It is NaN if that is
+    after the last time, and with a perceptron, which the rate does not know.
     """
 
     times: Floats  # (t,)
@@ -96,7 +96,7 @@ class Phase:
 
 
 def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: float) -> Phase:
-    """The phase diagram of `system` at each beta instead of its own.
+    """The phase diagram of `system` at each of `betas`.
 
     Args:
         system: its name and perceptron.

@@ -90,7 +90,7 @@ def read_perceptron(path: Path, activation: str, dim: int) -> Perceptron:
     found = files.read_json(path, {"a": list}, hint)
     forms = [name for name in ("s", "w") if name in found]
     if len(forms) != 1:
-        raise UserError(f'{path} holds not one of "s" and "w" beside "a": {hint}')
+        raise UserError(f'{path} must hold "a" and one of "s" and "w": {hint}')
     a, other = (_numbers(found[name], path, hint) for name in ("a", *forms))
     in_gradient_form = forms == ["s"]
     if a.shape != (len(a), dim) or other.shape != (a.shape[:1] if in_gradient_form else a.shape):

@@ -1,0 +1,135 @@
+// What charts and sentences of the page of `macaron-fairseq dynamics` are made of: elements, a cursor
+// for pointer and keys, and maps, which have a colour for each row and column.
+
+const LABELS = read(document.getElementById("labels")); // of the models
+const shown = new Set(LABELS.keys()); // which models, by their place in LABELS
+let isDifference = false; // whether each is shown as its difference from the first
+const redraw = []; // what to call when something of this changes, or the width, or the theme
+
+function read(script) {
+  return JSON.parse(script.textContent);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+function html(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function text(x, y, content, attributes = {}) {
+  return svg("text", { x, y, ...attributes }, content);
+}
+
+function key(series) {
+  const style = `background: var(--series-${series % 4})`;
+  return html("span", { class: "key", style, "aria-hidden": "true" });
+}
+
+function number(value, isSigned = false) {
+  const digits = String(Number(value.toPrecision(3)));
+  return (isSigned && value > 0 ? "+" : "") + digits.replaceAll("-", "−");
+}
+
+// A group of radio buttons; `choose` is called with the place of what is chosen.
+function radios(title, name, titles, choose) {
+  const inputs = titles.map((_, i) =>
+    html("input", { type: "radio", name, value: i, checked: i ? null : "" }));
+  inputs.forEach((input, i) => input.addEventListener("change", () => choose(i)));
+  const labels = titles.map((label, i) => html("label", {}, inputs[i], label));
+  return html("fieldset", {}, html("legend", {}, title), ...labels);
+}
+
+// Let pointer and arrow keys move through the columns and rows of a picture. `locate` says where
+// the pointer is, `show` is called with a column and a row, `hide` when nothing is pointed at.
+function cursor(picture, columns, rows, locate, show, hide) {
+  let [column, row] = [0, 0];
+  const go = (x, y) => {
+    column = Math.min(columns - 1, Math.max(0, x));
+    row = Math.min(rows - 1, Math.max(0, y));
+    show(column, row);
+  };
+  picture.addEventListener("pointermove", (event) => {
+    const box = picture.getBoundingClientRect();
+    const scale = picture.viewBox.baseVal.width / box.width;
+    const place = locate((event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
+    if (place) go(...place);
+    else hide();
+  });
+  picture.addEventListener("pointerleave", () => {
+    if (document.activeElement !== picture) hide();
+  });
+  picture.addEventListener("focus", () => go(column, row));
+  picture.addEventListener("blur", hide);
+  picture.addEventListener("keydown", (event) => {
+    const moves = {
+      ...{ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] },
+      ...{ Home: [-columns, 0], End: [columns, 0] },
+    };
+    if (event.key === "Escape") hide();
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    go(column + moves[event.key][0], row + moves[event.key][1]);
+  });
+  return go;
+}
+
+function picture(width, height, label) {
+  const attributes = { viewBox: `0 0 ${width} ${height}`, width, height, tabindex: 0 };
+  const spoken = { role: "application", "aria-roledescription": "picture", "aria-label": label };
+  return svg("svg", { ...attributes, ...spoken });
+}
+
+// --- maps ---------------------------------------------------------------------------------------
+
+function colour(name) {
+  const found = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return [1, 3, 5].map((i) => parseInt(found.slice(i, i + 2), 16));
+}
+
+// The colour of a number from -1 to 1: its strength says how far from 0.
+function tint(value, above, below) {
+  return [...(value < 0 ? below : above), Math.round(255 * Math.min(1, Math.abs(value)))];
+}
+
+function canvas(rows, columns, colourOf) {
+  const result = html("canvas", { width: columns, height: rows });
+  const context = result.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < columns; c++) image.data.set(colourOf(r, c), 4 * (r * columns + c));
+  }
+  context.putImageData(image, 0, 0);
+  return result;
+}
+
+// A map within an SVG element; returns what marks a cell.
+function drawMap(root, box, rows, columns, colourOf, show, hide) {
+  const href = canvas(rows, columns, colourOf).toDataURL();
+  const frame = { x: box.x, y: box.y, width: box.width, height: box.height };
+  root.append(svg("image", { ...frame, href, preserveAspectRatio: "none" }));
+  root.append(svg("rect", { ...frame, class: "axis" }));
+  const [width, height] = [box.width / columns, box.height / rows];
+  const marked = svg("rect", { class: "cell", width, height, visibility: "hidden" });
+  root.append(marked);
+  const mark = (column, row) => {
+    const at = { x: box.x + column * width, y: box.y + row * height };
+    fill(marked, { ...at, visibility: column === null ? "hidden" : "visible" }, []);
+  };
+  const locate = (x, y) => {
+    const place = [Math.floor((x - box.x) / width), Math.floor((y - box.y) / height)];
+    const isInside = place[0] >= 0 && place[0] < columns && place[1] >= 0 && place[1] < rows;
+    return isInside ? place : null;
+  };
+  cursor(root, columns, rows, locate, show, hide);
+  return mark;
+}
