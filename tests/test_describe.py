@@ -26,6 +26,13 @@ def test_the_papers_layers(capsys):
     assert described(capsys, "--path", CHECKPOINT) == (FIXTURES / "described.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("size", "text"), [(1 / 3, "1/3"), (2 / 3, "2/3"), (-1, "-1"), (0.6756035959798289, "0.675604")]
+)
+def test_sizes_of_steps_as_one_writes_them(size, text):
+    assert splitting.as_fraction(size) == text
+
+
 def test_sizes_by_hand(capsys):
     """d 16, FFN 24 in two halves, 4 heads, 2+2 layers, 64 types, shared embeddings."""
     flags = [*SMALL, "--encoder-ffn-embed-dim", "12", "--share-all-embeddings", "--types", "64"]

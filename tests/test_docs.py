@@ -10,7 +10,7 @@ Those, and all blocks of other pages, are read by the parsers of the commands th
 import argparse
 import ast
 import contextlib
-import importlib
+import importlib.util
 import io
 import itertools
 import json
@@ -48,6 +48,14 @@ class Block:
     language: str
     code: str
     is_run: bool
+
+
+def reference_pages():
+    """The extension of Sphinx that writes tables from the code."""
+    spec = importlib.util.spec_from_file_location("_", DOCS / "_sphinx/reference_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(page):
@@ -335,6 +343,13 @@ def workplace(tmp_path):
     for folder in ("examples", "docs"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     return tmp_path
+
+
+def test_tables_in_the_pages_are_those_of_the_code():
+    module = reference_pages()
+    pages = {path: path.read_text("utf-8") for path in DOCS.rglob("*.md")}
+    old = [path.name for path, page in pages.items() if module.renewed(page) != page]
+    assert old == [], "run: python docs/_sphinx/reference_pages.py"
 
 
 @pytest.mark.slow

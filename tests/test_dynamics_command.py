@@ -651,10 +651,11 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["news.en", "-"])
+@pytest.mark.parametrize("name", ["news.en", "empty.en", "-"])
 def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "news.en").write_text("the new\n")
+    (tmp_path / "empty.en").touch()
     assert refused(data, path=[CHECKPOINT, CHECKPOINT, name], out=tmp_path / "out") == (
         f"{name} is no checkpoint, but --path takes all that follows it: name INPUT before --path, "
         "or after another option"

@@ -2,18 +2,27 @@
 
 A page says where one belongs with a comment, which the Markdown named by `PARTS` replaces:
 
-    <!-- generated: architectures -->
+    <!-- generated: commands -->
 
-So a new scheme, architecture, argument or command stands in the reference without another edit.
+So a new argument or command stands in the reference without another edit. Short tables stand in the
+pages, too, for those who read them without the site, up to a second comment:
+
+    <!-- generated: schemes -->
+    ...
+    <!-- end -->
+
+`python docs/_sphinx/reference_pages.py` writes these anew; a test fails where they are old.
 """
 
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import glossary
@@ -22,24 +31,31 @@ from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
 
-MARKER = re.compile("<!-- generated: ([a-z-]+) -->")
+DOCS = Path(__file__).parent.parent
+MARKER = re.compile("<!-- generated: ([a-z-]+) -->(?:\n\n.*?<!-- end -->)?", re.DOTALL)
+WRITTEN = re.compile("(<!-- generated: ([a-z-]+) -->\n\n).*?(<!-- end -->)", re.DOTALL)
 LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: "Sphinx") -> dict[str, Any]:
     """Tell Sphinx of the extension."""
     app.connect("source-read", insert)
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def insert(app: Sphinx, page: str, source: list[str]) -> None:
+def insert(app: "Sphinx", page: str, source: list[str]) -> None:
     """Put the generated parts into a page's source."""
     source[0] = MARKER.sub(lambda found: PARTS[found[1]](), source[0])
 
 
+def renewed(page: str) -> str:
+    """A page whose tables are those of the code."""
+    return WRITTEN.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n\n{found[3]}", page)
+
+
 def mark_code(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Make reStructuredText of a docstring: what it indents after a blank line is code."""
     result: list[str] = []
@@ -221,3 +237,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands,
     "measures": measures,
 }
+
+
+if __name__ == "__main__":
+    for path in DOCS.rglob("*.md"):
+        page = path.read_text("utf-8")
+        if (new := renewed(page)) != page:
+            path.write_text(new, "utf-8")
+            print(f"wrote {path}")
