@@ -14,6 +14,7 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.compat import gpus, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.fast import criterion, rdrop, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel
@@ -42,6 +43,8 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
     register_model(architectures.MODEL)(MacaronTransformerModel)
     register_model(architectures.BASELINE)(transformer.BaselineTransformerModel)
 architectures.register_all()
+tpu.allow_bf16_without()
+gpus.advise_on_memory()
 criterion.register()
 rdrop.register()
 task.register()
