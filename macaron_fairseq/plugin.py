@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.compat import gpus, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
-from macaron_fairseq.fast import criterion, rdrop, task
+from macaron_fairseq.fast import criterion, optimizer, rdrop, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model import architectures, transformer
 from macaron_fairseq.model.arguments import FAIRSEQ
@@ -47,4 +47,5 @@ tpu.allow_bf16_without()
 gpus.advise_on_memory()
 criterion.register()
 rdrop.register()
+optimizer.register()
 task.register()
