@@ -59,7 +59,7 @@ class FusedAdam(torch.optim.Optimizer):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None, scale: float = 1.0) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, scale: float = 1.0) -> Any:
         """Update all parameters that have a gradient; gradients are first divided by `scale`."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
@@ -93,7 +93,8 @@ class FusedAdam(torch.optim.Optimizer):
     ) -> None:
         """One update of parameters of one device and type, whose number, from 1, is given."""
         states = [self.state[x] for x in parameters]
-        weights, grads = parameters, [x.grad for x in parameters]
+        weights: list[Any] = parameters
+        grads: list[Any] = [x.grad for x in parameters]
         is_half = parameters[0].dtype in HALF
         if is_half:
             weights = [state[MASTER] for state in states]
@@ -105,7 +106,8 @@ class FusedAdam(torch.optim.Optimizer):
         torch._fused_adamw_(
             weights,
             grads,
-            *([state[name] for state in states] for name in MOMENTS),
+            [state[MOMENTS[0]] for state in states],
+            [state[MOMENTS[1]] for state in states],
             [],
             [torch.full((), float(update), device=device)] * len(weights),
             lr=group["lr"],

@@ -392,6 +392,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("_log_softmax", softmax<at::_log_softmax>);
   m.impl("_softmax_backward_data", softmax_backward<at::_softmax_backward_data>);
   m.impl("_log_softmax_backward_data", softmax_backward<at::_log_softmax_backward_data>);
+  // Where there is no kernel, PyTorch composes this one of several.
+  m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&run>());
   // A GPU takes many tensors in one launch. Elsewhere PyTorch has a loop for these, which would
   // come before the fallback.
   for (const auto& op : c10::Dispatcher::singleton().getAllOpNames())
