@@ -1,8 +1,8 @@
 """Whether training and translation are right and fast on a GPU: one command, ten minutes.
 
 examples:
-  python benchmarks/gpu_check.py                          # the GPU of this machine
-  python benchmarks/gpu_check.py --device fake            # a GPU that is none: devices, types, syncs
+  python benchmarks/gpu_check.py                 # the GPU of this machine
+  python benchmarks/gpu_check.py --device fake   # a GPU that is none: devices, types, syncs
   python benchmarks/gpu_check.py --device cpu --checks gradients resume --json found.json
 
 Each check has a negative control: the same check, spoiled, which must fail. Data are drawn here,
@@ -12,7 +12,6 @@ and nothing is fetched. The exit status is 0 if nothing failed.
 import argparse
 import contextlib
 import importlib
-import json
 import logging
 import platform
 import sys
@@ -43,13 +42,11 @@ def main() -> None:
     """Check, print the table and write the JSON."""
     args = parse()
     begin(args.device)
-    import torch
     from gpu import checks
     from gpu.setups import Device
 
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
-    torch.set_num_threads(max(1, torch.get_num_threads()))
     rows = []
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +66,7 @@ def main() -> None:
             "seconds": round(time.monotonic() - start, 1),
             "checks": [row.as_json() for row in rows],
         }
-        files.write(args.json, json.dumps(content, indent=1) + "\n")
+        files.write(args.json, files.as_json(content))
     sys.exit(any(row.result == checks.FAILED for row in rows))
 
 

@@ -16,10 +16,8 @@ FAKE = Path(__file__).parents[2] / "tests" / "fakegpu"
 
 def start(device: Device, name: str, *words: object) -> list[str]:
     """The command line of a console script, with the fake GPU where that is the device."""
-    script = (
-        [str(FAKE), name] if device.kind == "fake" else [str(Path(sys.executable).with_name(name))]
-    )
-    python = [sys.executable, *script] if device.kind == "fake" else script
+    own = str(Path(sys.executable).with_name(name))
+    python = [sys.executable, str(FAKE), name] if device.kind == "fake" else [own]
     return [*python, *map(str, words)]
 
 

@@ -15,7 +15,7 @@ SIGMAS = 4
 
 
 def look(device: Device, spoil: bool) -> Outcome:
-    """Of this package's modules and of PyTorch's attention; spoiled: they leave out twice as many."""
+    """Of our modules and of PyTorch's attention; spoiled: they leave out twice as many."""
     model = device.trainer([*OURS, *TINY, "--dropout", "0.1"]).get_model().train()
     modules = [x for x in model.modules() if isinstance(x, Dropout) and x.p == 0.1][:2]
     ones = torch.ones(ELEMENTS, device=device.name)

@@ -32,6 +32,7 @@ def difference(device: Device, precision: str, flags: list[str], spoil: bool) ->
     whole = device.trainer(words, precision)
     update(whole, batches[:2])
     path = str(device.folder / "resumed.pt")
+    whole.consolidate_optimizer()
     whole.save_checkpoint(path, EXTRA)
     update(whole, batches[2:])
     resumed = device.trainer(words, precision)
