@@ -29,6 +29,7 @@ CHECKS = {
     "masks": ("masks", True),
     "dropout": ("dropout", True),
     "syncs": ("syncs", True),
+    "search": ("searching", True),
     "resume": ("resuming", True),
     "decoding": ("decoding", True),
     "learning": ("learning", True),

@@ -259,6 +259,9 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   TORCH_CHECK(!any_gpu || other_device.empty() || names.pairs.empty() || TAKE_BOTH.count(name),
               "Expected all tensors to be on the same device, but ", name, " got the CPU's ",
               other_device, " (fake GPU)");
+  // One value for all that a mask shows is a fill.
+  if (by_mask && name.find("index_put") != std::string::npos)
+    by_mask = (*stack)[begin + 2].toTensor().numel() > 1;
   if (any_gpu && (WAITS.count(name) || by_mask)) sync(name);
   op.callBoxed(stack);
   names.follow_resized();
