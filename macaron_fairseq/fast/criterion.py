@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from macaron_fairseq.fast.linear import (
@@ -95,17 +96,24 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
         is_padding = target.eq(self.padding_idx)
-        tokens = sample.get("ntokens")
-        if (
-            is_padding.device.type == "cpu"
-            or self.ignore_prefix_size
-            or not isinstance(tokens, int)
-        ):
+        if self.knows_count(sample):  # so that nobody waits for a GPU to count
+            counted = is_padding.argsort(stable=True)[: sample["ntokens"]]
+        else:
             counted = is_padding.logical_not_().nonzero().squeeze(1)
-        else:  # fairseq has counted the targets, so that nobody waits for a GPU to do it
-            counted = is_padding.argsort(stable=True)[:tokens]
         weight = unwrap(model).decoder.output_projection.weight
         return features.index_select(0, counted), weight, target.index_select(0, counted)
+
+    def knows_count(self, sample: dict[str, Any]) -> bool:
+        """Whether "ntokens" of a sample on a GPU is the number of targets that count.
+
+        It is in translation; fairseq's denoising counts the tokens of the source.
+        """
+        return (
+            sample["target"].device.type != "cpu"
+            and isinstance(self.task, TranslationTask)
+            and isinstance(sample.get("ntokens"), int)
+            and not self.ignore_prefix_size
+        )
 
 
 def on_the_host(logging_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:

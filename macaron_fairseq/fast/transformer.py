@@ -100,7 +100,9 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
         """fairseq's features and attention weights."""
         if incremental_state is not None:
             caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
-        elif self.begins_with_words and not full_context_alignment:
+        elif (
+            self.begins_with_words and not full_context_alignment and not self.cross_self_attention
+        ):
             return self.extract_causally(
                 prev_output_tokens, encoder_out, alignment_layer, alignment_heads
             )
