@@ -35,7 +35,7 @@ docs: setup ## the documentation as a site, build/docs/index.html; a warning is 
 	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs; \
 	echo "open build/docs/index.html"
 
-gpu-check: setup ## whether training and translation are right and fast on this GPU: at most ten minutes
+gpu-check: setup ## whether training and translation are right and fast on this GPU: ten minutes
 	@$(ACTIVATE); set -x; python benchmarks/gpu_check.py --json gpu-check.json
 
 coverage: setup ## all tests, and the lines of the package that none of them runs

@@ -72,6 +72,13 @@ def test_the_checks_on_the_fake_gpu(fake):
     assert all(row[:2] == ["pass", "fails"] for row in rows.values()), rows
 
 
+@pytest.mark.slow
+def test_what_there_is_no_time_for_is_said():
+    rows, status, _ = check("--device", "cpu", "--checks", "masks", "--minutes", "-1")
+    assert status == 0 and rows["masks"][0] == "not run"
+    assert rows["masks"][-1] == "out of time: see --minutes"
+
+
 def test_a_check_must_be_able_to_fail(tmp_path):
     from gpu import checks
     from gpu.setups import Device
