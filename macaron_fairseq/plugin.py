@@ -14,8 +14,9 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.compat import gpus, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
-from macaron_fairseq.fast import criterion, rdrop, task
+from macaron_fairseq.fast import criterion, optimizer, rdrop, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model import architectures, transformer
 from macaron_fairseq.model.arguments import FAIRSEQ
@@ -42,6 +43,9 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
     register_model(architectures.MODEL)(MacaronTransformerModel)
     register_model(architectures.BASELINE)(transformer.BaselineTransformerModel)
 architectures.register_all()
+tpu.allow_bf16_without()
+gpus.advise_on_memory()
 criterion.register()
 rdrop.register()
+optimizer.register()
 task.register()

@@ -242,7 +242,7 @@ def check(command, words):
         script = next(x for x in words if x.endswith(".sbatch"))
         read_recipe((ROOT / script).parent, ["train", *words[words.index(script) + 1 :]])
     elif command == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
         assert {*words} <= {*targets}, targets
     elif command == "pip":
         extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.M)

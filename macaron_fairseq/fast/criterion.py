@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from macaron_fairseq.fast.linear import (
@@ -18,6 +19,7 @@ from macaron_fairseq.fast.linear import (
     multiply_transposed,
     projects_features,
 )
+from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -29,6 +31,9 @@ CHUNK_ELEMENTS = 2**25
 
 # A CPU copies what it adds in another precision, so the gradients of this many types at a time.
 TYPES_AT_ONCE = 2**11
+
+# As the layer whose attention is wanted: none, since the weights of the last would be dropped.
+NO_LAYER = -1
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
@@ -50,7 +55,10 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """Return loss, sample size and logging output, as fairseq's criterion does."""
         if reduce and has_plain_projection(model):
             # The parent hands the sample and the model's output on to the two methods below.
-            sample = {**sample, "net_input": {**sample["net_input"], "features_only": True}}
+            inputs = {**sample["net_input"], "features_only": True}
+            if sample["target"].device.type != "cpu":
+                inputs.setdefault("alignment_layer", NO_LAYER)
+            sample = {**sample, "net_input": inputs}
         return super().forward(model, sample, reduce)
 
     def compute_loss(
@@ -71,6 +79,11 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         features, weight, target = self.select(model, net_output, sample)
         return accuracy(features, weight, target)
 
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log as fairseq's criterion does; a GPU is waited for once, for all sums together."""
+        super().reduce_metrics(on_the_host(logging_outputs))
+
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,9 +95,42 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
-        counted = target.ne(self.padding_idx).nonzero().squeeze(1)  # once: a GPU waits for it
+        is_padding = target.eq(self.padding_idx)
+        if self.knows_count(sample):  # so that nobody waits for a GPU to count
+            counted = is_padding.argsort(stable=True)[: sample["ntokens"]]
+        else:
+            counted = is_padding.logical_not_().nonzero().squeeze(1)
         weight = unwrap(model).decoder.output_projection.weight
         return features.index_select(0, counted), weight, target.index_select(0, counted)
+
+    def knows_count(self, sample: dict[str, Any]) -> bool:
+        """Whether "ntokens" of a sample on a GPU is the number of targets that count.
+
+        It is in translation; fairseq's denoising counts the tokens of the source.
+        """
+        return (
+            sample["target"].device.type != "cpu"
+            and isinstance(self.task, TranslationTask)
+            and isinstance(sample.get("ntokens"), int)
+            and not self.ignore_prefix_size
+        )
+
+
+def on_the_host(logging_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What criteria logged, with the sums of what is on a GPU as plain numbers in the first."""
+    names = {
+        name
+        for log in logging_outputs
+        for name, value in log.items()
+        if torch.is_tensor(value) and value.device.type != "cpu"
+    }
+    if not names:
+        return logging_outputs
+    order = sorted(names)
+    sums = [sum(log.get(name, 0) for log in logging_outputs) for name in order]
+    found = dict(zip(order, torch.stack([x.double() for x in sums]).tolist(), strict=True))
+    first, *others = ({**log, **dict.fromkeys(names, 0)} for log in logging_outputs)
+    return [{**first, **found}, *others]
 
 
 def register() -> None:
@@ -323,8 +369,10 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the projection's weight used
     model = unwrap(model)
-    if isinstance(model, MacaronTransformerModel):
-        base: type = MacaronTransformerModel
+    if isinstance(model, FusedTransformerModel):
+        base: type = FusedTransformerModel
+    elif isinstance(model, MacaronTransformerModel):
+        base = MacaronTransformerModel
     elif isinstance(model, TransformerModelBase):
         base = TransformerModelBase
     else:
