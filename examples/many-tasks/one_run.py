@@ -8,13 +8,11 @@ where an earlier start was ended. A status of 75 says that another process is at
 
 import argparse
 import datetime
-import fcntl
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +22,12 @@ import stage_evaluate
 import stage_prepare
 import stage_train
 import tasks
+from launch import only_one
 from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation import metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
-
-ELSEWHERE = os.EX_TEMPFAIL
 
 
 def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
@@ -41,19 +38,6 @@ def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
 def dev_path(recipe: RunRecipe) -> Path:
     """Where the scores of a run of tuning are."""
     return recipe.run(ARCH, recipe.seeds[0]) / "dev.json"
-
-
-@contextmanager
-def only_one(lock: Path, waits: bool) -> Iterator[None]:
-    """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-        except BlockingIOError:
-            sys.exit(ELSEWHERE)
-        yield
 
 
 def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps: bool) -> None:
