@@ -6,7 +6,7 @@ fills in what is not set: a flag beats it.
 """
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import initialization
-from macaron_fairseq.model.arguments import FUSED
+from macaron_fairseq.model.arguments import FUSED, SIDES
 from macaron_fairseq.schemes import splitting, substeps
 
 MODEL = "macaron_transformer"
@@ -69,13 +69,24 @@ def configure_macaron(
 
     The decoder is as wide as the encoder, as in fairseq, or with `decoder_follows` False as `size`.
     """
+    configure_layers(args, size, SIDES, pre_norm, decoder_follows)
+    configure_transformer(args, size, pre_norm)
+
+
+def configure_layers(
+    args: Namespace,
+    size: Size,
+    sides: Sequence[str],
+    pre_norm: bool = True,
+    decoder_follows: bool = True,
+) -> None:
+    """Fill in what Macaron layers have that fairseq's do not, and divide the width of the FFN."""
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     set_macaron_defaults(args)
-    set_default(args, "encoder_first_ffn_embed_dim", None)
-    set_default(args, "decoder_first_ffn_embed_dim", None)
     width = size.ffn_embed_dim
-    for side in ("encoder", "decoder"):
+    for side in sides:
+        set_default(args, f"{side}_first_ffn_embed_dim", None)
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         if decoder_follows:
@@ -91,7 +102,6 @@ def configure_macaron(
                 f"'{splitting.name_of_side(args, side)}', whose {side} layer has one FFN: set "
                 f"--{side}-ffn-embed-dim"
             )
-    configure_transformer(args, size, pre_norm)
 
 
 def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
@@ -127,13 +137,18 @@ def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) ->
     set_default(args, "decoder_embed_dim", args.encoder_embed_dim)
     set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
     set_default(args, "decoder_ffn_embed_dim", args.encoder_ffn_embed_dim)
-    for side in ("encoder", "decoder"):
+    set_depth(args, size, SIDES, pre_norm)
+    base_architecture(args)
+
+
+def set_depth(args: Namespace, size: Size, sides: Sequence[str], pre_norm: bool = True) -> None:
+    """Fill in layers, heads, norms and dropouts of that size."""
+    for side in sides:
         set_default(args, f"{side}_attention_heads", size.heads)
         set_default(args, f"{side}_layers", size.layers)
         set_default(args, f"{side}_normalize_before", pre_norm)
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         set_default(args, name, getattr(size, name))
-    base_architecture(args)
 
 
 def set_default(args: Namespace, name: str, value: Any) -> None:
