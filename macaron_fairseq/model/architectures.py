@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
+from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
@@ -47,6 +48,16 @@ SIZES = {
     "_wmt_en_de": Size(512, 2048, heads=8, layers=6, dropout=0.1),
     "_wmt_en_de_big": Size(1024, 4096, heads=16, layers=6, dropout=0.3),
     "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
+}
+
+ROBERTA = "macaron_roberta"
+ROBERTA_BASELINE = "roberta_pre_norm"
+
+# BERT's sizes (Devlin et al. 2019, Turc et al. 2019), and one for a CPU.
+ROBERTA_SIZES = {
+    "base": Size(768, 3072, heads=12, layers=12, dropout=0.1, activation_dropout=0.0),
+    "small": Size(512, 2048, heads=8, layers=6, dropout=0.1, activation_dropout=0.0),
+    "tiny": Size(256, 1024, heads=4, layers=4, dropout=0.1, activation_dropout=0.0),
 }
 
 # What the authors' released code calls its architectures: size, with its default dropouts, which
@@ -151,6 +162,22 @@ def set_depth(args: Namespace, size: Size, sides: Sequence[str], pre_norm: bool 
         set_default(args, name, getattr(size, name))
 
 
+def configure_macaron_roberta(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with a Macaron masked language model of that size."""
+    configure_layers(args, size, ("encoder",))
+    configure_roberta(args, size)
+
+
+def configure_roberta(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with fairseq's RoBERTa of that size, pre-norm."""
+    set_default(args, "encoder_embed_dim", size.embed_dim)
+    set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
+    set_depth(args, size, ("encoder",))
+    # fairseq's post-norm models normalise the embeddings, its pre-norm ones do not.
+    set_default(args, "layernorm_embedding", not args.encoder_normalize_before)
+    roberta.base_architecture(args)
+
+
 def set_default(args: Namespace, name: str, value: Any) -> None:
     """Set what is not set."""
     setattr(args, name, getattr(args, name, value))
@@ -167,5 +194,8 @@ def register_all() -> None:
     for suffix, size in SIZES.items():
         register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
         register(BASELINE, f"transformer{suffix}_pre_norm", configure_baseline, size)
+    for name, size in ROBERTA_SIZES.items():
+        register(ROBERTA, f"{ROBERTA}_{name}", configure_macaron_roberta, size)
+        register(ROBERTA_BASELINE, f"roberta_{name}_pre_norm", configure_roberta, size)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)
