@@ -18,6 +18,7 @@ from macaron_fairseq.fast.linear import (
     multiply_transposed,
     projects_features,
 )
+from macaron_fairseq.model.base import MacaronModel
 from macaron_fairseq.model.transformer import MacaronTransformerModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
@@ -314,7 +315,7 @@ def unwrap(model: Any) -> BaseFairseqModel:
 def products_dtype(model: Any) -> torch.dtype | None:
     """Return in which precision a model wants its matrix products, None for its parameters'."""
     model = unwrap(model)
-    is_bf16 = isinstance(model, MacaronTransformerModel) and model.has_bf16_products()
+    is_bf16 = isinstance(model, MacaronModel) and model.has_bf16_products()
     return torch.bfloat16 if is_bf16 else None
 
 

@@ -6,16 +6,17 @@ fills in what is not set: a flag beats it.
 """
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
+from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import initialization
-from macaron_fairseq.model.arguments import FUSED
+from macaron_fairseq.model.arguments import FUSED, SIDES
 from macaron_fairseq.schemes import splitting, substeps
 
 MODEL = "macaron_transformer"
@@ -49,6 +50,16 @@ SIZES = {
     "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
 }
 
+ROBERTA = "macaron_roberta"
+ROBERTA_BASELINE = "roberta_pre_norm"
+
+# BERT's sizes (Devlin et al. 2019, Turc et al. 2019), and one for a CPU.
+ROBERTA_SIZES = {
+    "base": Size(768, 3072, heads=12, layers=12, dropout=0.1, activation_dropout=0.0),
+    "small": Size(512, 2048, heads=8, layers=6, dropout=0.1, activation_dropout=0.0),
+    "tiny": Size(256, 1024, heads=4, layers=4, dropout=0.1, activation_dropout=0.0),
+}
+
 # What the authors' released code calls its architectures: size, with its default dropouts, which
 # its scripts override, and whether it is pre-norm.
 IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
@@ -69,13 +80,24 @@ def configure_macaron(
 
     The decoder is as wide as the encoder, as in fairseq, or with `decoder_follows` False as `size`.
     """
+    configure_layers(args, size, SIDES, pre_norm, decoder_follows)
+    configure_transformer(args, size, pre_norm)
+
+
+def configure_layers(
+    args: Namespace,
+    size: Size,
+    sides: Sequence[str],
+    pre_norm: bool = True,
+    decoder_follows: bool = True,
+) -> None:
+    """Fill in what Macaron layers have that fairseq's do not, and divide the width of the FFN."""
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     set_macaron_defaults(args)
-    set_default(args, "encoder_first_ffn_embed_dim", None)
-    set_default(args, "decoder_first_ffn_embed_dim", None)
     width = size.ffn_embed_dim
-    for side in ("encoder", "decoder"):
+    for side in sides:
+        set_default(args, f"{side}_first_ffn_embed_dim", None)
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         if decoder_follows:
@@ -91,7 +113,6 @@ def configure_macaron(
                 f"'{splitting.name_of_side(args, side)}', whose {side} layer has one FFN: set "
                 f"--{side}-ffn-embed-dim"
             )
-    configure_transformer(args, size, pre_norm)
 
 
 def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
@@ -127,13 +148,34 @@ def configure_transformer(args: Namespace, size: Size, pre_norm: bool = True) ->
     set_default(args, "decoder_embed_dim", args.encoder_embed_dim)
     set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
     set_default(args, "decoder_ffn_embed_dim", args.encoder_ffn_embed_dim)
-    for side in ("encoder", "decoder"):
+    set_depth(args, size, SIDES, pre_norm)
+    base_architecture(args)
+
+
+def set_depth(args: Namespace, size: Size, sides: Sequence[str], pre_norm: bool = True) -> None:
+    """Fill in layers, heads, norms and dropouts of that size."""
+    for side in sides:
         set_default(args, f"{side}_attention_heads", size.heads)
         set_default(args, f"{side}_layers", size.layers)
         set_default(args, f"{side}_normalize_before", pre_norm)
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         set_default(args, name, getattr(size, name))
-    base_architecture(args)
+
+
+def configure_macaron_roberta(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with a Macaron masked language model of that size."""
+    configure_layers(args, size, ("encoder",))
+    configure_roberta(args, size)
+
+
+def configure_roberta(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with fairseq's RoBERTa of that size, pre-norm."""
+    set_default(args, "encoder_embed_dim", size.embed_dim)
+    set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
+    set_depth(args, size, ("encoder",))
+    # fairseq's post-norm models normalise the embeddings, its pre-norm ones do not.
+    set_default(args, "layernorm_embedding", not args.encoder_normalize_before)
+    roberta.base_architecture(args)
 
 
 def set_default(args: Namespace, name: str, value: Any) -> None:
@@ -152,5 +194,8 @@ def register_all() -> None:
     for suffix, size in SIZES.items():
         register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
         register(BASELINE, f"transformer{suffix}_pre_norm", configure_baseline, size)
+    for name, size in ROBERTA_SIZES.items():
+        register(ROBERTA, f"{ROBERTA}_{name}", configure_macaron_roberta, size)
+        register(ROBERTA_BASELINE, f"roberta_{name}_pre_norm", configure_roberta, size)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)
