@@ -16,6 +16,7 @@ from typing import Any
 from steps import say
 
 POLL_SECONDS = 5
+LONGEST_LINE = 300
 ELSEWHERE = os.EX_TEMPFAIL  # the status of a job at which another process is
 
 
@@ -135,9 +136,10 @@ def finish(
 
 
 def last_line(log: Path) -> str:
-    """The last thing that a run said."""
+    """The last thing that a run said, or how that begins."""
     lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return last if len(last) <= LONGEST_LINE else f"{last[:LONGEST_LINE]}..."
 
 
 @contextmanager

@@ -5,6 +5,7 @@ data/glue/TASK   input0, input1, label: train, valid, valid1, test, test1, test2
 """
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,11 +133,10 @@ def words(prefixes: dict[str, Path], dictionary: Path, out: Path) -> list[str]:
 
 def preprocess(calls: Sequence[Sequence[str]]) -> None:
     """Run fairseq-preprocess for each of these, without starting it each time."""
-    import logging
-
+    for name in ("fairseq", "fairseq_cli.preprocess"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     from fairseq import options
     from fairseq_cli import preprocess
 
-    logging.getLogger("fairseq_cli.preprocess").setLevel(logging.WARNING)
     for flags in calls:
         preprocess.main(options.get_preprocessing_parser().parse_args(list(flags)))

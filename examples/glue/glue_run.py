@@ -84,6 +84,9 @@ def train(flags: Sequence[str]) -> None:
     """Be fairseq-train; PyTorch and fairseq stay for what follows."""
     from fairseq_cli import train
 
+    import macaron_fairseq.plugin  # which --user-dir would find imported, without it
+
+    assert macaron_fairseq.plugin
     sys.argv = ["fairseq-train", *flags]
     train.cli_main()
 
