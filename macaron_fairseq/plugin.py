@@ -14,6 +14,7 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.compat import numpy_names
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.fast import criterion, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
@@ -73,6 +74,7 @@ MODELS = {
 }
 
 allow_safe_globals()
+numpy_names.mend()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():
         register_model(name)(model)
