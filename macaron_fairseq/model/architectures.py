@@ -203,10 +203,9 @@ def configure_lm(args: Namespace, size: Size) -> None:
     set_default(args, "decoder_ffn_embed_dim", size.ffn_embed_dim)
     set_depth(args, size, ("decoder",))
     set_default(args, "activation_fn", "gelu")
-    is_plain = not (
-        getattr(args, "character_embeddings", False) or getattr(args, "adaptive_input", False)
-    )
-    set_default(args, "share_decoder_input_output_embed", is_plain)
+    others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
+    is_shared = not any(getattr(args, name, None) for name in others)
+    set_default(args, "share_decoder_input_output_embed", is_shared)
     transformer_lm.base_lm_architecture(args)
 
 
