@@ -14,11 +14,13 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.compat import numpy_names
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.fast import criterion, rdrop, task
+from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
 from macaron_fairseq.fast.transformer import FusedTransformerModel
-from macaron_fairseq.model import architectures, masked_language_model, transformer
+from macaron_fairseq.model import architectures, language_model, masked_language_model, transformer
 from macaron_fairseq.model.arguments import FAIRSEQ
 
 
@@ -52,14 +54,27 @@ class MacaronRobertaModel(FusedRobertaModel):
         return (FusedRobertaModel if is_fused(args) else plain).build_model(args, task)
 
 
+class MacaronLanguageModel(FusedLanguageModel):
+    """`macaron_transformer_lm` as fairseq knows it."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Build the model that `--macaron-kernels` asks for."""
+        plain = language_model.MacaronLanguageModel
+        return (FusedLanguageModel if is_fused(args) else plain).build_model(args, task)
+
+
 MODELS = {
     architectures.MODEL: MacaronTransformerModel,
     architectures.BASELINE: transformer.BaselineTransformerModel,
     architectures.ROBERTA: MacaronRobertaModel,
     architectures.ROBERTA_BASELINE: masked_language_model.BaselineRobertaModel,
+    architectures.LM: MacaronLanguageModel,
+    architectures.LM_BASELINE: language_model.BaselineLanguageModel,
 }
 
 allow_safe_globals()
+numpy_names.mend()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():
         register_model(name)(model)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture
+from fairseq.models import ARCH_MODEL_REGISTRY, register_model_architecture, transformer_lm
 from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import base_architecture
 
@@ -53,11 +53,20 @@ SIZES = {
 ROBERTA = "macaron_roberta"
 ROBERTA_BASELINE = "roberta_pre_norm"
 
+LM = "macaron_transformer_lm"
+LM_BASELINE = "transformer_lm_pre_norm"
+
 # BERT's sizes (Devlin et al. 2019, Turc et al. 2019), and one for a CPU.
 ROBERTA_SIZES = {
     "base": Size(768, 3072, heads=12, layers=12, dropout=0.1, activation_dropout=0.0),
     "small": Size(512, 2048, heads=8, layers=6, dropout=0.1, activation_dropout=0.0),
     "tiny": Size(256, 1024, heads=4, layers=4, dropout=0.1, activation_dropout=0.0),
+}
+# The first is that of GPT (Radford et al. 2018).
+LM_SIZES = {
+    "": ROBERTA_SIZES["base"],
+    "_small": ROBERTA_SIZES["small"],
+    "_tiny": ROBERTA_SIZES["tiny"],
 }
 
 # What the authors' released code calls its architectures: size, with its default dropouts, which
@@ -101,7 +110,7 @@ def configure_layers(
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         if decoder_follows:
-            width = args.encoder_ffn_embed_dim * ffns
+            width = getattr(args, f"{side}_ffn_embed_dim") * ffns
         set_default(args, f"{side}_normalize_before", pre_norm and not args.macaron_post_norm)
         if args.macaron_post_norm and getattr(args, f"{side}_normalize_before"):
             raise UserError(
@@ -178,6 +187,28 @@ def configure_roberta(args: Namespace, size: Size) -> None:
     roberta.base_architecture(args)
 
 
+def configure_macaron_lm(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with a Macaron causal language model of that size."""
+    configure_layers(args, size, ("decoder",))
+    configure_lm(args, size)
+    args.decoder_normalize_before = not args.macaron_post_norm  # fairseq knows pre-norm only
+
+
+def configure_lm(args: Namespace, size: Size) -> None:
+    """Fill in what the user left open with fairseq's causal language model of that size.
+
+    As in GPT, the activation is GELU, and the output has the embeddings' weights.
+    """
+    set_default(args, "decoder_embed_dim", size.embed_dim)
+    set_default(args, "decoder_ffn_embed_dim", size.ffn_embed_dim)
+    set_depth(args, size, ("decoder",))
+    set_default(args, "activation_fn", "gelu")
+    others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
+    is_shared = not any(getattr(args, name, None) for name in others)
+    set_default(args, "share_decoder_input_output_embed", is_shared)
+    transformer_lm.base_lm_architecture(args)
+
+
 def set_default(args: Namespace, name: str, value: Any) -> None:
     """Set what is not set."""
     setattr(args, name, getattr(args, name, value))
@@ -197,5 +228,8 @@ def register_all() -> None:
     for name, size in ROBERTA_SIZES.items():
         register(ROBERTA, f"{ROBERTA}_{name}", configure_macaron_roberta, size)
         register(ROBERTA_BASELINE, f"roberta_{name}_pre_norm", configure_roberta, size)
+    for name, size in LM_SIZES.items():
+        register(LM, f"{LM}{name}", configure_macaron_lm, size)
+        register(LM_BASELINE, f"transformer_lm{name}_pre_norm", configure_lm, size)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)
