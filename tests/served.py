@@ -21,7 +21,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 COMMANDS = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "macaron-fairseq"]
-COMMANDS += ["torchrun"]
+COMMANDS += ["torchrun", "fairseq-eval-lm"]
 STAND_IN = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)

@@ -229,9 +229,9 @@ def report(runs: Runs, published: Sequence[Mapping[str, Any]]) -> tuple[str, dic
         "",
         table(picked, published),
         "",
-        "Ours are of the dev sets, and the published rows of the test sets: they do not compare one "
-        "to one. The published averages are over all nine tasks. The paper does not print WNLI: 79.7 "
-        "is the average where it counts as 65.1.",
+        "Ours are of the dev sets, and the published rows of the test sets: they do not compare "
+        "one to one. The published averages are over all nine tasks. The paper does not print "
+        "WNLI: 79.7 is the average where it counts as 65.1.",
         f"Metrics: {metrics}. A task's score is the mean of its metrics, and the average is over "
         f"the tasks of the table. Seeds of fine-tuning: {', '.join(map(str, seeds))}; ± is the "
         "standard deviation over them.",
