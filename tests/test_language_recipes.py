@@ -10,8 +10,8 @@ import commands
 import pytest
 from recipes import EXAMPLES, environment, printed
 
-for folder in ("glue", "language-modeling"):
-    sys.path.insert(0, str(EXAMPLES / folder))
+sys.path.insert(0, str(EXAMPLES / "glue"))
+sys.path.insert(0, str(EXAMPLES / "language-modeling"))
 
 # After `recipes`, which knows where they are.
 import glue  # isort: skip
@@ -79,7 +79,7 @@ def test_from_books_to_perplexities(books, tmp_path):
     assert "test: 41 lines of Typee" in printed_text and "| bits per character |" in printed_text
     counts = json.loads((tmp_path / "data" / "held-out" / "counts.json").read_text())["test"]
     raw = [x for x in books.read_text().split("# Title: ") if x.startswith("Typee")]
-    assert counts["characters"] == len("# Title: " + raw[0]) and counts["unknown"] == 0
+    assert counts["characters"] == len("# Title: " + raw[0])
     for arch in archs:
         found = json.loads((tmp_path / arch / "seed1/test/perplexity.json").read_text())
         # Hardly trained, it is near a uniform choice among all types.
@@ -90,7 +90,9 @@ def test_from_books_to_perplexities(books, tmp_path):
     short = run(language_modeling, "prepare", *options, "--tokens-per-sample", "999", status=1)
     assert "999 tokens does not fit into batches of 256" in short
     options[options.index("--max-tokens") + 1] = options[options.index("--batch") + 1] = "4096"
-    short = run(language_modeling, "prepare", *options, "--tokens-per-sample", "2000", status=1)
+    short = run(
+        language_modeling, "prepare", *options, "--tokens-per-sample", "2000", *flags, status=1
+    )
     assert "less than one sample of 2000" in short and "Traceback" not in short
 
 
