@@ -20,7 +20,13 @@ from macaron_fairseq.fast import criterion, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
 from macaron_fairseq.fast.transformer import FusedTransformerModel
-from macaron_fairseq.model import architectures, language_model, masked_language_model, transformer
+from macaron_fairseq.model import (
+    architectures,
+    language_model,
+    masked_language_model,
+    released_bert,
+    transformer,
+)
 from macaron_fairseq.model.arguments import FAIRSEQ
 
 
@@ -69,6 +75,7 @@ MODELS = {
     architectures.BASELINE: transformer.BaselineTransformerModel,
     architectures.ROBERTA: MacaronRobertaModel,
     architectures.ROBERTA_BASELINE: masked_language_model.BaselineRobertaModel,
+    architectures.BERT: released_bert.ReleasedBertModel,
     architectures.LM: MacaronLanguageModel,
     architectures.LM_BASELINE: language_model.BaselineLanguageModel,
 }

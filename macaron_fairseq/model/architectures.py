@@ -69,6 +69,14 @@ LM_SIZES = {
     "_tiny": ROBERTA_SIZES["tiny"],
 }
 
+# The BERT of the authors' code: sizes of its models and, fine-tuned, of its classifiers.
+BERT = "released_bert"
+BERT_SIZES = {
+    "transformer_bert_base": ROBERTA_SIZES["base"],
+    "transformer_bert_L6_A12": replace(ROBERTA_SIZES["base"], layers=6),
+    "transformer_classifier_base": ROBERTA_SIZES["base"],
+}
+
 # What the authors' released code calls its architectures: size, with its default dropouts, which
 # its scripts override, and whether it is pre-norm.
 IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
@@ -187,6 +195,20 @@ def configure_roberta(args: Namespace, size: Size) -> None:
     roberta.base_architecture(args)
 
 
+def configure_released_bert(
+    args: Namespace, size: Size, scheme: str, only_classifies: bool
+) -> None:
+    """Fill in what the user left open as the authors' BERT does."""
+    args.only_classifies = only_classifies
+    set_default(args, "activation_fn", getattr(args, "act_fn", "gelu"))  # their name for it
+    set_default(args, "macaron_scheme", scheme)
+    set_default(args, "no_normalize_affine", True)
+    set_default(args, "untie_weights_roberta", not getattr(args, "share_all_embeddings", True))
+    set_default(args, "encoder_learned_pos", False)
+    set_default(args, "no_scale_embedding", False)
+    configure_macaron_roberta(args, size)
+
+
 def configure_macaron_lm(args: Namespace, size: Size) -> None:
     """Fill in what the user left open with a Macaron causal language model of that size."""
     configure_layers(args, size, ("decoder",))
@@ -228,6 +250,10 @@ def register_all() -> None:
     for name, size in ROBERTA_SIZES.items():
         register(ROBERTA, f"{ROBERTA}_{name}", configure_macaron_roberta, size)
         register(ROBERTA_BASELINE, f"roberta_{name}_pre_norm", configure_roberta, size)
+    for name, size in BERT_SIZES.items():
+        for suffix, scheme in (("", "lie-trotter"), ("_macaron", splitting.DEFAULT)):
+            is_classifier = "classifier" in name
+            register(BERT, name + suffix, configure_released_bert, size, scheme, is_classifier)
     for name, size in LM_SIZES.items():
         register(LM, f"{LM}{name}", configure_macaron_lm, size)
         register(LM_BASELINE, f"transformer_lm{name}_pre_norm", configure_lm, size)
