@@ -284,6 +284,10 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--max-update", "9", "--", "--warmup-updates", "9"], "would rise for 9 updates"),
         ([*TEXT, "--language", "English"], "--language takes two or three letters"),
         ([*TEXT, "--", "--seed", "3"], "--seed is set by the recipe"),
+        ([*TEXT, "--pretrained", "a.pt"], "name it with --archs ARCH"),
+        ([*TEXT, "--archs", "a", "--pretrained", "a.pt"], "needs the text in its own tokens"),
+        (["finetune", "--archs", "a", "--pretrained", "a.pt"], "a.pt is no file"),
+        ([*TEXT, "--archs", "a", "--pretrained", "a.pt", "--from-scratch"], "exclude each other"),
     ],
 )
 def test_mistakes_get_a_sentence(words, said):
@@ -311,6 +315,14 @@ def test_updates_of_finetuning():
     assert glue.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
     assert glue.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
     assert glue.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
+
+
+def test_sentences_begin_as_the_models_own(tmp_path):
+    recipe = read("--work", str(tmp_path)).recipe
+    write(recipe.data / "data-bin" / "dict.txt", "the 9", "a 7")
+    assert glue.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
+    write(recipe.data / "data-bin" / "dict.txt", "<mask> 1", "<cls> 1", "the 9")
+    assert glue.around(recipe) == ["--init-token", "5"]
 
 
 def test_finetuning_builds_the_model_of_the_pretraining():

@@ -71,6 +71,21 @@ def prepare(recipe: TextRecipe) -> None:
     say(recipe.name, f"{recipe.data} is ready: {train.tokens:,} tokens to train on")
 
 
+def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
+    """Take merges and dictionary of a model that is there; text is prepared with them alone."""
+
+    def fill(out: Path) -> None:
+        (out / "data-bin").mkdir()
+        shutil.copy(codes, out / "code")
+        shutil.copy(dictionary, out / "data-bin" / "dict.txt")
+        steps = recipe.benchmark.preprocessing.steps
+        data_folder.write(out, recipe.source, recipe.target, steps)
+
+    with hold(recipe.work / "prepare.lock"):
+        sums = [files.sha256(path) for path in (codes, dictionary)]
+        step(recipe.data, ["taken", *sums], fill)
+
+
 def counts(recipe: TextRecipe) -> dict[str, Counts]:
     """How much text each set holds; ends the program where there is none yet."""
     stage_prepare.fingerprint(recipe.data)

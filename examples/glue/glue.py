@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "common"))
@@ -34,6 +35,7 @@ from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.names import look_up  # noqa: E402
 
 NAME = "glue"
+SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
 STAGES = ("prepare", "pretrain", "finetune", "report")
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for the pre-training of all architectures
@@ -66,6 +68,9 @@ class Glue:
 
     recipe: TextRecipe  # of the pre-training
     stages: list[str]
+    pretrained: Path | None  # what is fine-tuned instead of what is pre-trained here
+    codes: Path | None  # its BPE merges
+    dictionary: Path | None  # and its dict.txt
     folder: Path | None  # --glue
     names: list[str]  # --tasks; none: all that are there
     setting: Finetuning
@@ -133,6 +138,12 @@ def parser() -> Parser:
     add("--jobs", type=above_zero, default=1, metavar="N", help="runs of fine-tuning at a time")
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
     add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
+    for name, what in (
+        ("--pretrained", "a checkpoint to fine-tune, of --archs ARCH; nothing is pre-trained"),
+        ("--codes", "the BPE merges of --pretrained"),
+        ("--dictionary", "the dict.txt of --pretrained"),
+    ):
+        add(name, type=Path, metavar="FILE", help=what)
     recipe_options.add_training(result)
     return result
 
@@ -158,8 +169,10 @@ def read(words: Sequence[str]) -> Glue:
     described = benchmark.read(HERE / "benchmark.yaml")
     fields = text_recipe.of_text(NAME, HERE, described, args, extra)
     stages = ["pretrain"] if args.dry_run else args.stages or list(STAGES)
-    if args.from_scratch:
+    if args.from_scratch or args.pretrained:
         stages = [stage for stage in stages if stage != "pretrain"]
+    if args.pretrained:
+        refuse_pretrained(args, stages)
     names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
     if args.glue and not args.glue.is_dir():
         sys.exit(f"{args.glue}, given by --glue, is no folder")
@@ -177,6 +190,9 @@ def read(words: Sequence[str]) -> Glue:
     return Glue(
         recipe=recipe,
         stages=stages,
+        pretrained=args.pretrained and args.pretrained.absolute(),
+        codes=args.codes,
+        dictionary=args.dictionary,
         folder=args.glue and args.glue.absolute(),
         names=names,
         setting=replace(setting, learning_rates=args.learning_rates or setting.learning_rates),
@@ -188,6 +204,19 @@ def read(words: Sequence[str]) -> Glue:
         is_usual=not args.sizes,
         keeps=args.keep_models,
     )
+
+
+def refuse_pretrained(args: Any, stages: Sequence[str]) -> None:
+    """End the program where a checkpoint lacks what must come with it."""
+    if args.from_scratch:
+        sys.exit("--pretrained and --from-scratch exclude each other")
+    if len((args.archs or "").split()) != 1:
+        sys.exit("--pretrained is of one architecture: name it with --archs ARCH")
+    if "prepare" in stages and not (args.codes and args.dictionary):
+        sys.exit("--pretrained needs the text in its own tokens: --codes FILE --dictionary FILE")
+    for path in (args.pretrained, args.codes, args.dictionary):
+        if path and not path.is_file():
+            sys.exit(f"{path} is no file")
 
 
 def with_positions(described: benchmark.Benchmark, block: int) -> benchmark.Benchmark:
@@ -223,7 +252,10 @@ def run(words: Sequence[str]) -> None:
     for stage in glue.stages:
         if stage == "prepare":
             assert glue.folder
-            stage_text.prepare(recipe)
+            if glue.codes and glue.dictionary:
+                stage_text.take(recipe, glue.codes, glue.dictionary)
+            else:
+                stage_text.prepare(recipe)
             glue_data.prepare(recipe, glue.folder, glue.tasks, glue.is_usual)
         elif stage == "pretrain":
             assert devices
@@ -284,7 +316,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     flags = ["--arch", system.arch, "--seed", str(seed), "--task", "sentence_prediction"]
     flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
-    flags += ["--init-token", "0", "--separator-token", "2", "--max-positions", str(recipe.block)]
+    flags += [*around(recipe), "--max-positions", str(recipe.block)]
     flags += ["--shorten-method", "truncate", "--batch-size", str(setting.batch)]
     flags += ["--required-batch-size-multiple", "1", *split(glue.setting.flags)]
     flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", f"{rate:g}"]
@@ -292,7 +324,10 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     flags += ["--warmup-updates", str(round(glue.setting.warmup * updates))]
     flags += ["--max-update", str(updates), *model_flags(recipe.extra)]
     start, from_model = "", []
-    if system.is_pretrained:
+    if glue.pretrained:
+        start = files.sha256(glue.pretrained)
+        from_model = ["--finetune-from-model", str(glue.pretrained)]
+    elif system.is_pretrained:
         pretrained = recipe.run(
             system.arch, recipe.seeds[glue.seeds.index(seed) % len(recipe.seeds)]
         )
@@ -315,6 +350,18 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
         identity=hash_of(*flags, start, made(data)),
         keeps=glue.keeps,
     )
+
+
+def around(recipe: TextRecipe) -> list[str]:
+    """The tokens before and between sentences: RoBERTa's, or those of the authors' BERT.
+
+    RoBERTa has <s> A </s> </s> B </s>, and they have <cls> A </s> B </s>.
+    """
+    lines = files.read_lines(recipe.data / "data-bin" / "dict.txt")
+    words = [line.rpartition(" ")[0] for line in lines]
+    if "<cls>" in words:
+        return ["--init-token", str(SPECIAL + words.index("<cls>"))]
+    return ["--init-token", "0", "--separator-token", "2"]
 
 
 def model_flags(extra: Sequence[str]) -> list[str]:
