@@ -100,6 +100,19 @@ def test_mrpc_is_the_same_from_either_layout(tmp_path):
     assert "has no dev_ids.tsv" in said
 
 
+def test_mnli_has_two_dev_and_test_sets_and_the_diagnostic_one(tmp_path):
+    own, head = tmp_path / "MNLI", "index|genre|sentence1|sentence2"
+    write(own / "train.tsv", f"{head}|label1|gold_label", "0|x|a|b|neutral|entailment")
+    for name in ("matched", "mismatched"):
+        write(own / f"dev_{name}.tsv", f"{head}|label1|gold_label", f"0|x|a|{name}|neutral|neutral")
+        write(own / f"test_{name}.tsv", head, f"5|x|c|{name}")
+    write(tmp_path / "diagnostic" / "diagnostic.tsv", "index|sentence1|sentence2", "0|e|f")
+    found = glue_tasks.load(TASKS["MNLI"], tmp_path, False, print)
+    assert found["train"].labels == ["entailment"]
+    assert found["dev_mismatched"].sentences == [("a", "mismatched")]
+    assert found["test_matched"].indices == [5] and found["diagnostic"].sentences == [("e", "f")]
+
+
 def test_counts_are_glues(tmp_path):
     own = tmp_path / "WNLI"
     head, pair = "index|sentence1|sentence2", "0|a|b"

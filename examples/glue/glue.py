@@ -346,7 +346,11 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
         ],
         updates=updates,
         cpu=cpu,
-        splits={key: one for key, one in found.items() if key != task.train.name},
+        splits={
+            key: {"subset": one["subset"], "labels": one["labels"]}
+            for key, one in found.items()
+            if key != task.train.name
+        },
         identity=hash_of(*flags, start, made(data)),
         keeps=glue.keeps,
     )

@@ -36,7 +36,7 @@ class Plan:
     flags: list[str]  # of fairseq-train
     updates: int
     cpu: bool
-    splits: dict[str, dict[str, Any]]  # of examples.json, dev and test sets alone
+    splits: dict[str, dict[str, Any]]  # dev and test sets: fairseq's subset, and dev's labels
     identity: str  # stands for all that it is made from
     keeps: bool  # whether the model stays
 
