@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.compat import numpy_names
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
-from macaron_fairseq.fast import criterion, rdrop, task
+from macaron_fairseq.fast import criterion, masked_lm_criterion, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
 from macaron_fairseq.fast.transformer import FusedTransformerModel
@@ -87,5 +87,6 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
         register_model(name)(model)
 architectures.register_all()
 criterion.register()
+masked_lm_criterion.register()
 rdrop.register()
 task.register()

@@ -75,7 +75,7 @@ class ReleasedLayer(MacaronEncoderLayer):
 
 
 class ReleasedSentenceEncoder(MacaronTransformerEncoder):
-    """Layers over embeddings of tokens, positions and of which sentence a token is in."""
+    """The layers, and the embeddings of which sentence a token is in."""
 
     layer_class = ReleasedLayer
 
@@ -85,18 +85,6 @@ class ReleasedSentenceEncoder(MacaronTransformerEncoder):
         self.embed_segment = nn.Embedding(2, width, padding_idx=FIRST)
         if cfg.no_normalize_affine:
             self.layer_norm = plain_layer_norm(width)
-
-    def forward_embedding(
-        self, src_tokens: Tensor, token_embedding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """The layers' input, and the scaled embeddings of tokens, both (batch, time, channel)."""
-        if token_embedding is None:
-            token_embedding = self.embed_tokens(src_tokens)
-        embed = self.embed_scale * token_embedding
-        x = embed + self.embed_segment(segments(src_tokens, self.dictionary))
-        if self.embed_positions is not None:
-            x = x + self.embed_positions(src_tokens)
-        return self.dropout_module(x), embed
 
 
 def segments(tokens: Tensor, words: Dictionary) -> Tensor:
@@ -146,6 +134,37 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
     """The encoder, with the head for hidden tokens where the model has it."""
 
     encoder_class = ReleasedSentenceEncoder
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Tensor | None = None,
+        segment: Tensor | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """fairseq's output; `segment`, (batch, time), is what `segments` would say otherwise."""
+        x, extra = self.extract_features(src_tokens, return_all_hiddens, segment=segment)
+        if not features_only:
+            x = self.output_layer(x, masked_tokens=masked_tokens)
+        return x, extra
+
+    def extract_features(
+        self,
+        src_tokens: Tensor,
+        return_all_hiddens: bool = False,
+        segment: Tensor | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """fairseq's features, (batch, time, channel), and the layers' states."""
+        inner = self.sentence_encoder
+        if segment is None:
+            segment = segments(src_tokens, self.dictionary)
+        # fairseq scales what it gets in place of the tokens' embeddings.
+        embedded = inner.embed_tokens(src_tokens)
+        embedded = embedded + inner.embed_segment(segment) / inner.embed_scale
+        return super().extract_features(src_tokens, return_all_hiddens, token_embeddings=embedded)
 
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
