@@ -61,7 +61,8 @@ def divide(
     number = 0
     with written(*(out / f"{key}.{end}" for key in sets)) as opened:
         files = dict(zip(sets, opened, strict=True))
-        for name, line in progress(lines(paths, split_at), paths):
+        content = lines(paths, split_at)
+        for name, line in tqdm(content, unit=" lines", disable=None, leave=False):
             titles[name] = None
             key = where.get(name, "train")
             if key == "train" and drawn:
@@ -75,11 +76,6 @@ def divide(
             if not counts:
                 sys.exit(f"no text is left for {key}: give more text, or name other documents")
     return found
-
-
-def progress(content: Iterable[tuple[str, str]], paths: Sequence[Path]) -> Iterable:
-    """With a bar on a terminal."""
-    return tqdm(content, desc=paths[0].name, unit=" lines", disable=None, leave=False)
 
 
 def refuse_unknown(names: Iterable[str], titles: Iterable[str]) -> None:

@@ -61,14 +61,14 @@ def prepare(recipe: TextRecipe) -> None:
         one("bpe", [made(work / "code")], segmented)
         inputs = [made(work / "bpe"), code(Path(__file__))]
         step(recipe.data, inputs, lambda out: binarised(recipe, out))
-    train = counts(recipe)["train"]
-    for name, found in counts(recipe).items():
-        if found.tokens < recipe.block:
+    found = counts(recipe)
+    for name, one_set in found.items():
+        if one_set.tokens < recipe.block:
             sys.exit(
-                f"{name} has {found.tokens} tokens, less than one sample of {recipe.block}: give "
+                f"{name} has {one_set.tokens} tokens, less than one sample of {recipe.block}: give "
                 "more text, or a smaller --tokens-per-sample"
             )
-    say(recipe.name, f"{recipe.data} is ready: {train.tokens:,} tokens to train on")
+    say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
 
 
 def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
