@@ -50,8 +50,8 @@ def not_supported(path: object, architecture: str) -> str:
     """What to say of a checkpoint of another model."""
     return (
         f"{path} holds a model of the architecture {architecture}, which is not supported: "
-        "supported are the Macaron models, fairseq's transformer, transformer_lm, roberta and "
-        "masked_lm"
+        "supported are the Macaron models with their baselines, and fairseq's transformer, "
+        "roberta and masked_lm"
     )
 
 

@@ -18,7 +18,6 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_mode
 from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
-from fairseq.models.transformer_lm import TransformerLanguageModel
 from torch import nn
 
 from macaron_fairseq.analysis import anatomy, flops
@@ -113,7 +112,7 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 def is_known(model: Any) -> bool:
     """Whether a model class can be described; a subclass of fairseq's may have other layers."""
     is_ours = isinstance(model, type) and issubclass(model, MacaronModel)
-    fairseqs = TransformerModel, TransformerLanguageModel, RobertaModel, MaskedLMModel
+    fairseqs = TransformerModel, RobertaModel, MaskedLMModel
     baselines = BaselineTransformerModel, BaselineLanguageModel, BaselineRobertaModel
     return is_ours or model in fairseqs + baselines
 
