@@ -125,14 +125,13 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
             "the dictionary has no <mask>, which a masked language model reads in place of a "
             "hidden token: use fairseq's task masked_lm or sentence_prediction, which add it"
         )
-    most = task.max_positions() or DEFAULT_POSITIONS
+    tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_positions", None) is None:
-        args.max_positions = getattr(args, "tokens_per_sample", most)
-    if most > args.max_positions:
-        flag = "--tokens-per-sample" if hasattr(args, "tokens_per_sample") else "--max-positions"
+        args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
+    if tokens is not None and tokens > args.max_positions:
         raise UserError(
-            f"{flag} {most} is more than the {args.max_positions} positions of the model "
-            "(--max-positions): lower the first or raise the second"
+            f"--tokens-per-sample {tokens} is more than the {args.max_positions} positions of the "
+            "model (--max-positions): lower the first or raise the second"
         )
 
 
