@@ -135,7 +135,13 @@ def parser() -> Parser:
         help="end each fine-tuning at N updates, if it has more",
     )
     add("--from-scratch", action="store_true", help="fine-tune models that were not pre-trained")
-    add("--jobs", type=above_zero, default=1, metavar="N", help="runs of fine-tuning at a time")
+    add(
+        "--jobs",
+        type=above_zero,
+        default=1,
+        metavar="N",
+        help="runs of fine-tuning at a time, on a CPU a core each",
+    )
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
     add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
     for name, what in (
