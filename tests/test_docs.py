@@ -316,7 +316,8 @@ def workplace(tmp_path):
 @pytest.mark.slow
 def test_fairseqs_commands_run(workplace):
     corpus(workplace, ".raw")
-    for page in ("fairseq-commands", "hydra", "tracking", "several-gpus", "reproduce-a-table"):
+    pages = "fairseq-commands", "language-models", "hydra", "tracking", "several-gpus"
+    for page in (*pages, "reproduce-a-table"):
         run(f"howto/{page}.md", workplace)
 
 
