@@ -19,6 +19,7 @@ from small import (
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq import UserError, plugin
+from macaron_fairseq.compat import preflight
 from macaron_fairseq.model.operators import Gate
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -210,6 +211,36 @@ def test_a_checkpoint_of_other_shapes_is_refused():
     # Under another name it is another head, and the old one is left out.
     model = classifier(classes=2, classification_head_name="another")
     model.load_state_dict({**saved})
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--num-classes", "2"], "with 3 classes, but --num-classes is 2: give 3, or train a new"),
+        (["--num-classes", "3"], "has 32 positions, and the model is to have 512: give --max-pos"),
+        (["--num-classes", "3", "--max-positions", "32"], None),
+        (["--num-classes", "2", "--classification-head-name", "x", "--max-positions", "32"], None),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sentence, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": classifier(classes=3).state_dict()}, path)
+    words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
+    words += ["--task", "sentence_prediction"]
+    if sentence is None:
+        preflight.check(words)
+        return
+    with pytest.raises(UserError, match=sentence):
+        preflight.check(words)
+
+
+def test_fairseq_drops_a_head_of_other_classes():
+    """The fault of fairseq's that `compat.pretrained` is for."""
+    saved = classifier("roberta_tiny_pre_norm", classes=3).state_dict()
+    model = classifier("roberta_tiny_pre_norm", classes=2)
+    first = model.classification_heads[HEAD].out_proj.weight.clone()
+    model.load_state_dict({**saved})
+    assert torch.equal(model.classification_heads[HEAD].out_proj.weight, first)
 
 
 # --- refusals ------------------------------------------------------------------------------------
