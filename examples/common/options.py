@@ -235,7 +235,7 @@ def seeds_of(text: str) -> list[int]:
     return [above_zero(word) for word in text.split()]
 
 
-def apart(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """A recipe's own words, and the flags of fairseq-train that follow --."""
     own = list(words)
     if "--" not in own:
@@ -279,7 +279,7 @@ def read(file: Path, name: str, header: str, words: Sequence[str]) -> Recipe:
 
     Ends the program with a sentence where they do not fit, before anything is written.
     """
-    own, extra = apart(words)
+    own, extra = own_and_flags(words)
     options = parser(header).parse_intermixed_args(own)
     described = benchmark.read(file, options.setting)
     pairs = described.pairs

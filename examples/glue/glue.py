@@ -170,7 +170,7 @@ def read(words: Sequence[str]) -> Glue:
 
     Ends the program with a sentence where the options do not fit, before anything is written.
     """
-    own, extra = recipe_options.apart(words)
+    own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
     described = benchmark.read(HERE / "benchmark.yaml")
     fields = text_recipe.of_text(NAME, HERE, described, args, extra)
