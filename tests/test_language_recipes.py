@@ -94,6 +94,9 @@ def test_from_books_to_perplexities(books, tmp_path):
         language_modeling, "prepare", *options, "--tokens-per-sample", "2000", *flags, status=1
     )
     assert "less than one sample of 2000" in short and "Traceback" not in short
+    options[options.index("--work") + 1] = tmp_path / "other"
+    run(language_modeling, "prepare", *options, status=1)
+    assert not (tmp_path / "other" / "data").exists()
 
 
 def write_glue(folder):

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -62,13 +62,18 @@ def prepare(recipe: TextRecipe) -> None:
         inputs = [made(work / "bpe"), code(Path(__file__))]
         step(recipe.data, inputs, lambda out: binarised(recipe, out))
     found = counts(recipe)
-    for name, one_set in found.items():
-        if one_set.tokens < recipe.block:
+    refuse_short(recipe, found)  # of other samples than the data was made with, too
+    say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
+
+
+def refuse_short(recipe: TextRecipe, found: Mapping[str, Counts]) -> None:
+    """End the program where a set is shorter than one sample."""
+    for name, one in found.items():
+        if one.tokens < recipe.block:
             sys.exit(
-                f"{name} has {one_set.tokens} tokens, less than one sample of {recipe.block}: give "
+                f"{name} has {one.tokens} tokens, less than one sample of {recipe.block}: give "
                 "more text, or a smaller --tokens-per-sample"
             )
-    say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
 
 
 def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
@@ -140,10 +145,12 @@ def binarised(recipe: TextRecipe, out: Path) -> None:
     found = {}
     for name in recipe.sets:
         text, tokens, units = (work / kind / f"{name}.{end}" for kind in ("raw", "clean", "bpe"))
-        found[name] = asdict(count(documents[name], text, tokens, units, known))
+        found[name] = count(documents[name], text, tokens, units, known)
         if name != "train":
             shutil.copy(work / "raw" / f"{name}.{end}", out / "held-out")
-    files.write(out / "held-out" / "counts.json", files.as_json(found))
+    refuse_short(recipe, found)
+    content = {name: asdict(one) for name, one in found.items()}
+    files.write(out / "held-out" / "counts.json", files.as_json(content))
     steps = recipe.benchmark.preprocessing.steps
     data_folder.write(out, end, end, steps, recipe.tests)
 
