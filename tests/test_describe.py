@@ -186,11 +186,12 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
 
 def test_every_architecture_that_is_offered_can_be_described():
     """Also those that other models of fairseq register."""
-    small = Namespace(encoder_layers=1)
     offered = [name for name, x in models.ARCH_MODEL_REGISTRY.items() if description.is_known(x)]
     assert {"roberta_large", "bert_base", "transformer", "macaron_transformer"} <= {*offered}
+    assert {"macaron_roberta_base", "transformer_lm_tiny_pre_norm"} <= {*offered}
     assert "xmod_base" not in offered  # whose layers have adapters
     for name in offered:
+        small = Namespace(**{"decoder_layers" if "transformer_lm" in name else "encoder_layers": 1})
         text_of_it = description.describe(*description.of_architecture(name, small, 10), 5)
         assert text_of_it.startswith(f"{name}: ")
 
@@ -213,7 +214,7 @@ def test_a_first_half_of_another_width(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--arch", "macaron_tiny"], ". Did you mean macaron_transformer_tiny"),
+        (["--arch", "macaron_transformer_tinny"], ". Did you mean macaron_transformer_tiny"),
         (["--arch", "macaron_transformer", "--macaron-scheme", "x"], "--macaron-scheme takes lie"),
         (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags of the model"),
         (["--path", CHECKPOINT, "--types", "9"], "and no --types, with --path"),

@@ -174,6 +174,11 @@ RECORDED = (
     *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
 )
 
+OF_LANGUAGE_MODELS = {
+    "examples/glue/reproduce.sh": ("glue", "glue"),
+    "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),
+}
+
 # Writes down its words: how many, then each.
 SHIM = """#!/bin/bash
 printf '%s\\0' "$#" "$0" "$@" >> {record}
@@ -236,6 +241,13 @@ def check(command, words):
         assert {x for x in own if x.startswith("--")} <= known, own
         recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
         read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
+    elif command in OF_LANGUAGE_MODELS:
+        folder, module = OF_LANGUAGE_MODELS[command]
+        sys.path[:0] = [str(ROOT / "examples/common"), str(ROOT / "examples" / folder)]
+        parser = importlib.import_module(module).parser()
+        del sys.path[:2]
+        own = words[: words.index("--")] if "--" in words else words
+        parser.parse_intermixed_args(own)
     elif command.startswith("examples/"):
         read_recipe(ROOT / Path(command).parent, words)
     elif command == "sbatch":
@@ -355,7 +367,8 @@ def test_tables_in_the_pages_are_those_of_the_code():
 @pytest.mark.slow
 def test_fairseqs_commands_run(workplace):
     corpus(workplace, ".raw")
-    for page in ("fairseq-commands", "hydra", "tracking", "several-gpus", "reproduce-a-table"):
+    pages = "fairseq-commands", "language-models", "hydra", "tracking", "several-gpus"
+    for page in (*pages, "reproduce-a-table"):
         run(f"howto/{page}.md", workplace)
 
 

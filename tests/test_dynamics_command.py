@@ -426,7 +426,8 @@ def test_unsupported_model(data, tmp_path):
     torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
     assert refused(data, path=path, out=tmp_path / "out") == (
         f"{path} holds a model of the architecture lightconv_iwslt_de_en, which is not supported: "
-        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+        "supported are the Macaron models with their baselines, and fairseq's transformer, "
+        "roberta and masked_lm"
     )
 
 

@@ -133,6 +133,35 @@ def named_architectures() -> str:
     return table([*heads, "dropout / attention / activation"], rows)
 
 
+def language_model_architectures() -> str:
+    """A row for each masked and each causal Macaron language model, with its baseline."""
+    kinds = (
+        (architectures.ROBERTA_SIZES, f"{architectures.ROBERTA}_{{}}", "roberta_{}_pre_norm"),
+        (architectures.LM_SIZES, f"{architectures.LM}{{}}", "transformer_lm{}_pre_norm"),
+    )
+    rows = [
+        [
+            f"`{macaron.format(name)}`",
+            f"`{baseline.format(name)}`",
+            f"{size.embed_dim} / {size.heads} / {size.layers}",
+            f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
+        ]
+        for sizes, macaron, baseline in kinds
+        for name, size in sizes.items()
+    ]
+    heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
+    return table(heads, rows)
+
+
+def released_bert() -> str:
+    """A row for each name of the BERT of the authors' code."""
+    rows = [
+        [f"`{name}`, `{name}_macaron`", f"{size.embed_dim} / {size.heads} / {size.layers}"]
+        for name, size in architectures.BERT_SIZES.items()
+    ]
+    return table(["`--arch`", "width / heads / layers"], rows)
+
+
 def released_architectures() -> str:
     """A row for each name of the authors' released code."""
     rows = [
@@ -231,7 +260,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "schemes": schemes,
     "sub-steps": sub_steps,
     "architectures": named_architectures,
+    "language-model-architectures": language_model_architectures,
     "released-architectures": released_architectures,
+    "released-bert": released_bert,
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
     "commands": commands,

@@ -17,7 +17,7 @@ from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from macaron_fairseq.compat import bf16, binarised, checkpoints, gpus, ranks
+from macaron_fairseq.compat import bf16, binarised, checkpoints, gpus, pretrained, ranks
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def check(argv: Sequence[str]) -> None:
             bf16.refuse_where_slow()
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
-            checkpoints.load(path)
+            pretrained.refuse_other(path, checkpoints.load(path)["model"], argv[1:])
             checkpoints.refuse_changed(path)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
         return

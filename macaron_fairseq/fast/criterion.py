@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
@@ -20,7 +21,7 @@ from macaron_fairseq.fast.linear import (
     projects_features,
 )
 from macaron_fairseq.fast.transformer import FusedTransformerModel
-from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.model.base import MacaronModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
 
@@ -156,6 +157,7 @@ def label_smoothed_nll_loss(
     target: Tensor,
     epsilon: float,
     products: torch.dtype | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
 
@@ -168,11 +170,12 @@ def label_smoothed_nll_loss(
         target: (tokens,).
         epsilon: the label smoothing.
         products: the dtype of matrix products; None for the parameters'.
+        bias: of the layer, (types,), if it has one.
 
     Returns:
         The loss, and the NLL, which has no gradient.
     """
-    return rdrop_loss(features, weight, target, epsilon, 0.0, products)[:2]
+    return rdrop_loss(features, weight, target, epsilon, 0.0, products, bias)[:2]
 
 
 def rdrop_loss(
@@ -182,6 +185,7 @@ def rdrop_loss(
     epsilon: float,
     alpha: float,
     products: torch.dtype | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Label-smoothed cross-entropy and R-Drop's divergence (Liang et al. 2021).
 
@@ -194,7 +198,7 @@ def rdrop_loss(
     """
     dtype = products or weight.dtype
     return ChunkedLoss.apply(
-        features, weight, target, epsilon, alpha, dtype, torch.is_grad_enabled()
+        features, weight, bias, target, epsilon, alpha, dtype, torch.is_grad_enabled()
     )
 
 
@@ -214,6 +218,7 @@ class ChunkedLoss(torch.autograd.Function):
         ctx: Any,
         features: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         target: Tensor,
         epsilon: float,
         alpha: float,
@@ -232,18 +237,22 @@ class ChunkedLoss(torch.autograd.Function):
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
         divergence = losses.new_zeros(())
         scale = SCALE / (1 + alpha)  # R-Drop's gradients are larger by about so much
-        features_grad = weight_grad = None
+        features_grad = weight_grad = bias_grad = None
         if training and ctx.needs_input_grad[0]:
             features_grad = features.new_zeros(features.shape, dtype=dtype)
         if training and ctx.needs_input_grad[1]:
             weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
+        if training and ctx.needs_input_grad[2]:
+            bias_grad = weight.new_zeros(types, dtype=dtype)
 
         # All logits of a token, summed, are its features by the sum of all types' weights.
         totals = torch.mv(exact, weight_sum).unsqueeze(1)
+        if bias is not None:
+            totals += bias.sum(dtype=dtype)
         pieces = chunks(len(target), weight, together=2 if alpha else 1)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
-        is_trained = features_grad is not None or weight_grad is not None
+        is_trained = any(x is not None for x in (features_grad, weight_grad, bias_grad))
         is_lower = is_trained and products != dtype
         lower_buffer = weight.new_empty(longest if is_lower else 0, types)
         is_summed = is_lower and weight_grad is not None
@@ -254,6 +263,8 @@ class ChunkedLoss(torch.autograd.Function):
                 scores = multiply_transposed(features[rows], weight, out=scores)
             else:
                 scores.copy_(torch.mm(features[rows], weight.t()))
+            if bias is not None:
+                scores += bias
             target_score = scores.gather(1, target[rows])
             highest = scores.amax(1, keepdim=True)
             log_ratio = scores[0::2] - scores[1::2] if alpha else None
@@ -269,6 +280,8 @@ class ChunkedLoss(torch.autograd.Function):
             if not is_trained:
                 continue
             scores.scatter_add_(1, target[rows], -peak * normalizer)
+            if bias_grad is not None:
+                bias_grad += torch.mv(scores.t(), normalizer.reciprocal().squeeze(1))
             if products == dtype:  # divide the smaller side of the products
                 if features_grad is not None:
                     of_rows = features_grad[rows]
@@ -291,7 +304,9 @@ class ChunkedLoss(torch.autograd.Function):
             features_grad -= share * weight_sum
         if weight_grad is not None:
             weight_grad -= share * exact.sum(0)
-        ctx.save_for_backward(features_grad, weight_grad)
+        if bias_grad is not None:
+            bias_grad -= share * len(target)
+        ctx.save_for_backward(features_grad, weight_grad, bias_grad)
         ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()
         if alpha:
@@ -360,7 +375,7 @@ def unwrap(model: Any) -> BaseFairseqModel:
 def products_dtype(model: Any) -> torch.dtype | None:
     """Return in which precision a model wants its matrix products, None for its parameters'."""
     model = unwrap(model)
-    is_bf16 = isinstance(model, MacaronTransformerModel) and model.has_bf16_products()
+    is_bf16 = isinstance(model, MacaronModel) and model.has_bf16_products()
     return torch.bfloat16 if is_bf16 else None
 
 
@@ -369,13 +384,14 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the projection's weight used
     model = unwrap(model)
-    if isinstance(model, FusedTransformerModel):
-        base: type = FusedTransformerModel
-    elif isinstance(model, MacaronTransformerModel):
-        base = MacaronTransformerModel
-    elif isinstance(model, TransformerModelBase):
-        base = TransformerModelBase
-    else:
+    kinds = TransformerModelBase, TransformerLanguageModel
+    kind = next((x for x in kinds if isinstance(model, x)), None)
+    if kind is None:
         return False
-    is_plain = inherits(model, base, "forward", *PROBABILITIES)
-    return is_plain and projects_features(model.decoder)
+    owners = FusedTransformerModel, MacaronModel, kind
+    owner = next(x for x in owners if isinstance(model, x))
+    return (
+        inherits(model, owner, "forward")
+        and inherits(model, kind, *PROBABILITIES)
+        and projects_features(model.decoder)
+    )
