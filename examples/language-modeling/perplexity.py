@@ -100,8 +100,8 @@ def report(found: Mapping[str, Mapping[int, Perplexity]], counts: Counts, train:
     ]
     if counts.unknown:
         lines.append(
-            f"Tokens that are not in the dictionary: {counts.unknown}. The models do not spell them "
-            "out, so that other BPE merges compare less."
+            f"Tokens that are not in the dictionary: {counts.unknown}. The models do not spell "
+            "them out, so that other BPE merges compare less."
         )
     return "\n".join(lines) + "\n"
 
