@@ -15,6 +15,7 @@ from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
+from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.fast import criterion, rdrop, task
 from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model import architectures, transformer
@@ -44,4 +45,5 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
 architectures.register_all()
 criterion.register()
 rdrop.register()
+distillation.register()
 task.register()

@@ -14,6 +14,7 @@ ROOMS = [
         "api",
         "plugin",
         "analysis",
+        "distillation",
         "translation",
         "evaluation",
         "fast",
