@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +10,8 @@ import torch
 from conftest import logged, train
 from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from small import NO_DROPOUT, SMALL, arguments, build, dictionary
+from small import SMALL, build, dictionary
+from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
@@ -24,44 +23,11 @@ from macaron_fairseq.distillation.word_level import Mixture, distilled_loss, pro
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
-STUDENT = "macaron_transformer_tiny"
-FLAGS = [*SMALL, *NO_DROPOUT, "--share-all-embeddings"]
-LARGER = [*FLAGS, "--encoder-embed-dim", "24", "--decoder-embed-dim", "24"]
-
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
     monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
-
-
-def translation(types=60, source="en", target="de"):
-    """A whole task of fairseq, which loading a teacher needs."""
-    d = dictionary(types)
-    return TranslationTask(TranslationConfig(source_lang=source, target_lang=target), d, d)
-
-
-def save(path, *flags, arch=STUDENT, seed=2, types=60, change=None, **task_settings):
-    """A checkpoint as fairseq-train writes it, and the model in it."""
-    for_task = translation(types)
-    model = build(arch, *flags, for_task=for_task, seed=seed)
-    if change:
-        with torch.no_grad():
-            change(model)
-    state = {
-        "args": None,
-        "cfg": {
-            "model": Namespace(**vars(arguments(arch, *flags))),
-            "task": {"_name": "translation", **task_settings},
-        },
-        "model": model.state_dict(),
-        "optimizer_history": [
-            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {}, "num_updates": 1}
-        ],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
-    torch.save(state, path)
-    return model
 
 
 @pytest.fixture(scope="module")
