@@ -102,13 +102,14 @@ def sub_steps() -> str:
 def named_architectures() -> str:
     """A row for each Macaron architecture, with its baseline."""
     rows = []
-    for suffix, size in architectures.SIZES.items():
+    sizes = {suffix: (size, size.layers) for suffix, size in architectures.SIZES.items()}
+    for suffix, (size, decoder_layers) in {**sizes, **architectures.STUDENTS}.items():
         dropouts = (size.dropout, size.attention_dropout, size.activation_dropout)
         rows.append(
             [
                 f"`{architectures.MODEL}{suffix}`",
                 f"`transformer{suffix}_pre_norm`",
-                f"{size.embed_dim} / {size.heads} / {size.layers}+{size.layers}",
+                f"{size.embed_dim} / {size.heads} / {size.layers}+{decoder_layers}",
                 f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
                 " / ".join(f"{x:g}" for x in dropouts),
             ]

@@ -49,6 +49,13 @@ SIZES = {
     "_tiny": Size(128, 256, heads=4, layers=4, dropout=0.3),
 }
 
+# A deep encoder with a shallow decoder translates about as well and much faster, since the decoder
+# runs for one token after the other (Kasai et al. 2020): sizes for what learns from a larger model.
+STUDENTS = {
+    "_student": (Size(256, 1024, heads=8, layers=6, dropout=0.1), 2),
+    "_student_tiny": (Size(128, 512, heads=4, layers=6, dropout=0.1), 1),
+}
+
 # What the authors' released code calls its architectures: size, with its default dropouts, which
 # its scripts override, and whether it is pre-norm.
 IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
@@ -92,6 +99,14 @@ def configure_macaron(
                 f"--{side}-ffn-embed-dim"
             )
     configure_transformer(args, size, pre_norm)
+
+
+def configure_student(
+    args: Namespace, configure: Callable[..., None], size: Size, decoder_layers: int
+) -> None:
+    """Fill in what the user left open with a model of that size and so many decoder layers."""
+    set_default(args, "decoder_layers", decoder_layers)
+    configure(args, size)
 
 
 def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
@@ -152,5 +167,10 @@ def register_all() -> None:
     for suffix, size in SIZES.items():
         register(MODEL, f"{MODEL}{suffix}", configure_macaron, size)
         register(BASELINE, f"transformer{suffix}_pre_norm", configure_baseline, size)
+    for suffix, settings in STUDENTS.items():
+        models = (MODEL, "", configure_macaron), (BASELINE, "_pre_norm", configure_baseline)
+        for model, ending, configure in models:
+            name = f"{model.removesuffix(ending)}{suffix}{ending}"
+            register(model, name, configure_student, configure, *settings)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)
