@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import logged, train
+from conftest import USER_DIR, logged, run, train
 from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from small import SMALL, build, dictionary
@@ -435,3 +435,6 @@ def test_training_resumes_and_refuses_to_without_its_teacher(data_bin, trained, 
     done = train(data_bin, tmp_path / "student", *flags, "--max-update", "8", check=False)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"--teacher {teacher}: no such checkpoint" in done.stdout.splitlines()[-1]
+    flags = ["--user-dir", USER_DIR, "--path", tmp_path / "student/checkpoint_last.pt", "--cpu"]
+    flags += ["--model-overrides", "{'distill_weight': 0}"]
+    assert "| loss " in run("fairseq-validate", data_bin, *flags).stdout

@@ -9,11 +9,13 @@ import torch
 from conftest import train
 from criteria import PAD, make, outcome, sample
 from fairseq.data import Dictionary
+from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import OmegaConf
 from small import arguments, build, dictionary
 from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, text_spans, trajectory
@@ -381,6 +383,28 @@ def test_nan_in_a_teachers_states_is_refused(tmp_path):
     ours = following(model, **options)
     with pytest.raises(UserError, match="the teacher's output holds NaN"):
         ours(model, sample())
+
+
+def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teacher):
+    model = build(STUDENT, *FLAGS).train()
+    ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
+
+    def gradients(criterion, model):
+        ours.zero_grad()
+        model.zero_grad()
+        criterion(model, sample())[0].backward()
+        return [p.grad.clone() for x in (ours, model) for p in x.parameters()]
+
+    expected = gradients(ours, model)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        wrapped = [ModuleProxyWrapper(DistributedDataParallel(x)) for x in (ours, model)]
+        for _ in range(2):  # an unfinished reduction is an error in the next forward pass
+            found = gradients(*wrapped)
+    finally:
+        torch.distributed.destroy_process_group()
+    torch.testing.assert_close(found, expected)
 
 
 # --- language models -----------------------------------------------------------------------------

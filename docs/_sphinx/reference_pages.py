@@ -13,11 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from sphinx.application import Sphinx
 
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import glossary
 from macaron_fairseq.common.markdown import table
+from macaron_fairseq.distillation.criterion import (
+    DistilledLabelSmoothedCrossEntropyCriterionConfig,
+)
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
@@ -157,6 +164,15 @@ def transformer_arguments() -> str:
     return argument_table(parser, [x for x in parser._actions if x.dest not in names])
 
 
+def distillation_arguments() -> str:
+    """Those of the criterion of students that its parent does not have."""
+    own, parents = (argparse.ArgumentParser(add_help=False) for _ in range(2))
+    gen_parser_from_dataclass(own, DistilledLabelSmoothedCrossEntropyCriterionConfig())
+    gen_parser_from_dataclass(parents, LabelSmoothedCrossEntropyCriterionConfig())
+    names = {x.dest for x in parents._actions}
+    return argument_table(own, [x for x in own._actions if x.dest not in names])
+
+
 def commands() -> str:
     """A section for each command."""
     parts: list[str] = []
@@ -219,6 +235,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "released-architectures": released_architectures,
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
+    "distillation-arguments": distillation_arguments,
     "commands": commands,
     "measures": measures,
 }
