@@ -436,5 +436,6 @@ def test_training_resumes_and_refuses_to_without_its_teacher(data_bin, trained, 
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert f"--teacher {teacher}: no such checkpoint" in done.stdout.splitlines()[-1]
     flags = ["--user-dir", USER_DIR, "--path", tmp_path / "student/checkpoint_last.pt", "--cpu"]
-    flags += ["--model-overrides", "{'distill_weight': 0}"]
+    flags += ["--model-overrides", "{'distill_weight': 0}", "--task", "translation"]
+    flags += ["--max-tokens", "200"]
     assert "| loss " in run("fairseq-validate", data_bin, *flags).stdout

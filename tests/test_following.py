@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import train
-from criteria import PAD, make, outcome, sample
+from criteria import PAD, Spy, make, outcome, sample
 from fairseq.data import Dictionary
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
@@ -23,6 +23,7 @@ from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
 from macaron_fairseq.distillation.following import Following, Plan
+from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting
 
@@ -410,10 +411,12 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teach
 # --- language models -----------------------------------------------------------------------------
 
 
-def test_a_language_model_learns_from_another(tmp_path):
+def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
     d = dictionary()
     for_task = LanguageModelingTask(LanguageModelingConfig(), d, d)
-    sides = "--decoder-embed-dim", "16", "--decoder-attention-heads", "2"
+    sides = ["--decoder-attention-heads", "2"]
+    sides += [x for name in ("embed", "input", "output") for x in (f"--decoder-{name}-dim", "16")]
     flags = [*sides, "--decoder-ffn-embed-dim", "32", "--dropout", "0", "--attention-dropout", "0"]
     models = [
         build("transformer_lm", *flags, "--decoder-layers", n, for_task=for_task, seed=seed)
@@ -442,7 +445,9 @@ def test_a_language_model_learns_from_another(tmp_path):
     ours = make(Ours, for_task=for_task, distill_weight=1.0, **options)
     ours.follow(student)
     assert ours.following.pairs == {"decoder": [(1, 2), (2, 4)]}
-    loss, _, log = ours(student, data)
+    with Spy() as spy:
+        loss, _, log = ours(student, data)
+    assert spy.rows < 24  # targets
     logits = [x(**data["net_input"])[0][tokens.ne(PAD)] for x in models]
     kl = torch.distributions.kl_divergence(
         *(torch.distributions.Categorical(logits=x) for x in reversed(logits))

@@ -118,8 +118,8 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntrop
 class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     """`chunked_label_smoothed_cross_entropy` with a divergence from teachers.
 
-    Teachers are run in training only. In evaluation, and with weight 0, this is the parent. So the
-    losses of students with and without a teacher can be compared, and choose checkpoints alike.
+    Teachers are run in training only. In evaluation, and with weights of 0, this is the parent. So
+    the validation losses of students with and without a teacher can be compared.
 
     As in the parent, there is no matrix of all tokens by types unless a model's output is no plain
     projection; see there.
@@ -170,6 +170,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
             *(trajectory_spans, trajectory_source_phrases, trajectory_target_phrases),
         )
         self.following: Following | None = None
+        self.teacher_states: layers.States | None = None  # of the batch that is being learnt
+        self.sums: dict[str, Tensor] = {}  # what it adds to the log
         self.teachers: teachers.Teachers | None = None
         if distill_weight or trajectory_weight:
             if not teacher:
@@ -178,7 +180,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
                 )
             self.teachers = teachers.load(teacher, task, str(teacher_precision))
             logger.info(
-                "%s teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
+                "%d teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
                 *(len(self.teachers.models), 1 - distill_weight, self.mixture.factor),
                 distill_temperature,
                 "with the factor" if self.mixture.is_squared else "without the factor",
@@ -223,25 +225,27 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
         """
         if not self.is_taught(model):
             return super().forward(model, sample, reduce)
-        self.sums: dict[str, Tensor] = {}
+        self.sums = {}
         follows = self.following is not None and reduce
         with layers.recorded(unwrap(model)) if follows else nullcontext() as states:
             loss, sample_size, log = super().forward(model, sample, reduce)
         if self.following is not None and states is not None:
+            assert self.teacher_states is not None
             distance = sample_size * self.following(states, self.teacher_states, sample)
             self.sums["trajectory_loss"] = distance
             loss = loss + self.trajectory_weight * distance
             log["loss"] = loss.data
         self.refuse_nan()
+        self.teacher_states = None  # they are as large as the batch
         return loss, sample_size, {**log, **{name: x.data for name, x in self.sums.items()}}
 
     def refuse_nan(self) -> None:
         """Raise a `UserError` if something was not finite, and the teacher is why."""
         entropy = self.sums.get("teacher_entropy")
         is_bad = entropy is not None and not torch.isfinite(entropy)
-        distance = self.sums.get("trajectory_loss")
-        if distance is not None and not is_bad and not torch.isfinite(distance):
-            is_bad = not self.teacher_states.are_finite()
+        distance, states = self.sums.get("trajectory_loss"), self.teacher_states
+        if distance is not None and states is not None and not torch.isfinite(distance):
+            is_bad = is_bad or not states.are_finite()
         if is_bad:
             raise UserError(
                 "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or "

@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from torch import Tensor, nn
 
 from macaron_fairseq.fast.linear import (
@@ -29,6 +30,9 @@ CHUNK_ELEMENTS = 2**25
 
 # A CPU copies what it adds in another precision, so the gradients of this many types at a time.
 TYPES_AT_ONCE = 2**11
+
+# Models whose decoder gives features on demand; a subclass comes before its base.
+KNOWN_MODELS = (MacaronTransformerModel, TransformerModelBase, TransformerLanguageModel)
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
@@ -323,11 +327,6 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the projection's weight used
     model = unwrap(model)
-    if isinstance(model, MacaronTransformerModel):
-        base: type = MacaronTransformerModel
-    elif isinstance(model, TransformerModelBase):
-        base = TransformerModelBase
-    else:
-        return False
-    is_plain = inherits(model, base, "forward", *PROBABILITIES)
+    base = next((x for x in KNOWN_MODELS if isinstance(model, x)), None)
+    is_plain = base is not None and inherits(model, base, "forward", *PROBABILITIES)
     return is_plain and projects_features(model.decoder)
