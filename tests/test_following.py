@@ -22,7 +22,7 @@ from macaron_fairseq.distillation import layers, text_spans, trajectory
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.following import Following, Plan
+from macaron_fairseq.distillation.following import Following, Plan, student_like
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting
@@ -308,19 +308,22 @@ def test_evaluation_follows_nobody(teacher):
 
 
 def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher):
-    """And neither random numbers nor the student's task notice."""
-    args = arguments(STUDENT, *FLAGS, "--encoder-layers", "1")
+    args = Namespace(**vars(arguments(STUDENT, *FLAGS, "--encoder-layers", "1")))
     settings = {
         **{"_name": "distilled_label_smoothed_cross_entropy", "label_smoothing": 0.1},
         **{"teacher": teacher.path, "trajectory_weight": 1.0, "sentence_avg": False},
     }
-    cfg = OmegaConf.create(
-        {"model": Namespace(**vars(args)), "criterion": settings}, flags={"allow_objects": True}
-    )
-    for_task = translation()
-    torch.manual_seed(5)
-    ours = for_task.build_criterion(cfg.criterion)
+    cfg = OmegaConf.create({"model": args, "criterion": settings}, flags={"allow_objects": True})
+    ours = translation().build_criterion(cfg.criterion)
     assert ours.following.pairs == {"encoder": [(1, 4)], "decoder": [(1, 1), (2, 2)]}
+
+
+def test_asking_for_the_students_sizes_draws_no_random_numbers():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    model = student_like(translation(), arguments(STUDENT, *FLAGS, "--decoder-layers", "1"))
+    assert len(model.decoder.layers) == 1 and torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize(
