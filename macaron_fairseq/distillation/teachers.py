@@ -66,8 +66,8 @@ def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
     for name in paths:
         if not Path(name).exists():
             raise UserError(
-                f"--teacher {name}: no such checkpoint; give the path where the teacher is now. "
-                "Only training with --distill-weight 0 needs none"
+                f"--teacher {name}: no such checkpoint; give the path where the teacher is now, or "
+                "--distill-weight 0 without --trajectory-weight, which needs none"
             )
         refuse_other_training(Path(name), task)
     # Building a model sets fairseq's task up to translate with it: the student's must not be.
