@@ -16,6 +16,7 @@ from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.compat import gpus, numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
+from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
@@ -92,4 +93,5 @@ criterion.register()
 masked_lm_criterion.register()
 rdrop.register()
 optimizer.register()
+distillation.register()
 task.register()

@@ -278,6 +278,22 @@ def test_other_outputs_are_left_to_fairseq(change):
     assert_same(*both(model, sample()), tolerance=1e-12)
 
 
+def test_language_models_are_chunked_and_equal_fairseqs():
+    sizes = ["--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "4"]
+    sizes += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+    model = build("transformer_lm", *sizes)
+
+    def text(**kwargs):
+        data = sample(**kwargs)
+        tokens = data["net_input"]["prev_output_tokens"]
+        return {**data, "net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)}}
+
+    assert_same(*both(model, text(), report_accuracy=True))
+    with Spy() as spy:
+        make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, text(sizes=((4, 30),) * 4))
+    assert spy.rows < 120
+
+
 def test_adaptive_softmax_is_left_to_fairseq():
     model = build(ARCHITECTURES[0], *SMALL, "--adaptive-softmax-cutoff", "20,40")
     data = sample()

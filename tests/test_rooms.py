@@ -14,6 +14,7 @@ ROOMS = [
         "api",
         "plugin",
         "analysis",
+        "distillation",
         "translation",
         "evaluation",
         "fast",
@@ -98,7 +99,7 @@ sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
 flags = [*SMALL, "--encoder-ffn-embed-dim", "32", "--share-all-embeddings"]
 several = ["--macaron-scheme", "strang-symmetric", "--macaron-substep", "midpoint"]
 archs = [x for x, model in ARCH_MODEL_REGISTRY.items() if model is MacaronTransformerModel]
-assert len(archs) == 10, archs
+assert len(archs) == 12, archs
 for arch, more in [*((arch, []) for arch in archs), ("macaron_transformer", several)]:
     model = build(arch, *flags, *more).train()
     optimizer = torch.optim.Adam(model.parameters())

@@ -21,15 +21,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import glossary
 from macaron_fairseq.common.markdown import table
+from macaron_fairseq.distillation.criterion import (
+    DistilledLabelSmoothedCrossEntropyCriterionConfig,
+)
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent.parent
 MARKER = re.compile("<!-- generated: ([a-z-]+) -->(?:\n\n.*?<!-- end -->)?", re.DOTALL)
@@ -118,13 +126,14 @@ def sub_steps() -> str:
 def named_architectures() -> str:
     """A row for each Macaron architecture, with its baseline."""
     rows = []
-    for suffix, size in architectures.SIZES.items():
+    sizes = {suffix: (size, size.layers) for suffix, size in architectures.SIZES.items()}
+    for suffix, (size, decoder_layers) in {**sizes, **architectures.STUDENTS}.items():
         dropouts = (size.dropout, size.attention_dropout, size.activation_dropout)
         rows.append(
             [
                 f"`{architectures.MODEL}{suffix}`",
                 f"`transformer{suffix}_pre_norm`",
-                f"{size.embed_dim} / {size.heads} / {size.layers}+{size.layers}",
+                f"{size.embed_dim} / {size.heads} / {size.layers}+{decoder_layers}",
                 f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
                 " / ".join(f"{x:g}" for x in dropouts),
             ]
@@ -201,6 +210,15 @@ def transformer_arguments() -> str:
     return argument_table(parser, [x for x in parser._actions if x.dest not in names])
 
 
+def distillation_arguments() -> str:
+    """Those of the criterion of students that its parent does not have."""
+    own, parents = (argparse.ArgumentParser(add_help=False) for _ in range(2))
+    gen_parser_from_dataclass(own, DistilledLabelSmoothedCrossEntropyCriterionConfig())
+    gen_parser_from_dataclass(parents, LabelSmoothedCrossEntropyCriterionConfig())
+    names = {x.dest for x in parents._actions}
+    return argument_table(own, [x for x in own._actions if x.dest not in names])
+
+
 def commands() -> str:
     """A section for each command."""
     parts: list[str] = []
@@ -265,6 +283,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "released-bert": released_bert,
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
+    "distillation-arguments": distillation_arguments,
     "commands": commands,
     "measures": measures,
 }

@@ -77,6 +77,13 @@ BERT_SIZES = {
     "transformer_classifier_base": ROBERTA_SIZES["base"],
 }
 
+# A deep encoder with a shallow decoder translates about as well and much faster, since the decoder
+# runs for one token after the other (Kasai et al. 2020): sizes for what learns from a larger model.
+STUDENTS = {
+    "_student": (Size(256, 1024, heads=8, layers=6, dropout=0.1), 2),
+    "_student_tiny": (Size(128, 512, heads=4, layers=6, dropout=0.1), 1),
+}
+
 # What the authors' released code calls its architectures: size, with its default dropouts, which
 # its scripts override, and whether it is pre-norm.
 IWSLT = replace(SIZES["_iwslt_de_en"], dropout=0.1)
@@ -130,6 +137,14 @@ def configure_layers(
                 f"'{splitting.name_of_side(args, side)}', whose {side} layer has one FFN: set "
                 f"--{side}-ffn-embed-dim"
             )
+
+
+def configure_student(
+    args: Namespace, configure: Callable[..., None], size: Size, decoder_layers: int
+) -> None:
+    """Fill in what the user left open with a model of that size and so many decoder layers."""
+    set_default(args, "decoder_layers", decoder_layers)
+    configure(args, size)
 
 
 def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
@@ -257,5 +272,10 @@ def register_all() -> None:
     for name, size in LM_SIZES.items():
         register(LM, f"{LM}{name}", configure_macaron_lm, size)
         register(LM_BASELINE, f"transformer_lm{name}_pre_norm", configure_lm, size)
+    for suffix, settings in STUDENTS.items():
+        models = (MODEL, "", configure_macaron), (BASELINE, "_pre_norm", configure_baseline)
+        for model, ending, configure in models:
+            name = f"{model.removesuffix(ending)}{suffix}{ending}"
+            register(model, name, configure_student, configure, *settings)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)
