@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print what each layer of a model computes, step by step, with its parameters and "
         "operations. Next to them stand those of a Transformer whose FFN is as wide as all of the "
         "layer's together. The parameters of the architecture's named baseline follow. No data is "
-        "needed. Works for macaron_transformer, fairseq's transformer, and its masked language "
-        "models (roberta, masked_lm)."
+        "needed. Works for the translation and language models of this package, their baselines, "
+        "and fairseq's transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)

@@ -12,8 +12,8 @@ Run the encoder and the decoder of trained models on sentences, and write what e
 to the tokens. How the tokens lie: cosines, clusters, effective rank, energy. How they move:
 relative step size, its angle to the state, velocity on the sphere. How exact a step is: the
 Jacobian's spectrum, local error by step halving. Several models are shown next to each other. Works
-for macaron_transformer, fairseq's transformer, and
-its masked language models (roberta, masked_lm), pre-norm and post-norm.
+for translation models and for language models, masked and causal, of this package and of fairseq
+(transformer, transformer_lm, roberta, masked_lm), pre-norm and post-norm.
 """
 
 EXAMPLES = """\

@@ -28,7 +28,8 @@ def check(argv: Sequence[str]) -> None:
     """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
     That is what the GPUs here cannot do, or `--macaron-matmul bf16` where it cannot work. It is a
-    missing or bad checkpoint, data that was cut short, or processes that would train separately.
+    checkpoint that is missing, bad or does not fit, data that was cut short, or processes that
+    would train separately.
 
     Raises:
         UserError: naming what to change.
