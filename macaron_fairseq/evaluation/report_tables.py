@@ -90,7 +90,7 @@ def translations(test: Summary) -> Table:
         f"Each run on {test['name']}: scores, length and failures",
         [*header, "BLEU without failures"],
         rows,
-        ("" if maximum is None else f"The maximum length is {maximum:,} tokens. ")
+        ("" if maximum is None else f"The maximum length is {maximum}. ")
         + "Length ratio: words of the translations by words of the references. Failures loop or "
         "are at maximum length. BLEU without them is a diagnosis, not a result: each run is then "
         "scored on other lines.",
