@@ -142,7 +142,7 @@ def by_frequency(test: Summary, baseline: str) -> Table:
         f"F1 of words by their frequency in the training data, on {test['name']}",
         ("times in training", "words"),
         baseline,
-        "A word is right if the reference has it, each time that it has it. F1 is the harmonic "
+        "A word counts as right at most as often as it occurs in the reference. F1 is the harmonic "
         "mean of precision and recall, times 100.",
     )
 
