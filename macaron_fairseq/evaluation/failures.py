@@ -34,8 +34,8 @@ PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")
 class MaximumLength:
     """The most tokens of a translation, its end not counted: a * source tokens + b.
 
-    fairseq takes the longest source of a batch, with its end. Here each sentence has the limit of
-    its own source. So a translation that fairseq cut off always counts. One that ended by itself
+    fairseq takes the longest source of a batch, with its end. Here a sentence's own source sets
+    its limit. So a translation that fairseq cut off always counts. One that ended by itself
     counts if it is that long, which only longer sources in its batch made possible.
     """
 
