@@ -7,10 +7,10 @@ ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(cd "$$VENV/bin" && pwd):$$PAT
 # A test process for each core. One that has no tests left takes some of another's.
 PYTEST = pytest -n auto --dist worksteal
 
-.PHONY: help setup demo quickstart lint check test coverage docs
+.PHONY: help setup demo quickstart lint check test coverage docs gpu-check
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## make the environment .venv, or bring it up to date
 	@./setup-env.sh
@@ -34,6 +34,9 @@ test: lint ## lint, and all tests: before a merge
 docs: setup ## the documentation as a site, build/docs/index.html; a warning is an error
 	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs; \
 	echo "open build/docs/index.html"
+
+gpu-check: setup ## whether training and translation are right and fast on this GPU: ten minutes
+	@$(ACTIVATE); set -x; python benchmarks/gpu_check.py --json gpu-check.json
 
 coverage: setup ## all tests, and the lines of the package that none of them runs
 	@$(ACTIVATE); set -x; $(PYTEST) --cov --cov-report=term-missing

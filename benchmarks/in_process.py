@@ -19,13 +19,13 @@ from macaron_fairseq.compat import checkpoints
 Lengths = list[tuple[int, int]]
 
 
-def build_trainer(flags: Sequence[str]) -> Trainer:
-    """The trainer that fairseq-train makes of these flags, on the CPU in fp32."""
+def build_trainer(flags: Sequence[str], device: Sequence[str] = ("--cpu",)) -> Trainer:
+    """The trainer that fairseq-train makes of these flags, and of those that name the device."""
     logging.disable(logging.INFO)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
         parser = options.get_training_parser()
-        args = options.parse_args_and_arch(parser, [*flags, "--cpu", "--num-workers", "0"])
+        args = options.parse_args_and_arch(parser, [*flags, *device, "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)

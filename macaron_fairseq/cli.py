@@ -8,7 +8,9 @@ import textwrap
 import warnings
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from typing import Any
 
+from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.version import __version__
@@ -49,6 +51,22 @@ examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Names the option that does not exist, before argparse says what is missing without it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What argparse does, once all options are known."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        known = self._option_string_actions
+        if self._subparsers:
+            words = []  # whose options they are
+        for word in words[: words.index("--")] if "--" in words else words:
+            option = word.partition("=")[0]
+            if option.startswith("--") and not any(x.startswith(option) for x in known):
+                self.error(f"there is no option {option}{names.question(option, known)}")
+        return super().parse_known_args(args, namespace)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
     # fairseq reports all that it loads. One of its modules has others print what is for debugging.
@@ -59,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     # Of fairseq's modules, each time where Python may not keep what it compiles.
     warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
     words = sys.argv[1:] if argv is None else argv
-    args = make_parser(words[:1]).parse_args(words)
+    parser = make_parser(words[:1])
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
+    args = parser.parse_args(words)
     try:
         args.run(args)
         sys.stdout.flush()
@@ -77,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
     """The parser of the whole command line; only the commands asked for know their arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="macaron-fairseq",
         description=DESCRIPTION,
         epilog=EPILOG,

@@ -1,7 +1,7 @@
 """What fairseq gets to know: importing this registers it, and does nothing else.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
-the one door to `fast/`, too: see `MacaronTransformerModel`.
+the one door to `fast/`, too: see `is_fused`.
 """
 
 from argparse import Namespace
@@ -14,34 +14,84 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.compat import gpus, numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
-from macaron_fairseq.fast import criterion, rdrop, task
+from macaron_fairseq.distillation import criterion as distillation
+from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
+from macaron_fairseq.fast.language_model import FusedLanguageModel
+from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
 from macaron_fairseq.fast.transformer import FusedTransformerModel
-from macaron_fairseq.model import architectures, transformer
+from macaron_fairseq.model import (
+    architectures,
+    language_model,
+    masked_language_model,
+    released_bert,
+    transformer,
+)
 from macaron_fairseq.model.arguments import FAIRSEQ
 
 
+def is_fused(args: Namespace) -> bool:
+    """Whether it is to be the model of `fast/`, rather than that of `model/`.
+
+    Where weights are to be quantised, fairseq replaces linear maps by their class; then it is the
+    model of `model/`.
+    """
+    is_quantised = getattr(args, "quant_noise_pq", 0) or getattr(args, "quant_noise_scalar", 0)
+    return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
+
+
 class MacaronTransformerModel(FusedTransformerModel):
-    """`macaron_transformer` as fairseq knows it: the model of `fast/`, or that of `model/`."""
+    """`macaron_transformer` as fairseq knows it."""
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for.
+        """Build the model that `--macaron-kernels` asks for."""
+        plain = transformer.MacaronTransformerModel
+        return (FusedTransformerModel if is_fused(args) else plain).build_model(args, task)
 
-        Where weights are to be quantised, fairseq replaces linear maps by their class; then it is
-        the model of `model/`.
-        """
-        is_quantised = getattr(args, "quant_noise_pq", 0) or getattr(args, "quant_noise_scalar", 0)
-        if is_quantised or getattr(args, "macaron_kernels", None) == FAIRSEQ:
-            return transformer.MacaronTransformerModel.build_model(args, task)
-        return FusedTransformerModel.build_model(args, task)
 
+class MacaronRobertaModel(FusedRobertaModel):
+    """`macaron_roberta` as fairseq knows it."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Build the model that `--macaron-kernels` asks for."""
+        plain = masked_language_model.MacaronRobertaModel
+        return (FusedRobertaModel if is_fused(args) else plain).build_model(args, task)
+
+
+class MacaronLanguageModel(FusedLanguageModel):
+    """`macaron_transformer_lm` as fairseq knows it."""
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Build the model that `--macaron-kernels` asks for."""
+        plain = language_model.MacaronLanguageModel
+        return (FusedLanguageModel if is_fused(args) else plain).build_model(args, task)
+
+
+MODELS = {
+    architectures.MODEL: MacaronTransformerModel,
+    architectures.BASELINE: transformer.BaselineTransformerModel,
+    architectures.ROBERTA: MacaronRobertaModel,
+    architectures.ROBERTA_BASELINE: masked_language_model.BaselineRobertaModel,
+    architectures.BERT: released_bert.ReleasedBertModel,
+    architectures.LM: MacaronLanguageModel,
+    architectures.LM_BASELINE: language_model.BaselineLanguageModel,
+}
 
 allow_safe_globals()
+numpy_names.mend()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
-    register_model(architectures.MODEL)(MacaronTransformerModel)
-    register_model(architectures.BASELINE)(transformer.BaselineTransformerModel)
+    for name, model in MODELS.items():
+        register_model(name)(model)
 architectures.register_all()
+tpu.allow_bf16_without()
+gpus.advise_on_memory()
 criterion.register()
+masked_lm_criterion.register()
 rdrop.register()
+optimizer.register()
+distillation.register()
 task.register()

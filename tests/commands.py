@@ -4,6 +4,7 @@ import faulthandler
 import logging
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -47,3 +48,24 @@ def become(command, words, cwd, environ, output):
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=2)
     (script,) = entry_points(group="console_scripts", name=command)
     sys.exit(script.load()())
+
+
+def run_script(path, words, environ):
+    """The exit status of a Python script, in a process that has fairseq imported."""
+    process = CONTEXT.Process(target=be_script, args=(str(path), words, environ))
+    process.start()
+    process.join(TIMEOUT)
+    if process.is_alive():
+        process.kill()
+        raise subprocess.TimeoutExpired(path, TIMEOUT)
+    return process.exitcode
+
+
+def be_script(path, words, environ):
+    """Be that script, as `python3 PATH WORD...` would."""
+    os.environ.clear()
+    os.environ.update(environ)
+    logging.getLogger().handlers.clear()
+    sys.argv = [path, *words]
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(path, run_name="__main__")

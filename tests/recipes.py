@@ -41,7 +41,12 @@ def recipe(script, *args, status=0, is_bare=False, **env):
 
     With `is_bare` the commands are not there to be called, which takes no time to start.
     """
-    changed = env if is_bare else environment(**env)
+    words = [str(EXAMPLES / script), *map(str, args)]
+    return printed(entry.main, words, status, env if is_bare else environment(**env))
+
+
+def printed(main, words, status, changed):
+    """What a recipe's `main` and its commands print, with these variables of the environment."""
     argv = sys.argv
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
@@ -52,7 +57,7 @@ def recipe(script, *args, status=0, is_bare=False, **env):
     ):
         code = 0
         try:
-            entry.main([str(EXAMPLES / script), *map(str, args)])
+            main(words)
         except SystemExit as end:
             code = end.code or 0
         finally:

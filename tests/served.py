@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 COMMANDS = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "macaron-fairseq"]
-COMMANDS += ["torchrun"]
+COMMANDS += ["torchrun", "fairseq-eval-lm"]
 LIMIT = 400  # seconds of a command, after which it says where it is and ends
 STAND_IN = """#!{python} -IS
 import json, os, socket, sys

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 # PyTorch and fairseq are imported where they are needed, see conftest.py.
 
 # 2+2 layers, 16 wide.
-SMALL = [
-    *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "4"),
-    *("--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "4"),
-]
+SMALL_ENCODER, SMALL_DECODER = (
+    [f"--{side}-embed-dim", "16", f"--{side}-layers", "2", f"--{side}-attention-heads", "4"]
+    for side in ("encoder", "decoder")
+)
+SMALL = [*SMALL_ENCODER, *SMALL_DECODER]
 NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
 
 
@@ -26,6 +27,32 @@ def task(source=None, target=None):
     """As much of a translation task as a model needs."""
     source = source or dictionary()
     return SimpleNamespace(source_dictionary=source, target_dictionary=target or source)
+
+
+def masked_task(tokens_per_sample=32, types=60):
+    """fairseq's task for masked language models, with a dictionary and no data."""
+    from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+
+    return MaskedLMTask(MaskedLMConfig(tokens_per_sample=tokens_per_sample), dictionary(types))
+
+
+def language_task(types=60, **settings):
+    """fairseq's task for causal language models, with a dictionary and no data."""
+    from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+
+    return LanguageModelingTask(LanguageModelingConfig(**settings), dictionary(types))
+
+
+def texts(lengths=(9, 5, 7, 3), types=64, seed=1):
+    """Right-padded tokens of so many types, (texts, length), each text from <s> to </s>."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.full((len(lengths), max(lengths)), 1)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[:length] = torch.randint(4, types, (length,), generator=generator)
+        row[0], row[length - 1] = 0, 2
+    return tokens
 
 
 def arguments(arch, *flags):

@@ -47,6 +47,26 @@ def test_baseline_has_3d_parameters_less_per_layer(arch):
     assert sizes[0] - sizes[1] == 3 * width * 2 * layers
 
 
+# As `MACARON`, with the layers of encoder and decoder.
+STUDENTS = {
+    "macaron_transformer_student": (256, 8, (6, 2), 512),
+    "macaron_transformer_student_tiny": (128, 4, (6, 1), 256),
+}
+
+
+@pytest.mark.parametrize("arch", STUDENTS)
+def test_students_are_deep_encoders_with_shallow_decoders(arch):
+    width, heads, layers, half = STUDENTS[arch]
+    for name, inner in ((arch, half), (baseline(arch), 2 * half)):
+        args = arguments(name)
+        for side, depth in zip(("encoder", "decoder"), layers, strict=True):
+            of_side = {name: getattr(args, f"{side}_{name}") for name in SIDE}
+            assert of_side == dict(zip(SIDE, (width, heads, depth, inner, True), strict=True))
+        assert (args.dropout, args.attention_dropout, args.activation_dropout) == (0.1,) * 3
+    sizes = [count(build_unfilled(a)) for a in (arch, baseline(arch))]
+    assert sizes[0] - sizes[1] == 3 * width * sum(layers)
+
+
 @pytest.mark.parametrize("arch", MACARON)
 def test_lie_trotter_takes_the_baselines_width(arch):
     stock = build_unfilled(baseline(arch))
@@ -122,7 +142,7 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("arch", [*MACARON, *map(baseline, MACARON)])
+@pytest.mark.parametrize("arch", [x for a in (*MACARON, *STUDENTS) for x in (a, baseline(a))])
 def test_a_flag_beats_the_architecture(arch):
     flags = [
         text

@@ -29,6 +29,7 @@ sys.path.insert(0, str(FOLDER))
 ablation, corpora, generation, kernels, measuring = map(
     importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
 )
+distillation = importlib.import_module("distillation")
 memory, prepare, scaling, single_updates, training, versions = map(
     importlib.import_module,
     ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
@@ -621,3 +622,17 @@ def test_bf16_products_are_not_timed_where_they_are_slow(monkeypatch):
 def test_a_command_that_fails_is_shown():
     with pytest.raises(UserError, match=r"(?s)invalid choice.*macaron-fairseq failed"):
         measuring.run(measuring.Device(False, "fp32", 1), "macaron-fairseq", "nothing")
+
+
+# --- distillation --------------------------------------------------------------------------------
+
+
+def test_each_loss_of_distillation_is_measured(capsys):
+    sizes = ["--types", "60", "--sentences", "2", "--length", "5", "--repetitions", "1"]
+    archs = ["--student", "macaron_transformer_student_tiny", "--teacher", "transformer_tiny"]
+    distillation.main([*archs, *sizes])
+    rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines()[2:]]
+    names = ["no teacher", "word level"]
+    names += [f"word level and trajectory on {spans}" for spans in ("words", "tokens")]
+    assert [row[0].strip() for row in rows] == names
+    assert float(rows[1][2]) == 1

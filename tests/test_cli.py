@@ -77,6 +77,30 @@ def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     assert raised.value is error and not isinstance(error, UserError)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("describ", "there is no command describ. Did you mean describe?"),
+        ("zzz", "there is no command zzz"),
+        ("translate --beem 3 text.en", "there is no option --beem. Did you mean --beam?"),
+        ("translate --zzzz=3", "there is no option --zzzz"),
+        ("describe --arch x --dropuot 0", "there is no option --dropuot. Did you mean --dropout"),
+        ("particles histograms --beeta 3", "there is no option --beeta. Did you mean --beta"),
+    ],
+)
+def test_what_does_not_exist_is_named_before_what_is_missing(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert f"error: {said}" in capsys.readouterr().err
+
+
+def test_options_may_be_cut_short_and_text_may_look_like_one(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["describe", "--tok", "x"])
+    assert ended.value.code == 2 and "--tokens" in capsys.readouterr().err
+
+
 # --- help ----------------------------------------------------------------------------------------
 
 COMMANDS = [[name] for name in cli.COMMANDS]

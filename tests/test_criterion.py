@@ -153,7 +153,7 @@ def test_gradcheck(tensors):
     features, weight, target = tensors
     for f, w in ((features, weight), (features.detach(), weight), (features, weight.detach())):
         assert torch.autograd.gradcheck(
-            lambda f, w: ChunkedLoss.apply(f, w, target, EPSILON, 0.0, torch.double, True)[0],
+            lambda f, w: ChunkedLoss.apply(f, w, None, target, EPSILON, 0.0, torch.double, True)[0],
             (f, w),
         )
 
@@ -276,6 +276,22 @@ def test_other_outputs_are_left_to_fairseq(change):
     change(model)
     assert not is_chunked(model)
     assert_same(*both(model, sample()), tolerance=1e-12)
+
+
+def test_language_models_are_chunked_and_equal_fairseqs():
+    sizes = ["--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "4"]
+    sizes += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+    model = build("transformer_lm", *sizes)
+
+    def text(**kwargs):
+        data = sample(**kwargs)
+        tokens = data["net_input"]["prev_output_tokens"]
+        return {**data, "net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)}}
+
+    assert_same(*both(model, text(), report_accuracy=True))
+    with Spy() as spy:
+        make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, text(sizes=((4, 30),) * 4))
+    assert spy.rows < 120
 
 
 def test_adaptive_softmax_is_left_to_fairseq():

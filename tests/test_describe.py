@@ -26,6 +26,13 @@ def test_the_papers_layers(capsys):
     assert described(capsys, "--path", CHECKPOINT) == (FIXTURES / "described.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("size", "text"), [(1 / 3, "1/3"), (2 / 3, "2/3"), (-1, "-1"), (0.6756035959798289, "0.675604")]
+)
+def test_sizes_of_steps_as_one_writes_them(size, text):
+    assert splitting.as_fraction(size) == text
+
+
 def test_sizes_by_hand(capsys):
     """d 16, FFN 24 in two halves, 4 heads, 2+2 layers, 64 types, shared embeddings."""
     flags = [*SMALL, "--encoder-ffn-embed-dim", "12", "--share-all-embeddings", "--types", "64"]
@@ -179,11 +186,12 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
 
 def test_every_architecture_that_is_offered_can_be_described():
     """Also those that other models of fairseq register."""
-    small = Namespace(encoder_layers=1)
     offered = [name for name, x in models.ARCH_MODEL_REGISTRY.items() if description.is_known(x)]
     assert {"roberta_large", "bert_base", "transformer", "macaron_transformer"} <= {*offered}
+    assert {"macaron_roberta_base", "transformer_lm_tiny_pre_norm"} <= {*offered}
     assert "xmod_base" not in offered  # whose layers have adapters
     for name in offered:
+        small = Namespace(**{"decoder_layers" if "transformer_lm" in name else "encoder_layers": 1})
         text_of_it = description.describe(*description.of_architecture(name, small, 10), 5)
         assert text_of_it.startswith(f"{name}: ")
 
@@ -206,7 +214,7 @@ def test_a_first_half_of_another_width(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--arch", "macaron_tiny"], ". Did you mean macaron_transformer_tiny"),
+        (["--arch", "macaron_transformer_tinny"], ". Did you mean macaron_transformer_tiny"),
         (["--arch", "macaron_transformer", "--macaron-scheme", "x"], "--macaron-scheme takes lie"),
         (["--path", CHECKPOINT, "--macaron-scheme", "parallel"], "give no flags of the model"),
         (["--path", CHECKPOINT, "--types", "9"], "and no --types, with --path"),

@@ -10,7 +10,7 @@ Those, and all blocks of other pages, are read by the parsers of the commands th
 import argparse
 import ast
 import contextlib
-import importlib
+import importlib.util
 import io
 import itertools
 import json
@@ -49,6 +49,14 @@ class Block:
     language: str
     code: str
     is_run: bool
+
+
+def reference_pages():
+    """The extension of Sphinx that writes tables from the code."""
+    spec = importlib.util.spec_from_file_location("_", DOCS / "_sphinx/reference_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def blocks(page):
@@ -167,6 +175,11 @@ RECORDED = (
     *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
 )
 
+OF_LANGUAGE_MODELS = {
+    "examples/glue/reproduce.sh": ("glue", "glue"),
+    "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),
+}
+
 # Writes down its words: how many, then each.
 SHIM = """#!/bin/bash
 printf '%s\\0' "$#" "$0" "$@" >> {record}
@@ -229,13 +242,20 @@ def check(command, words):
         assert {x for x in own if x.startswith("--")} <= known, own
         recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
         read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
+    elif command in OF_LANGUAGE_MODELS:
+        folder, module = OF_LANGUAGE_MODELS[command]
+        sys.path[:0] = [str(ROOT / "examples/common"), str(ROOT / "examples" / folder)]
+        parser = importlib.import_module(module).parser()
+        del sys.path[:2]
+        own = words[: words.index("--")] if "--" in words else words
+        parser.parse_intermixed_args(own)
     elif command.startswith("examples/"):
         read_recipe(ROOT / Path(command).parent, words)
     elif command == "sbatch":
         script = next(x for x in words if x.endswith(".sbatch"))
         read_recipe((ROOT / script).parent, ["train", *words[words.index(script) + 1 :]])
     elif command == "make":
-        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
         assert {*words} <= {*targets}, targets
     elif command == "pip":
         extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.M)
@@ -338,10 +358,18 @@ def workplace(tmp_path):
     return tmp_path
 
 
+def test_tables_in_the_pages_are_those_of_the_code():
+    module = reference_pages()
+    pages = {path: path.read_text("utf-8") for path in DOCS.rglob("*.md")}
+    old = [path.name for path, page in pages.items() if module.renewed(page) != page]
+    assert old == [], "run: python docs/_sphinx/reference_pages.py"
+
+
 @pytest.mark.slow
 def test_fairseqs_commands_run(workplace):
     corpus(workplace, ".raw")
-    for page in ("fairseq-commands", "hydra", "tracking", "several-gpus", "reproduce-a-table"):
+    pages = "fairseq-commands", "language-models", "hydra", "tracking", "several-gpus"
+    for page in (*pages, "reproduce-a-table"):
         run(f"howto/{page}.md", workplace)
 
 

@@ -426,7 +426,8 @@ def test_unsupported_model(data, tmp_path):
     torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
     assert refused(data, path=path, out=tmp_path / "out") == (
         f"{path} holds a model of the architecture lightconv_iwslt_de_en, which is not supported: "
-        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+        "supported are the Macaron models with their baselines, and fairseq's transformer, "
+        "roberta and masked_lm"
     )
 
 
@@ -651,10 +652,11 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["news.en", "-"])
+@pytest.mark.parametrize("name", ["news.en", "empty.en", "-"])
 def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "news.en").write_text("the new\n")
+    (tmp_path / "empty.en").touch()
     assert refused(data, path=[CHECKPOINT, CHECKPOINT, name], out=tmp_path / "out") == (
         f"{name} is no checkpoint, but --path takes all that follows it: name INPUT before --path, "
         "or after another option"

@@ -70,7 +70,9 @@ def test_gradcheck(tensors):
     features, weight, target = tensors
     for f, w in ((features, weight), (features.detach(), weight), (features, weight.detach())):
         assert torch.autograd.gradcheck(
-            lambda f, w: ChunkedLoss.apply(f, w, target, EPSILON, ALPHA, torch.double, True)[0],
+            lambda f, w: ChunkedLoss.apply(f, w, None, target, EPSILON, ALPHA, torch.double, True)[
+                0
+            ],
             (f, w),
         )
 

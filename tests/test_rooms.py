@@ -14,6 +14,7 @@ ROOMS = [
         "api",
         "plugin",
         "analysis",
+        "distillation",
         "translation",
         "evaluation",
         "fast",
@@ -76,22 +77,29 @@ sys.modules["macaron_fairseq.fast"] = None
 sys.path.insert(0, "tests")
 import macaron_fairseq  # before fairseq: nothing is registered
 import torch
-from small import SMALL, batch, build, dictionary
+from small import SMALL, SMALL_DECODER, SMALL_ENCODER, batch, build, dictionary
+from small import language_task, masked_task, texts
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model
 from fairseq.sequence_generator import SequenceGenerator
-from macaron_fairseq.model import architectures
+from macaron_fairseq.model import architectures, language_model, masked_language_model
+from macaron_fairseq.model.released_bert import CLS, ReleasedBertModel
 from macaron_fairseq.model.transformer import BaselineTransformerModel, MacaronTransformerModel
 
 register_model(architectures.MODEL)(MacaronTransformerModel)
 register_model(architectures.BASELINE)(BaselineTransformerModel)
+register_model(architectures.ROBERTA)(masked_language_model.MacaronRobertaModel)
+register_model(architectures.ROBERTA_BASELINE)(masked_language_model.BaselineRobertaModel)
+register_model(architectures.LM)(language_model.MacaronLanguageModel)
+register_model(architectures.LM_BASELINE)(language_model.BaselineLanguageModel)
+register_model(architectures.BERT)(ReleasedBertModel)
 architectures.register_all()
 source, lengths, previous = batch()
 sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
 flags = [*SMALL, "--encoder-ffn-embed-dim", "32", "--share-all-embeddings"]
 several = ["--macaron-scheme", "strang-symmetric", "--macaron-substep", "midpoint"]
 archs = [x for x, model in ARCH_MODEL_REGISTRY.items() if model is MacaronTransformerModel]
-assert len(archs) == 10, archs
+assert len(archs) == 12, archs
 for arch, more in [*((arch, []) for arch in archs), ("macaron_transformer", several)]:
     model = build(arch, *flags, *more).train()
     optimizer = torch.optim.Adam(model.parameters())
@@ -114,12 +122,35 @@ for arch, more in [*((arch, []) for arch in archs), ("macaron_transformer", seve
         generator = SequenceGenerator([one], dictionary(), beam_size=3, max_len_b=8)
         found.append([x[0]["tokens"].tolist() for x in generator.generate([one], sample)])
     assert found[0] == found[1], arch
+tokens = texts()
+masked, causal = masked_task(), language_task()
+masked.dictionary.add_symbol(CLS)
+for arch, task, sizes in [
+    *((f"macaron_roberta_{size}", masked, SMALL_ENCODER) for size in ("base", "small", "tiny")),
+    ("transformer_bert_base_macaron", masked, SMALL_ENCODER),
+    *((f"macaron_transformer_lm{size}", causal, SMALL_DECODER) for size in ("", "_small", "_tiny")),
+]:
+    model = build(arch, *sizes, *several, for_task=task).train()
+    optimizer = torch.optim.Adam(model.parameters())
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(1)
+        loss = -model(tokens)[0].log_softmax(-1).gather(-1, tokens[..., None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[1] < losses[0], arch
+    again = build(arch, *sizes, *several, for_task=task, seed=2)
+    again.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(model.eval()(tokens)[0], again(tokens)[0]), arch
 assert not [name for name in sys.modules if name.startswith("macaron_fairseq.fast.")]
 """
 
 
 @pytest.mark.slow
-def test_every_architecture_trains_and_translates_without_the_fast_room():
+def test_every_architecture_trains_and_computes_without_the_fast_room():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_FAST],
         cwd=ROOT,

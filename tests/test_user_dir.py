@@ -147,7 +147,9 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
     }
     assert all("macaron" in name or name.endswith("_pre_norm") for name in architectures)
     chunked = "chunked_label_smoothed_cross_entropy"
-    assert added.pop("criterions") == {chunked, f"{chunked}_with_rdrop"}
+    assert added.pop("criterions") == {
+        *(chunked, f"{chunked}_with_rdrop", "distilled_label_smoothed_cross_entropy")
+    }
     assert added.pop("tasks") == {"macaron_translation"}
     assert added.pop("allowed in checkpoints") == {
         *("argparse.Namespace", "PassUserDir", "AverageMeter", "TimeMeter", "StopwatchMeter"),

@@ -2,44 +2,68 @@
 
 A page says where one belongs with a comment, which the Markdown named by `PARTS` replaces:
 
-    <!-- generated: architectures -->
+    <!-- generated: commands -->
 
-So a new scheme, architecture, argument or command stands in the reference without another edit.
+So a new argument or command stands in the reference without another edit. Short tables stand in the
+pages, too, for those who read them without the site, up to a second comment:
+
+    <!-- generated: schemes -->
+    ...
+    <!-- end -->
+
+`python docs/_sphinx/reference_pages.py` writes these anew; a test fails where they are old.
 """
 
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import glossary
 from macaron_fairseq.common.markdown import table
+from macaron_fairseq.distillation.criterion import (
+    DistilledLabelSmoothedCrossEntropyCriterionConfig,
+)
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Steps
 
-MARKER = re.compile("<!-- generated: ([a-z-]+) -->")
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent.parent
+MARKER = re.compile("<!-- generated: ([a-z-]+) -->(?:\n\n.*?<!-- end -->)?", re.DOTALL)
+WRITTEN = re.compile("(<!-- generated: ([a-z-]+) -->\n\n).*?(<!-- end -->)", re.DOTALL)
 LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
+def setup(app: "Sphinx") -> dict[str, Any]:
     """Tell Sphinx of the extension."""
     app.connect("source-read", insert)
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def insert(app: Sphinx, page: str, source: list[str]) -> None:
+def insert(app: "Sphinx", page: str, source: list[str]) -> None:
     """Put the generated parts into a page's source."""
     source[0] = MARKER.sub(lambda found: PARTS[found[1]](), source[0])
 
 
+def renewed(page: str) -> str:
+    """A page whose tables are those of the code."""
+    return WRITTEN.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n\n{found[3]}", page)
+
+
 def mark_code(
-    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
+    app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Make reStructuredText of a docstring: what it indents after a blank line is code."""
     result: list[str] = []
@@ -102,19 +126,49 @@ def sub_steps() -> str:
 def named_architectures() -> str:
     """A row for each Macaron architecture, with its baseline."""
     rows = []
-    for suffix, size in architectures.SIZES.items():
+    sizes = {suffix: (size, size.layers) for suffix, size in architectures.SIZES.items()}
+    for suffix, (size, decoder_layers) in {**sizes, **architectures.STUDENTS}.items():
         dropouts = (size.dropout, size.attention_dropout, size.activation_dropout)
         rows.append(
             [
                 f"`{architectures.MODEL}{suffix}`",
                 f"`transformer{suffix}_pre_norm`",
-                f"{size.embed_dim} / {size.heads} / {size.layers}+{size.layers}",
+                f"{size.embed_dim} / {size.heads} / {size.layers}+{decoder_layers}",
                 f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
                 " / ".join(f"{x:g}" for x in dropouts),
             ]
         )
     heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
     return table([*heads, "dropout / attention / activation"], rows)
+
+
+def language_model_architectures() -> str:
+    """A row for each masked and each causal Macaron language model, with its baseline."""
+    kinds = (
+        (architectures.ROBERTA_SIZES, f"{architectures.ROBERTA}_{{}}", "roberta_{}_pre_norm"),
+        (architectures.LM_SIZES, f"{architectures.LM}{{}}", "transformer_lm{}_pre_norm"),
+    )
+    rows = [
+        [
+            f"`{macaron.format(name)}`",
+            f"`{baseline.format(name)}`",
+            f"{size.embed_dim} / {size.heads} / {size.layers}",
+            f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
+        ]
+        for sizes, macaron, baseline in kinds
+        for name, size in sizes.items()
+    ]
+    heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
+    return table(heads, rows)
+
+
+def released_bert() -> str:
+    """A row for each name of the BERT of the authors' code."""
+    rows = [
+        [f"`{name}`, `{name}_macaron`", f"{size.embed_dim} / {size.heads} / {size.layers}"]
+        for name, size in architectures.BERT_SIZES.items()
+    ]
+    return table(["`--arch`", "width / heads / layers"], rows)
 
 
 def released_architectures() -> str:
@@ -154,6 +208,15 @@ def transformer_arguments() -> str:
     plugin.MacaronTransformerModel.add_args(parser)
     names = {x.dest for x in own._actions}
     return argument_table(parser, [x for x in parser._actions if x.dest not in names])
+
+
+def distillation_arguments() -> str:
+    """Those of the criterion of students that its parent does not have."""
+    own, parents = (argparse.ArgumentParser(add_help=False) for _ in range(2))
+    gen_parser_from_dataclass(own, DistilledLabelSmoothedCrossEntropyCriterionConfig())
+    gen_parser_from_dataclass(parents, LabelSmoothedCrossEntropyCriterionConfig())
+    names = {x.dest for x in parents._actions}
+    return argument_table(own, [x for x in own._actions if x.dest not in names])
 
 
 def commands() -> str:
@@ -215,9 +278,20 @@ PARTS: dict[str, Callable[[], str]] = {
     "schemes": schemes,
     "sub-steps": sub_steps,
     "architectures": named_architectures,
+    "language-model-architectures": language_model_architectures,
     "released-architectures": released_architectures,
+    "released-bert": released_bert,
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
+    "distillation-arguments": distillation_arguments,
     "commands": commands,
     "measures": measures,
 }
+
+
+if __name__ == "__main__":
+    for path in DOCS.rglob("*.md"):
+        page = path.read_text("utf-8")
+        if (new := renewed(page)) != page:
+            path.write_text(new, "utf-8")
+            print(f"wrote {path}")

@@ -5,8 +5,10 @@ different length and text that is not UTF-8 end the program with a sentence. Not
 an archive the files that are asked for are read, whatever others say of where they belong.
 """
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import os
 import re
 import sys
@@ -39,7 +41,7 @@ def sound(archive: Path | str) -> Iterator[None]:
         if not error.strerror:  # gzip's own
             sys.exit(f"{archive} is damaged ({error}): fetch it again")
         sys.exit(f"cannot read {archive}: {error.strerror}")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         sys.exit(f"{archive} is damaged or no such archive ({error}): fetch it again")
 
 
@@ -190,10 +192,10 @@ def member_of_zip(path: Path, member: str) -> Iterator[str]:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file."""
-    with sound(path), path.open("rb") as file:
-        content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        yield from decode(content, str(path))
+    """The lines of a text file, which may be NAME.gz, NAME.xz or NAME.bz2."""
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(path.suffix, open)
+    with sound(path), opened(path, "rb") as file:
+        yield from decode(file, str(path))
 
 
 def known(name: str) -> Any:

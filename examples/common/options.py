@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import split
@@ -126,35 +126,23 @@ def from_zero(text: str) -> int:
     return int(text) if text == "0" else above_zero(text)
 
 
-def stage(text: str) -> str:
-    """An argument that names one."""
-    if text not in STAGES:
-        raise argparse.ArgumentTypeError(f"{text} is no stage and no option")
-    return text
+def one_of(stages: Sequence[str]) -> Callable[[str], str]:
+    """The type of an argument that names a stage."""
+
+    def stage(text: str) -> str:
+        if text not in stages:
+            raise argparse.ArgumentTypeError(f"{text} is no stage and no option")
+        return text
+
+    return stage
 
 
 def parser(header: str, program: str) -> Parser:
     """What a recipe's command line may hold; `header` says what the recipe is about."""
-    result = Parser(
-        usage=f"{program} [STAGE...] [OPTION...] [-- FLAG...]",
-        description=header,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    result.add_argument(
-        "stages",
-        nargs="*",
-        type=stage,
-        metavar="STAGE",
-        help="prepare, train, evaluate, report, in this order; none named: all of them",
-    )
+    result = new_parser(header, STAGES, EPILOG, program)
 
     def option(name: str, metavar: str, help: str, **rest: Any) -> None:
         result.add_argument(name, metavar=metavar, help=help, **rest)
-
-    def switch(name: str, help: str) -> None:
-        result.add_argument(name, action="store_true", help=help)
 
     option(
         "--pair",
@@ -170,12 +158,6 @@ def parser(header: str, program: str) -> Parser:
         default="",
     )
     option(
-        "--work",
-        "FOLDER",
-        "where everything is written (default: runs/RECIPE, and pair and setting)",
-        type=Path,
-    )
-    option(
         "--from", "FOLDER", "copy the archives, or your text, from there; use no network", type=Path
     )
     option(
@@ -185,17 +167,70 @@ def parser(header: str, program: str) -> Parser:
         action="append",
         default=[],
     )
+    add_training(result)
+    option(
+        "--merges", "N", "BPE merges to learn from both languages (stage prepare)", type=above_zero
+    )
+    option(
+        "--average",
+        "N",
+        "score the mean of the last N epochs' checkpoints; 0: the best checkpoint "
+        "(default: the recipe's)",
+        type=from_zero,
+    )
+    option(
+        "--sizes",
+        "any",
+        "accept archives of other sizes and checksums than the usual ones",
+        choices=["any"],
+    )
+    return result
+
+
+def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) -> Parser:
+    """A parser that knows the stages; `program` is what starts the recipe."""
+    result = Parser(
+        usage=f"{program} [STAGE...] [OPTION...] [-- FLAG...]",
+        description=header,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    result.add_argument(
+        "stages",
+        nargs="*",
+        type=one_of(stages),
+        metavar="STAGE",
+        help=f"{', '.join(stages)}, in this order; none named: all of them",
+    )
+    return result
+
+
+def add_training(result: Parser) -> None:
+    """Add the options of any recipe that trains: where, what, with which batch, on what."""
+
+    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
+        result.add_argument(name, metavar=metavar, help=help, **rest)
+
+    def switch(name: str, help: str) -> None:
+        result.add_argument(name, action="store_true", help=help)
+
+    option(
+        "--work",
+        "FOLDER",
+        "where everything is written (default: runs/RECIPE, and pair and setting)",
+        type=Path,
+    )
     option("--archs", '"A B"', "architectures, the baseline first", action=Once)
     option(
         "--seeds",
         '"1 2 3"',
         "train each architecture with each of these (default: 1)",
         action=Once,
-        type=lambda text: [above_zero(word) for word in text.split()],
+        type=seeds_of,
         default=[1],
     )
     for name, help in (
-        ("--merges", "BPE merges to learn from both languages (stage prepare)"),
         ("--max-update", "end training at N updates"),
         ("--batch", "tokens of an update, on all devices together (default: the recipe's)"),
         ("--max-tokens", "tokens on a device at once; the batch of an update stays the same"),
@@ -204,24 +239,54 @@ def parser(header: str, program: str) -> Parser:
         ("--workers", "processes for text work (default: all cores)"),
     ):
         option(name, "N", help, type=above_zero)
-    option(
-        "--average",
-        "N",
-        "score the mean of the last N epochs' checkpoints; 0: the best checkpoint "
-        "(default: the recipe's)",
-        type=from_zero,
-    )
     switch("--bf16", "train in bf16 on GPUs (default: fp16; on a CPU always fp32)")
     switch("--fp32", "train in fp32 on GPUs")
     switch("--cpu", "use no GPU")
-    option(
-        "--sizes",
-        "any",
-        "accept archives of other sizes and checksums than the usual ones",
-        choices=["any"],
-    )
     switch("--dry-run", "print the training commands and do nothing")
-    return result
+
+
+def seeds_of(text: str) -> list[int]:
+    """An argument that is whole numbers above 0."""
+    return [above_zero(word) for word in text.split()]
+
+
+def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A recipe's own words, and the flags of fairseq-train that follow --."""
+    own = list(words)
+    if "--" not in own:
+        return own, []
+    return own[: own.index("--")], own[own.index("--") + 1 :]
+
+
+def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> dict[str, Any]:
+    """The fields of a `Recipe` that the options of `add_training` say.
+
+    Ends the program with a sentence where they do not fit.
+    """
+    training = described.training
+    batch = options.batch or training.tokens * training.batches
+    if options.gpus and not options.dry_run:
+        sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
+    work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
+    if re.search("[:,]", str(work)):
+        sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+    return {
+        "name": name,
+        "benchmark": described,
+        "work": work,
+        "archs": options.archs.split() if options.archs else training.archs,
+        "seeds": options.seeds,
+        "max_update": options.max_update or training.max_update,
+        "batch": batch,
+        "max_tokens": options.max_tokens or min(training.tokens, batch),
+        "max_tokens_is_given": bool(options.max_tokens),
+        "precision": "bf16" if options.bf16 else "fp32" if options.fp32 else "fp16",
+        "cpu": options.cpu,
+        "gpus": options.gpus,
+        "processes": options.processes or 1,
+        "workers": options.workers or len(os.sched_getaffinity(0)),
+        "dry_run": options.dry_run,
+    }
 
 
 def read(
@@ -231,9 +296,7 @@ def read(
 
     Ends the program with a sentence where they do not fit, before anything is written.
     """
-    own, extra = list(words), []
-    if "--" in own:
-        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    own, extra = own_and_flags(words)
     options = parser(header, program).parse_intermixed_args(own)
     described = benchmark.read(file, options.setting)
     pairs = described.pairs
@@ -247,23 +310,16 @@ def read(
         sys.exit(f"--pair names two languages, not {source} twice")
     if pairs and pair != pairs[0]:
         described = replace(described, published=[])
-    training = described.training
-    batch = options.batch or training.tokens * training.batches
-    if options.gpus and not options.dry_run:
-        sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
     given = getattr(options, "from")
     if given and not given.is_dir():
         sys.exit(f"{given}, given by --from, is no folder")
     suffix = f"-{options.pair}" * bool(options.pair) + f"-{options.setting}" * bool(options.setting)
-    work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
-    if re.search("[:,]", str(work)):
-        sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
     average = described.evaluation.average if options.average is None else options.average
+    shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
     return Recipe(
-        name=name,
+        **shared,
         folder=file.parent,
-        benchmark=described,
         source=source,
         target=target,
         sets={
@@ -273,23 +329,10 @@ def read(
         },
         is_usual=not options.sizes,
         stages=["train"] if options.dry_run else options.stages or list(STAGES),
-        work=work,
         given=given and given.absolute(),
         mirrors=[address.rstrip("/") for address in options.mirror],
-        archs=options.archs.split() if options.archs else training.archs,
-        seeds=options.seeds,
         merges=options.merges or described.preprocessing.merges,
-        max_update=options.max_update or training.max_update,
-        batch=batch,
-        max_tokens=options.max_tokens or min(training.tokens, batch),
-        max_tokens_is_given=bool(options.max_tokens),
         average=average,
-        precision="bf16" if options.bf16 else "fp32" if options.fp32 else "fp16",
-        cpu=options.cpu,
-        gpus=options.gpus,
-        processes=options.processes or 1,
-        workers=options.workers or len(os.sched_getaffinity(0)),
-        dry_run=options.dry_run,
         extra=extra,
     )
 

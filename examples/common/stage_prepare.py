@@ -35,8 +35,6 @@ def prepare(recipe: Recipe) -> None:
         files_py, parallel_text_py = PLUGIN / "common" / "files.py", COMMON / "parallel_text.py"
         cleans = code(files_py, parallel_text_py)
         extracts = code(files_py, parallel_text_py, COMMON / "extract.py")
-        text = [files_py, PLUGIN / "common" / "workers.py", *sorted((PLUGIN / "text").glob("*.py"))]
-        text += [PLUGIN / "commands" / "tokenize.py"]
         clean = recipe.benchmark.preprocessing.clean, [*recipe.sets.values()]
 
         def one(name: str, made_from: Sequence[str], fill) -> None:  # type: ignore[no-untyped-def]
@@ -44,7 +42,7 @@ def prepare(recipe: Recipe) -> None:
 
         one("raw", [*recipe.languages, *given, extracts], raw)
         steps = ",".join(recipe.benchmark.preprocessing.steps)
-        one("tokenized", [made(work / "raw"), steps, code(*text), version("sacremoses")], tokenized)
+        one("tokenized", [made(work / "raw"), steps, text_code(), version("sacremoses")], tokenized)
         settings = [repr(clean), str(recipe.is_usual)]
         one("clean", [made(work / "tokenized"), cleans, *settings], cleaned)
         merges = [str(recipe.merges), version("subword-nmt")]
@@ -218,8 +216,8 @@ def extracted(recipe: Recipe, part: Part, out: tuple[Path, Path]) -> int:
 
 
 def texts(folder: Path, recipe: Recipe) -> Iterator[Path]:
-    """The files of a step, in both languages."""
-    for language in recipe.languages:
+    """The files of a step, in all languages."""
+    for language in dict.fromkeys(recipe.languages):
         yield from sorted(folder.glob(f"*.{language}"))
 
 
@@ -292,17 +290,19 @@ def check_sizes(recipe: Recipe, counts: dict[str, int]) -> None:
 
 
 def learned(recipe: Recipe, out: Path) -> None:
-    """The BPE merges of both languages.
+    """The BPE merges of all languages: both, or the one of a language model.
 
     learn-bpe would count the words of one language after the other. They are apart by single
     spaces, as tokenising leaves them.
     """
     if not recipe.merges:
         return
-    say(recipe.name, f"learning {recipe.merges} BPE merges from both languages")
+    languages = list(dict.fromkeys(recipe.languages))
+    both = " from both languages" * (len(languages) > 1)
+    say(recipe.name, f"learning {recipe.merges} BPE merges{both}")
     words = out / "words"
     counting: list[Logged] = []
-    for text in pair(out.parent / "clean", "train", recipe.languages):
+    for text in (out.parent / "clean" / f"train.{language}" for language in languages):
         language = text.suffix[1:]
         with text.open("rb") as given, (out / f"words.{language}").open("wb") as found:
             log = out / f"count-{language}.log"
@@ -311,11 +311,11 @@ def learned(recipe: Recipe, out: Path) -> None:
             counting.pop().wait()
     for process in counting:
         process.wait()
-    with words.open("wb") as both:
-        for language in recipe.languages:
+    with words.open("wb") as all_words:
+        for language in languages:
             path = out / f"words.{language}"
             with path.open("rb") as file:
-                shutil.copyfileobj(file, both, 1 << 20)
+                shutil.copyfileobj(file, all_words, 1 << 20)
             path.unlink()
     learn = ["subword-nmt", "learn-bpe", "--dict-input", "-s", str(recipe.merges)]
     with words.open("rb") as file, (out / "code").open("wb") as merges:
@@ -362,6 +362,13 @@ def parts(workers: int) -> int:
     It does the first part once all others are done: small parts, that it be a short wait.
     """
     return max(workers, min(8 * workers, 64)) if workers > 1 else 1
+
+
+def text_code() -> str:
+    """Stands for the code that makes tokens of text."""
+    paths = [PLUGIN / "common" / "files.py", PLUGIN / "common" / "workers.py"]
+    paths += sorted((PLUGIN / "text").glob("*.py"))
+    return code(*paths, PLUGIN / "commands" / "tokenize.py")
 
 
 def binarised(recipe: Recipe, out: Path) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
 import report  # noqa: E402
 import tasks  # noqa: E402
-from launch import Job, Progress  # noqa: E402
+from launch import Job  # noqa: E402
 from steps import say  # noqa: E402
 from tasks import BASELINE, Options, Setting, Task, Variant  # noqa: E402
 
@@ -275,43 +275,20 @@ def train(
 
 
 def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
-    """Do the jobs that are not done; ends the program if one failed, once the others are done."""
-    left = [job for job in jobs if not job.result.is_file()]
-    progress = Progress(len(jobs), len(jobs) - len(left), args.jobs, lambda text: say(NAME, text))
-    if len(left) < len(jobs):
-        say(NAME, f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
-    if args.launcher == "slurm":
-        parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
-        for word in args.slurm:
-            name, equals, value = word.partition("=")
-            if not equals:
-                sys.exit(f"--slurm takes NAME=VALUE, not {word}")
-            parameters[name] = int(value) if value.isdecimal() else value
-        ended = launch.slurm(left, args.jobs, options.work / "slurm", parameters)
-    else:
-        ended = launch.local(left, args.jobs)
-    failed, elsewhere = [], []
-    for job, status in ended:
-        if job.result.is_file():
-            progress.add(f"{job.label}: {shown(job.result)}")
-        elif status == one_run.ELSEWHERE:
-            elsewhere.append(job.label)
-            progress.add(f"{job.label}: another process is at it")
-        else:
-            failed.append(job)
-            progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
-    if elsewhere:
-        say(NAME, f"left to another process: {', '.join(elsewhere)}")
-    if failed:
-        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
-    if elsewhere:
-        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
+    """Do the jobs that are not done, here or on a cluster."""
+    parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
+    for word in args.slurm:
+        name, equals, value = word.partition("=")
+        if not equals:
+            sys.exit(f"--slurm takes NAME=VALUE, not {word}")
+        parameters[name] = int(value) if value.isdecimal() else value
 
+    def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        if args.launcher == "slurm":
+            return launch.slurm(NAME, left, args.jobs, options.work / "slurm", parameters)
+        return launch.local(left, args.jobs)
 
-def last_line(log: Path) -> str:
-    """The last thing that a run said."""
-    lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    launch.finish(NAME, jobs, args.jobs, start, shown)
 
 
 def shown(path: Path) -> str:

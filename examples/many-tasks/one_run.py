@@ -8,14 +8,11 @@ where an earlier start was ended. A status of 75 says that another process is at
 
 import argparse
 import datetime
-import fcntl
 import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,14 +22,13 @@ import stage_evaluate
 import stage_prepare
 import stage_train
 import tasks
+from launch import only_one
 from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation import failures, metrics, records, training_log
 from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
 
-ELSEWHERE = os.EX_TEMPFAIL
-LOCK_SECONDS = 5  # in which the last command of a killed run ends
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
 
 
@@ -62,24 +58,6 @@ def refuse_other_data(recipe: RunRecipe) -> None:
             f"the known runs of {recipe.name} are of other data than {recipe.data}: "
             "leave out --known, and give another --work"
         )
-
-
-@contextmanager
-def only_one(lock: Path, waits: bool) -> Iterator[None]:
-    """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + LOCK_SECONDS
-    with lock.open("a") as file:
-        os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    sys.exit(ELSEWHERE)
-                time.sleep(0.2)
-        yield
 
 
 def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps: bool) -> None:

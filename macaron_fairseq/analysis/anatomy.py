@@ -5,6 +5,7 @@ from typing import Any
 from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.modules import TransformerSentenceEncoderLayer
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
@@ -40,18 +41,26 @@ def is_masked_lm(model: Any) -> bool:
     return issubclass(model, (RobertaModel, MaskedLMModel))
 
 
+def is_causal_lm(model: Any) -> bool:
+    """Whether that class is of a causal language model with layers that are known here."""
+    return issubclass(model, TransformerLanguageModel)
+
+
 def not_supported(path: object, architecture: str) -> str:
     """What to say of a checkpoint of another model."""
     return (
         f"{path} holds a model of the architecture {architecture}, which is not supported: "
-        "supported are macaron_transformer, fairseq's transformer, roberta and masked_lm"
+        "supported are the Macaron models with their baselines, and fairseq's transformer, "
+        "roberta and masked_lm"
     )
 
 
 def stacks(model: Any) -> dict[str, str]:
     """The name of the module list that holds the layers, of each side that a model has."""
-    has_inner = hasattr(model.encoder, "sentence_encoder")  # in masked language models
-    found = {ENCODER: "encoder.sentence_encoder.layers" if has_inner else "encoder.layers"}
+    found = {}
+    if hasattr(model, "encoder"):
+        has_inner = hasattr(model.encoder, "sentence_encoder")  # in masked language models
+        found[ENCODER] = "encoder.sentence_encoder.layers" if has_inner else "encoder.layers"
     if hasattr(model, "decoder"):
         found[DECODER] = "decoder.layers"
     return found

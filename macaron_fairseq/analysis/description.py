@@ -5,7 +5,7 @@ be registered: import `macaron_fairseq.plugin`.
 """
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,11 @@ from macaron_fairseq.common.names import look_up
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model.architectures import set_macaron_defaults
+from macaron_fairseq.model.base import MacaronModel
+from macaron_fairseq.model.language_model import BaselineLanguageModel
+from macaron_fairseq.model.masked_language_model import BaselineRobertaModel
 from macaron_fairseq.model.released import upgrade_args
+from macaron_fairseq.model.released_bert import CLS, MASK
 from macaron_fairseq.model.transformer import BaselineTransformerModel, MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.formulas import formulas, title
@@ -53,7 +57,7 @@ def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace,
     """
     known = {name: model for name, model in ARCH_MODEL_REGISTRY.items() if is_known(model)}
     look_up(known, arch, "architecture", "--arch")
-    if not issubclass(known[arch], MacaronTransformerModel):
+    if not issubclass(known[arch], MacaronTransformerModel):  # of which the flags are
         refuse_unknown(arch, known[arch], flags)
     args = copy(flags)
     args.arch = arch
@@ -62,14 +66,15 @@ def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace,
 
 
 def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
-    """Raise a `UserError` for an argument that a model of fairseq's own does not have."""
+    """Raise a `UserError` for an argument that a model does not have."""
     parser = ArgumentParser()
+    of_fairseq = "" if issubclass(model, MacaronModel) else ", which is fairseq's own,"
     model.add_args(parser)
-    known = vars(parser.parse_args([]))
+    known = {action.dest for action in parser._actions}
     for name in vars(flags):
         if name not in known:
             raise UserError(
-                f"{arch}, which is fairseq's own, has no --{name.replace('_', '-')}: drop it, or "
+                f"{arch}{of_fairseq} has no --{name.replace('_', '-')}: drop it, or "
                 "choose another --arch"
             )
 
@@ -85,9 +90,11 @@ def of_checkpoint(path: Path) -> tuple[Namespace, Any]:
     if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
         raise UserError(anatomy.not_supported(path, args.arch))
     names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
+    if anatomy.is_causal_lm(ARCH_MODEL_REGISTRY[args.arch]):
+        names = [f"{DECODER}.embed_tokens.weight"]
     if anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
-        names = ["sentence_encoder.embed_tokens.weight"]
-        positions = rows(state["model"], "sentence_encoder.embed_positions.weight")
+        names = ["encoder.embed_tokens.weight"]
+        positions = rows(state["model"], "encoder.embed_positions.weight")
         if positions:
             args.max_positions = positions - Dictionary().pad() - 1
     sizes = []
@@ -105,21 +112,30 @@ def rows(weights: Mapping[str, Any], name: str) -> int:
 
 def is_known(model: Any) -> bool:
     """Whether a model class can be described; a subclass of fairseq's may have other layers."""
-    is_ours = isinstance(model, type) and issubclass(model, MacaronTransformerModel)
-    fairseqs = TransformerModel, BaselineTransformerModel, RobertaModel, MaskedLMModel
-    return is_ours or model in fairseqs
+    is_ours = isinstance(model, type) and issubclass(model, MacaronModel)
+    fairseqs = TransformerModel, RobertaModel, MaskedLMModel
+    baselines = BaselineTransformerModel, BaselineLanguageModel, BaselineRobertaModel
+    return is_ours or model in fairseqs + baselines
 
 
 def task(source_types: int, target_types: int) -> Any:
     """What building a model needs of a task: dictionaries of these sizes."""
     source = dictionary_of(source_types)
     target = source if source_types == target_types else dictionary_of(target_types)
-    return SimpleNamespace(source_dictionary=source, target_dictionary=target, dictionary=source)
+    return SimpleNamespace(
+        source_dictionary=source,
+        target_dictionary=target,
+        dictionary=source,
+        max_positions=lambda: None,  # not known without data
+    )
 
 
 def dictionary_of(types: int) -> Dictionary:
     """A dictionary of that size, fairseq's own symbols included."""
     dictionary = Dictionary()
+    for symbol in (MASK, CLS):  # without which masked language models are not built
+        if len(dictionary) < types:
+            dictionary.add_symbol(symbol)
     while len(dictionary) < types:
         dictionary.add_symbol(str(len(dictionary)))
     return dictionary
@@ -137,7 +153,12 @@ def build(args: Namespace, task: Any) -> Any:
 
 def is_macaron(args: Namespace) -> bool:
     """Whether a model is of this package, not fairseq's own."""
-    return issubclass(ARCH_MODEL_REGISTRY[args.arch], MacaronTransformerModel)
+    return issubclass(ARCH_MODEL_REGISTRY[args.arch], MacaronModel)
+
+
+def sides_of(args: Namespace) -> Sequence[str]:
+    """The sides of a model of this package."""
+    return ARCH_MODEL_REGISTRY[args.arch].sides
 
 
 def baseline(args: Namespace) -> Namespace:
@@ -145,7 +166,7 @@ def baseline(args: Namespace) -> Namespace:
     args = copy(args)
     upgrade_args(args)
     set_macaron_defaults(args)
-    for side in (ENCODER, DECODER):
+    for side in sides_of(args):
         ffns = splitting.count_ffns(splitting.of_side(args, side))
         width = getattr(args, f"{side}_ffn_embed_dim")
         first = (ffns > 1 and getattr(args, f"{side}_first_ffn_embed_dim", None)) or width
@@ -165,7 +186,7 @@ def counterpart(args: Namespace) -> Namespace | None:
     if not args.arch.startswith("macaron_") or name not in ARCH_MODEL_REGISTRY:
         return None
     args = Namespace(**vars(args))
-    for other in ("_name", *(f"{side}_ffn_embed_dim" for side in (ENCODER, DECODER))):
+    for other in ("_name", *(f"{side}_ffn_embed_dim" for side in sides_of(args))):
         vars(args).pop(other, None)
     args.arch = name
     ARCH_CONFIG_REGISTRY[name](args)
@@ -272,7 +293,7 @@ def examine(args: Namespace, task: Any, tokens: int) -> Description:
         parameters=sum(p.numel() for p in model.parameters()),
         whole=size(model, "", tokens) if is_whole else None,
         baseline=size(stock, "", tokens) if is_whole else None,
-        counterpart=counterpart_of(args, task) if is_whole else None,
+        counterpart=counterpart_of(args, task) if has_baseline else None,
         tokens=tokens,
         has_baseline=has_baseline,
     )
@@ -287,9 +308,9 @@ def integration(args: Namespace) -> str:
     """How a model's layers are integrated."""
     if not is_macaron(args):
         return "fairseq's own layers"
-    sides = ENCODER, DECODER
+    sides = sides_of(args)
     names = [splitting.name_of_side(args, side) for side in sides]
-    if names[0] != names[1]:
+    if len(set(names)) > 1:
         names = [f"{side} {name}" for side, name in zip(sides, names, strict=True)]
     return f"{', '.join(dict.fromkeys(names))}; sub-step {args.macaron_substep}"
 
@@ -307,7 +328,7 @@ def layers_of(model: Any, stock: Any, side: str, tokens: int) -> Layers:
     return Layers(
         side,
         len(found),
-        len(layer.final_layer_norm.weight),
+        layer.final_layer_norm.normalized_shape[0],
         "pre-norm" if pre_norm else "post-norm",
         tuple(formulas(steps, substep, pre_norm)),
         tuple(networks(layer, steps)),
@@ -339,7 +360,8 @@ def counterpart_of(args: Namespace, task: Any) -> Counterpart | None:
     if named is None:
         return None
     parameters = sum(p.numel() for p in build(named, task).parameters())
-    return Counterpart(named.arch, named.encoder_ffn_embed_dim, parameters)
+    width = getattr(named, f"{sides_of(args)[0]}_ffn_embed_dim")
+    return Counterpart(named.arch, width, parameters)
 
 
 # --- the text ------------------------------------------------------------------------------------
@@ -356,7 +378,8 @@ def lines(found: Description) -> Iterator[str]:
     yield f"whole model, with embeddings of {types} types"
     if found.whole and found.baseline:
         yield from size_lines(found.whole, found.baseline)
-        counted = "pair of a source and a target token"
+        is_pair = len(found.layers) > 1
+        counted = "pair of a source and a target token" if is_pair else "token"
     else:
         yield f"  {found.parameters:,} parameters"
         counted = "token"

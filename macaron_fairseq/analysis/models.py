@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 
 from macaron_fairseq.analysis import anatomy, sentences
@@ -25,6 +26,14 @@ from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
 
 BEAM = 5
+
+# The kinds of models, as one calls them, and which classes are of them.
+TRANSLATION, CAUSAL = "translation model", "causal language model"
+KINDS = {
+    TRANSLATION: anatomy.is_translation,
+    "masked language model": anatomy.is_masked_lm,
+    CAUSAL: anatomy.is_causal_lm,
+}
 
 # In bits. Models that nothing has been taught are this near to chance, and in both directions.
 MARGIN = 1.0
@@ -141,15 +150,16 @@ class Checkpoint:
     hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
 
     @property
-    def is_translation(self) -> bool:
-        """Whether it is of a translation model; otherwise it is of a masked language model.
+    def kind(self) -> str:
+        """What kind of model it is of, one of `KINDS`.
 
         Raises:
-            UserError: if it is of neither.
+            UserError: if it is of none.
         """
         model = ARCH_MODEL_REGISTRY.get(self.architecture) or MODEL_REGISTRY.get(self.architecture)
-        if model and (anatomy.is_translation(model) or anatomy.is_masked_lm(model)):
-            return anatomy.is_translation(model)
+        for kind, is_of in KINDS.items():
+            if model and is_of(model):
+                return kind
         raise UserError(anatomy.not_supported(self.path, self.architecture))
 
 
@@ -210,16 +220,15 @@ def load(
             wrong with the data.
     """
     found = [read(path) for path in paths]
-    kinds = {checkpoint.is_translation for checkpoint in found}
+    kinds = list(dict.fromkeys(checkpoint.kind for checkpoint in found))
     if len(kinds) > 1:
         raise UserError(
-            "the checkpoints are of translation models and of masked language models: compare "
-            "models of one kind"
+            f"the checkpoints are of {'s and of '.join(kinds)}s: compare models of one kind"
         )
-    if kinds == {True}:
+    if kinds == [TRANSLATION]:
         opened = sentences.open_translation(data, source, target)
     else:
-        opened = sentences.open_monolingual(data)
+        opened = sentences.open_monolingual(data, is_causal=kinds == [CAUSAL])
     refuse_different(found, opened)
     device = device or torch.device("cpu")
     return [
@@ -236,12 +245,16 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
     """
     path, engine = checkpoint.path, None
     if data.target is None:
-        task = MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
+        if data.is_causal:
+            task = LanguageModelingTask(LanguageModelingConfig(), data.source)
+        else:
+            task = MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
+        with_mask = "" if data.is_causal else " with <mask>"
         for types in checkpoint.types.values():
             if types != len(data.source):
                 raise UserError(
                     f"{path} embeds {types} types, but the dictionary in {data.folder} has "
-                    f"{len(data.source)} with <mask>: use the data that it was trained with"
+                    f"{len(data.source)}{with_mask}: use the data that it was trained with"
                 )
         (model,) = load_models(str(path), task)
         model.to(device)

@@ -14,6 +14,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat.binarised import refuse_truncated
+from macaron_fairseq.model.released_bert import CLS
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
@@ -40,6 +41,7 @@ class Data:
     source: Dictionary
     target: Dictionary | None
     encode: tuple[Encode, Encode]
+    is_causal: bool = False  # of a causal language model
 
     @property
     def dictionaries(self) -> list[Path]:
@@ -48,8 +50,15 @@ class Data:
         return [self.folder / name for name in names]
 
     def encoder_input(self, tokens: list[int]) -> Tensor:
-        """What the encoder reads of a sentence; masked language models begin with <s>."""
-        start = [] if self.pair else [self.source.bos()]
+        """What the encoder or a language model reads of a sentence.
+
+        Masked language models begin with <s>, those of the authors' code with <cls>. Causal ones
+        begin with </s>, and predict it at the end.
+        """
+        if self.is_causal:
+            return torch.tensor([self.source.eos(), *tokens])
+        first = self.source.index(CLS) if CLS in self.source else self.source.bos()
+        start = [] if self.pair else [first]
         return torch.tensor([*start, *tokens, self.source.eos()])
 
     def decoder_input(self, tokens: list[int]) -> Tensor:
@@ -73,7 +82,9 @@ class Sample:
     def description(self) -> dict[str, Any]:
         """What a JSON file says of them."""
         counts = {"source": count(self.data.source, [x.source for x in self.sentences])}
-        if self.data.target is None:
+        if self.data.is_causal:
+            decoder = "reads the text, as in training"
+        elif self.data.target is None:
             decoder = "none, the models are encoders; no token is masked"
         elif self.has_references:
             targets = [x.target for x in self.sentences if x.target is not None]
@@ -129,15 +140,15 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
     return Data(folder, (source, target), dictionaries[0], dictionaries[1], encode)
 
 
-def open_monolingual(data: Path) -> Data:
-    """The data of a masked language model; raw text is taken as tokens with spaces between them.
+def open_monolingual(data: Path, is_causal: bool = False) -> Data:
+    """The data of a language model; raw text is taken as tokens with spaces between them.
 
     Raises:
         UserError: if its dict.txt cannot be read.
     """
     folder = binarised(data)
     dictionary = read_dictionary(folder / "dict.txt")
-    return Data(folder, None, dictionary, None, (str.split, str.split))
+    return Data(folder, None, dictionary, None, (str.split, str.split), is_causal)
 
 
 def binarised(data: Path) -> Path:
@@ -210,7 +221,7 @@ def name_of(text: Text | None, otherwise: str) -> str:
 def from_text(data: Data, source: Text, target: Text | None) -> Iterator[Numbers]:
     """The lines of raw text and of its translation, which are empty without one."""
     if target is not None and data.target is None:
-        raise UserError("--target is for translation models, not for masked language models")
+        raise UserError("--target is for translation models, not for language models")
     if source == target == Path("-"):
         raise UserError("INPUT and --target cannot both be standard input: give a file for one")
     translations = repeat("") if target is None else lines_of(target)

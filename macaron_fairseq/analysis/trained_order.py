@@ -127,7 +127,7 @@ def refusal(layer: Any, scheme: str, substep: str) -> str | None:
 def steps_of(layer: Any, scheme: str) -> Steps | None:
     """The steps of a scheme in that layer; None if it has other networks than they need."""
     own = set(splitting.operators(anatomy.steps_of(layer)[0]))
-    side = DECODER if hasattr(layer, "encoder_attn") else ENCODER
+    side = DECODER if hasattr(layer, "encoder_attn") else ENCODER  # None in a language model
     steps = getattr(splitting.get(scheme), side)
     if not any(x.kind == CROSS_ATTENTION for x in own):
         steps = splitting.without(steps, CROSS_ATTENTION)

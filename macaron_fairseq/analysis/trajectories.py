@@ -25,6 +25,7 @@ from macaron_fairseq.analysis import anatomy, integrators
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model.incremental import prepend_source
+from macaron_fairseq.model.layers import SplittingLayer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator, step
 
 # The recomputed layer may differ from the model's own by rounding only.
@@ -110,6 +111,8 @@ class Layer:
         """
         if operator.kind == FFN:
             network, y = self.input_of(operator, x)
+            if isinstance(self.module, SplittingLayer):
+                return self.module.feed_forward(network, y)
             return network.fc2(self.module.activation_fn(network.fc1(y)))
         # Not with static_kv=True as the model's cross-attention, which changes nothing here but
         # that fairseq's would take its softmax in fp32, whatever the precision of the rest.
@@ -148,7 +151,7 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
 
     Args:
         model: in evaluation mode.
-        source: what the encoder reads, (time,).
+        source: what the encoder reads, (time,), or a language model.
         target: what the decoder reads, (time,), the end-of-sentence symbol first; None to run the
             encoder alone.
 
@@ -162,6 +165,10 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
     device = next(model.parameters()).device
     source = source.to(device)
     layers = {side: model.get_submodule(name) for side, name in anatomy.stacks(model).items()}
+    if ENCODER not in layers:  # a causal language model
+        with torch.no_grad(), recording(DECODER, layers[DECODER], calls):
+            model(source[None])
+        return calls
     with torch.no_grad(), recording(ENCODER, layers[ENCODER], calls):
         if DECODER not in layers:
             model(source[None])

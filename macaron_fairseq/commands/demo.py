@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Translate, print, and with --page measure."""
     about = demo.about()
-    print("loading both models: some seconds", file=sys.stderr, flush=True)
+    print("loading both models: up to a minute", file=sys.stderr, flush=True)
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     phrases = demo.translate(args.phrases)

@@ -140,7 +140,8 @@ def cosine(text: str) -> float:
 def refuse_text(paths: Sequence[Path]) -> None:
     """Raise a `UserError` if a path is INPUT, which the argument before it has taken."""
     for path in paths:
-        if str(path) == "-" or (path.is_file() and path.stat().st_size and not is_stored(path)):
+        is_empty_text = path.suffix != ".pt" and path.is_file() and not path.stat().st_size
+        if str(path) == "-" or is_empty_text or not is_stored(path):
             raise UserError(
                 f"{path} is no checkpoint, but --path takes all that follows it: name INPUT before "
                 "--path, or after another option"
@@ -148,12 +149,13 @@ def refuse_text(paths: Sequence[Path]) -> None:
 
 
 def is_stored(path: Path) -> bool:
-    """Whether a file begins as PyTorch's do: a zip archive or, of old, a pickle."""
+    """Whether a file is empty or begins as PyTorch's do: a zip archive or, of old, a pickle."""
     try:
         with path.open("rb") as file:
-            return file.read(4).startswith((b"PK", b"\x80"))
+            start = file.read(4)
     except OSError:
         return True  # loading it says why not
+    return not start or start.startswith((b"PK", b"\x80"))
 
 
 def run(args: argparse.Namespace) -> None:

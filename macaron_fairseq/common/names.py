@@ -18,10 +18,15 @@ def look_up(table: Mapping[str, Thing], name: str, what: str, flag: str) -> Thin
     """
     if name in table:
         return table[name]
-    begun = [known for known in table if name and known.startswith(name)]
-    near = begun or get_close_matches(name, table)
-    question = f". Did you mean {listed(near)}?" if near else ""
-    raise UserError(f"unknown {what} '{name}': {flag} takes {listed(table)}{question}")
+    raise UserError(f"unknown {what} '{name}': {flag} takes {listed(table)}{question(name, table)}")
+
+
+def question(name: str, known: Iterable[str]) -> str:
+    """ ". Did you mean ...?" if the name looks like a known one misspelt or cut short, else ""."""
+    names = [*known]
+    begun = [other for other in names if name and other.startswith(name)]
+    near = begun or get_close_matches(name, names)
+    return f". Did you mean {listed(near)}?" if near else ""
 
 
 def listed(names: Iterable[str]) -> str:

@@ -3,6 +3,13 @@
 from argparse import Namespace
 from typing import Any
 
+# The tasks of the authors' BERT: fairseq's task and criterion today.
+TASKS = {
+    "bert": ("masked_lm", "masked_lm"),
+    "glue_single": ("sentence_prediction", "sentence_prediction"),
+    "glue_pair": ("sentence_prediction", "sentence_prediction"),
+}
+
 
 class PassUserDir(Namespace):
     """The class of a Macaron model's arguments in a checkpoint.
@@ -28,9 +35,21 @@ class SavedArguments(Namespace):
         self.__dict__.update(state)
         if state.get("relu_dropout") is not None:
             self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
-        if state.get("macaron") and "macaron" not in state.get("arch", ""):
+        if state.get("task") in TASKS:
+            self.task_of_today(state["task"])
+        elif state.get("macaron") and "macaron" not in state.get("arch", ""):
             self.arch = "macaron_transformer"
         self.__class__ = Namespace  # type: ignore[assignment]
+
+    def task_of_today(self, task: str) -> None:
+        """Name what does in fairseq's words what the BERT there was trained with."""
+        self.task, self.criterion = TASKS[task]
+        self.lr_scheduler = "polynomial_decay"
+        if task == "bert":
+            self.tokens_per_sample = self.max_positions
+        else:
+            self.num_classes = self.n_classes
+            self.regression_target = self.n_classes == 1
 
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
         """Be saved as an `argparse.Namespace` where nothing was taken: it has no state."""

@@ -17,19 +17,17 @@ from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import bf16, binarised, checkpoints, ranks
+from macaron_fairseq.compat import bf16, binarised, checkpoints, gpus, pretrained, ranks
 
 logger = logging.getLogger(__name__)
 
-HALF_PRECISIONS = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16")
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
 def check(argv: Sequence[str]) -> None:
     """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
-    That is half precision on a CPU, or `--macaron-matmul bf16` where it cannot work. It is a
+    That is what the GPUs here cannot do, or `--macaron-matmul bf16` where it cannot work. It is a
     missing or bad checkpoint, data that was cut short, or processes that would train separately.
 
     Raises:
@@ -42,22 +40,15 @@ def check(argv: Sequence[str]) -> None:
         args, others = parse(argv[1:])
     except ArgumentError:  # fairseq will say it
         return
-    gpus = 0 if args.cpu else torch.cuda.device_count()
-    if not gpus:
-        for precision in HALF_PRECISIONS:
-            if getattr(args, precision):
-                raise UserError(
-                    f"--{precision.replace('_', '-')} needs a GPU, and "
-                    f"{'--cpu rules it out' if args.cpu else 'PyTorch finds none here'}: "
-                    "leave it out to compute in fp32 on the CPU"
-                )
+    count = 0 if args.cpu else torch.cuda.device_count()
+    gpus.check(args, command, count)
     if command == "train":
         if args.macaron_matmul == "bf16":
-            bf16.refuse_where_wrong(args, on_gpu=gpus > 0)
+            bf16.refuse_where_wrong(args, on_gpu=count > 0)
             bf16.refuse_where_slow()
-        ranks.check(args, os.environ, gpus)
+        ranks.check(args, os.environ, count)
         for path in to_restore(args):
-            checkpoints.load(path)
+            pretrained.refuse_other(path, checkpoints.load(path)["model"], argv[1:])
             checkpoints.refuse_changed(path)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
         return
@@ -94,6 +85,7 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
     for group in (
         *(configs.CommonConfig, configs.DatasetConfig, configs.CheckpointConfig),
         *(configs.DistributedTrainingConfig, configs.CommonEvalConfig),
+        configs.OptimizationConfig,
     ):
         gen_parser_from_dataclass(parser, group())
     parser.set_defaults(distributed_world_size=None)

@@ -123,10 +123,15 @@ class Attention(MultiheadAttention):
             hides_future = getattr(attn_mask, "hides_future", False)
             mask = None
             if key_padding_mask is not None:
-                mask = ~key_padding_mask.bool()[:, None, None]
+                mask = visible(key_padding_mask, q)
             if attn_mask is not None and not (hides_future and mask is None):
                 additive = attn_mask.to(q.dtype)
-                mask = additive if mask is None else additive.masked_fill(~mask, -torch.inf)
+                if mask is None:
+                    mask = additive
+                elif mask.dtype == torch.bool:
+                    mask = additive.masked_fill(~mask, -torch.inf)
+                else:
+                    mask = (additive + mask).clamp(min=torch.finfo(mask.dtype).min / 2)
             q, k, v = (x.unflatten(0, (batch, -1)) for x in (q, k, v))
             y = functional.scaled_dot_product_attention(
                 q,
@@ -205,9 +210,14 @@ class Attention(MultiheadAttention):
                 batch.fill(cache, kv.permute(3, 1, 2, 0, 4).contiguous(), key_padding_mask)
             parts = self.split(self.project_token(query), 1, sentences)
             mask = cache.mask
-        q, (keys, values) = parts[0].flatten(0, 1) * self.scaling, batch.read(cache)
-        # For so few queries two products are faster than the fused kernel.
-        scores = torch.bmm(q, keys.transpose(1, 2)).unflatten(0, (sentences, -1))
+        q, (keys, values) = parts[0].flatten(0, 1), batch.read(cache)
+        # For so few queries two products are faster than the fused kernel on a CPU.
+        if q.device.type == "cpu":
+            scores = torch.bmm(q * self.scaling, keys.transpose(1, 2))
+        else:  # one kernel
+            unused = q.new_empty(1, 1, 1)
+            scores = torch.baddbmm(unused, q, keys.transpose(1, 2), beta=0, alpha=self.scaling)
+        scores = scores.unflatten(0, (sentences, -1))
         probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
         y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
         weights = None
@@ -237,6 +247,24 @@ class Attention(MultiheadAttention):
     def release_weights(self) -> None:
         """See `linear.constant_weights`."""
         self.constant = None
+
+
+def visible(padding: Tensor, q: Tensor) -> Tensor:
+    """What PyTorch's kernel gets to hide padding from the queries q, (batch, 1, 1, source time).
+
+    On a GPU that is what it adds to scores, which PyTorch would make of a bool mask at each call.
+    It is made once for all layers of a batch, and finite, so that a row with nothing to see gives
+    no NaN.
+    """
+    if q.device.type == "cpu":
+        return ~padding.bool()[:, None, None]
+    made: Any = getattr(padding, "added_to_scores", None)
+    if made is None or made.dtype != q.dtype:
+        hidden = padding.bool()[:, None, None]
+        made = torch.zeros_like(hidden, dtype=q.dtype)
+        made.masked_fill_(hidden, torch.finfo(q.dtype).min / 2)
+        padding.added_to_scores = made  # type: ignore[attr-defined]
+    return made
 
 
 def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:

@@ -17,6 +17,7 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from macaron_fairseq.fast import caches
 from macaron_fairseq.fast.linear import (
     PROBABILITIES,
     ConstantLinear,
@@ -132,6 +133,22 @@ class CandidateModel(EnsembleModel):
                 if outermost:
                     self.projection = None
 
+    def reorder_encoder_out(self, encoder_outs: list[Any] | None, new_order: Tensor) -> list[Any]:
+        """fairseq's, which a search need not ask for while no sentence has left it.
+
+        Then hypotheses stay in their sentences, and the source is the same for all of a sentence.
+        """
+        if encoder_outs and all(is_as_long(x, new_order) for x in encoder_outs):
+            return encoder_outs
+        return super().reorder_encoder_out(encoder_outs, new_order)
+
+    def reorder_incremental_state(self, incremental_states: list[Any], new_order: Tensor) -> None:
+        """fairseq's, for caches that know that a search asks."""
+        for state in incremental_states:
+            if caches.BATCH in state:
+                caches.batch(state).is_searched = True
+        super().reorder_incremental_state(incremental_states, new_order)
+
     def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
         """Whether a sentence's hypotheses are still the same, so that one can be decoded for all.
 
@@ -158,22 +175,29 @@ class CandidateModel(EnsembleModel):
         return log_probs, None if weights is None else weights[:, -1]
 
     def is_plain(self) -> bool:
-        """Whether this is one Transformer in fp32 on a CPU, so that its projection is done here."""
+        """Whether this is one Transformer, so that its projection is done here.
+
+        On a CPU in fp32: in other precisions nobody has measured it there.
+        """
         model: Any = self.single_model
         return (
             self.models_size == 1
             and isinstance(model, TransformerModelBase)
             and inherits(model, TransformerModelBase, *PROBABILITIES)
             and projects_features(model.decoder)
-            and model.decoder.output_projection.weight.dtype == torch.float32
-            and model.decoder.output_projection.weight.device.type == "cpu"
+            and is_measured(model.decoder.output_projection.weight)
             and not torch.is_grad_enabled()
         )
 
     def log_probs(self, logits: Tensor, temperature: float) -> Tensor:
-        """The log-probabilities of all types, in memory that the next step uses again."""
+        """The log-probabilities of all types, in fp32, as fairseq's models compute them.
+
+        On a CPU they are in memory that the next step uses again.
+        """
         if temperature != 1:
             logits.div_(temperature)
+        if logits.device.type != "cpu":  # PyTorch's allocator does so there
+            return torch.log_softmax(logits, -1, dtype=torch.float32)
         rows, types = logits.shape
         if self.memory.shape[1] != types or len(self.memory) < rows:
             self.memory = torch.empty_like(logits)
@@ -218,6 +242,24 @@ class CandidateGenerator(SequenceGenerator):
             with torch.no_grad(), self.model.constant_weights(rows):
                 return super()._generate(sample, bos_token=bos_token)
         return self.stock._generate(sample, prefix_tokens, constraints, bos_token)
+
+    def finalize_hypos(
+        self, step: int, bbsz_idx: Tensor, eos_scores: Tensor, *others: Any
+    ) -> list[int]:
+        """fairseq's; the scores come to the host together, and not one by one at the end."""
+        return super().finalize_hypos(step, bbsz_idx, eos_scores.cpu(), *others)
+
+
+def is_measured(weight: Tensor) -> bool:
+    """Whether it pays to project to candidates here: on a GPU, and on a CPU in fp32."""
+    return weight.device.type != "cpu" or weight.dtype == torch.float32
+
+
+def is_as_long(encoder_out: dict[str, Any], new_order: Tensor) -> bool:
+    """Whether a source is there for each of so many hypotheses."""
+    return bool(encoder_out["encoder_out"]) and (
+        encoder_out["encoder_out"][0].shape[1] == len(new_order)
+    )
 
 
 def top_k(x: Tensor, count: int) -> tuple[Tensor, Tensor]:

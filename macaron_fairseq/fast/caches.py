@@ -42,6 +42,8 @@ class Batch:
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
+    is_searched: bool = False  # by beam search, which moves hypotheses within sentences only
+    hidden: tuple[Tensor, Tensor | None] | None = None  # the source's padding, and its mask
 
     def cache(self, attention: nn.Module, evaluation: int) -> Cache:
         """The cache of one evaluation of an attention network."""
@@ -92,10 +94,15 @@ class Batch:
         """Keep the encoder's keys and values, (2, sentence, head, position, channel)."""
         cache.memory = memory.unsqueeze(4)
         cache.is_static, cache.length = True, memory.shape[3]
-        if padding is not None and padding.any():
-            mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
-            mask = mask.masked_fill_(padding.bool(), -torch.inf)
-            cache.mask = mask[:: self.beam, None, None]
+        if padding is None:
+            return
+        if self.hidden is None or self.hidden[0] is not padding:  # else of another layer
+            mask = None
+            if padding.any():
+                mask = torch.zeros(padding.shape, dtype=memory.dtype, device=memory.device)
+                mask = mask.masked_fill_(padding.bool(), -torch.inf)[:: self.beam, None, None]
+            self.hidden = padding, mask
+        cache.mask = self.hidden[1]
 
     def read(self, cache: Cache) -> tuple[Tensor, ...]:
         """Keys and values, (sentence * head, position * slot, channel)."""
@@ -159,6 +166,9 @@ class Batch:
             return None
         first = torch.arange(0, len(new_order), self.beam, device=new_order.device)
         chosen = new_order.view(-1, self.beam) - first[:, None]
+        # With slots. As many hypotheses as before: no sentence has left.
+        if self.is_searched and self.beam > 1:
+            return chosen
         return chosen if torch.equal(chosen, chosen.clamp(0, self.beam - 1)) else None
 
     def keeps_sentences(self, new_order: Tensor) -> bool:

@@ -10,6 +10,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
 from macaron_fairseq.fast.linear import (
@@ -18,7 +20,8 @@ from macaron_fairseq.fast.linear import (
     multiply_transposed,
     projects_features,
 )
-from macaron_fairseq.model.transformer import MacaronTransformerModel
+from macaron_fairseq.fast.transformer import FusedTransformerModel
+from macaron_fairseq.model.base import MacaronModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
 
@@ -29,6 +32,9 @@ CHUNK_ELEMENTS = 2**25
 
 # A CPU copies what it adds in another precision, so the gradients of this many types at a time.
 TYPES_AT_ONCE = 2**11
+
+# As the layer whose attention is wanted: none, since the weights of the last would be dropped.
+NO_LAYER = -1
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
 SCALE = 4
@@ -50,7 +56,10 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """Return loss, sample size and logging output, as fairseq's criterion does."""
         if reduce and has_plain_projection(model):
             # The parent hands the sample and the model's output on to the two methods below.
-            sample = {**sample, "net_input": {**sample["net_input"], "features_only": True}}
+            inputs = {**sample["net_input"], "features_only": True}
+            if sample["target"].device.type != "cpu":
+                inputs.setdefault("alignment_layer", NO_LAYER)
+            sample = {**sample, "net_input": inputs}
         return super().forward(model, sample, reduce)
 
     def compute_loss(
@@ -71,6 +80,11 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         features, weight, target = self.select(model, net_output, sample)
         return accuracy(features, weight, target)
 
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Log as fairseq's criterion does; a GPU is waited for once, for all sums together."""
+        super().reduce_metrics(on_the_host(logging_outputs))
+
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -82,9 +96,42 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
-        counted = target.ne(self.padding_idx).nonzero().squeeze(1)  # once: a GPU waits for it
+        is_padding = target.eq(self.padding_idx)
+        if self.knows_count(sample):  # so that nobody waits for a GPU to count
+            counted = is_padding.argsort(stable=True)[: sample["ntokens"]]
+        else:
+            counted = is_padding.logical_not_().nonzero().squeeze(1)
         weight = unwrap(model).decoder.output_projection.weight
         return features.index_select(0, counted), weight, target.index_select(0, counted)
+
+    def knows_count(self, sample: dict[str, Any]) -> bool:
+        """Whether "ntokens" of a sample on a GPU is the number of targets that count.
+
+        It is in translation; fairseq's denoising counts the tokens of the source.
+        """
+        return (
+            sample["target"].device.type != "cpu"
+            and isinstance(self.task, TranslationTask)
+            and isinstance(sample.get("ntokens"), int)
+            and not self.ignore_prefix_size
+        )
+
+
+def on_the_host(logging_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What criteria logged, with the sums of what is on a GPU as plain numbers in the first."""
+    names = {
+        name
+        for log in logging_outputs
+        for name, value in log.items()
+        if torch.is_tensor(value) and value.device.type != "cpu"
+    }
+    if not names:
+        return logging_outputs
+    order = sorted(names)
+    sums = [sum(log.get(name, 0) for log in logging_outputs) for name in order]
+    found = dict(zip(order, torch.stack([x.double() for x in sums]).tolist(), strict=True))
+    first, *others = ({**log, **dict.fromkeys(names, 0)} for log in logging_outputs)
+    return [{**first, **found}, *others]
 
 
 def register() -> None:
@@ -110,6 +157,7 @@ def label_smoothed_nll_loss(
     target: Tensor,
     epsilon: float,
     products: torch.dtype | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy of a linear layer's softmax, and its NLL, summed over tokens.
 
@@ -122,11 +170,12 @@ def label_smoothed_nll_loss(
         target: (tokens,).
         epsilon: the label smoothing.
         products: the dtype of matrix products; None for the parameters'.
+        bias: of the layer, (types,), if it has one.
 
     Returns:
         The loss, and the NLL, which has no gradient.
     """
-    return rdrop_loss(features, weight, target, epsilon, 0.0, products)[:2]
+    return rdrop_loss(features, weight, target, epsilon, 0.0, products, bias)[:2]
 
 
 def rdrop_loss(
@@ -136,6 +185,7 @@ def rdrop_loss(
     epsilon: float,
     alpha: float,
     products: torch.dtype | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Label-smoothed cross-entropy and R-Drop's divergence (Liang et al. 2021).
 
@@ -148,7 +198,7 @@ def rdrop_loss(
     """
     dtype = products or weight.dtype
     return ChunkedLoss.apply(
-        features, weight, target, epsilon, alpha, dtype, torch.is_grad_enabled()
+        features, weight, bias, target, epsilon, alpha, dtype, torch.is_grad_enabled()
     )
 
 
@@ -168,6 +218,7 @@ class ChunkedLoss(torch.autograd.Function):
         ctx: Any,
         features: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         target: Tensor,
         epsilon: float,
         alpha: float,
@@ -186,18 +237,22 @@ class ChunkedLoss(torch.autograd.Function):
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
         divergence = losses.new_zeros(())
         scale = SCALE / (1 + alpha)  # R-Drop's gradients are larger by about so much
-        features_grad = weight_grad = None
+        features_grad = weight_grad = bias_grad = None
         if training and ctx.needs_input_grad[0]:
             features_grad = features.new_zeros(features.shape, dtype=dtype)
         if training and ctx.needs_input_grad[1]:
             weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
+        if training and ctx.needs_input_grad[2]:
+            bias_grad = weight.new_zeros(types, dtype=dtype)
 
         # All logits of a token, summed, are its features by the sum of all types' weights.
         totals = torch.mv(exact, weight_sum).unsqueeze(1)
+        if bias is not None:
+            totals += bias.sum(dtype=dtype)
         pieces = chunks(len(target), weight, together=2 if alpha else 1)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
-        is_trained = features_grad is not None or weight_grad is not None
+        is_trained = any(x is not None for x in (features_grad, weight_grad, bias_grad))
         is_lower = is_trained and products != dtype
         lower_buffer = weight.new_empty(longest if is_lower else 0, types)
         is_summed = is_lower and weight_grad is not None
@@ -208,6 +263,8 @@ class ChunkedLoss(torch.autograd.Function):
                 scores = multiply_transposed(features[rows], weight, out=scores)
             else:
                 scores.copy_(torch.mm(features[rows], weight.t()))
+            if bias is not None:
+                scores += bias
             target_score = scores.gather(1, target[rows])
             highest = scores.amax(1, keepdim=True)
             log_ratio = scores[0::2] - scores[1::2] if alpha else None
@@ -223,6 +280,8 @@ class ChunkedLoss(torch.autograd.Function):
             if not is_trained:
                 continue
             scores.scatter_add_(1, target[rows], -peak * normalizer)
+            if bias_grad is not None:
+                bias_grad += torch.mv(scores.t(), normalizer.reciprocal().squeeze(1))
             if products == dtype:  # divide the smaller side of the products
                 if features_grad is not None:
                     of_rows = features_grad[rows]
@@ -245,7 +304,9 @@ class ChunkedLoss(torch.autograd.Function):
             features_grad -= share * weight_sum
         if weight_grad is not None:
             weight_grad -= share * exact.sum(0)
-        ctx.save_for_backward(features_grad, weight_grad)
+        if bias_grad is not None:
+            bias_grad -= share * len(target)
+        ctx.save_for_backward(features_grad, weight_grad, bias_grad)
         ctx.dtype = dtype_of_parameters
         loss, nll = losses.sum(), nlls.sum()
         if alpha:
@@ -314,7 +375,7 @@ def unwrap(model: Any) -> BaseFairseqModel:
 def products_dtype(model: Any) -> torch.dtype | None:
     """Return in which precision a model wants its matrix products, None for its parameters'."""
     model = unwrap(model)
-    is_bf16 = isinstance(model, MacaronTransformerModel) and model.has_bf16_products()
+    is_bf16 = isinstance(model, MacaronModel) and model.has_bf16_products()
     return torch.bfloat16 if is_bf16 else None
 
 
@@ -323,11 +384,14 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the projection's weight used
     model = unwrap(model)
-    if isinstance(model, MacaronTransformerModel):
-        base: type = MacaronTransformerModel
-    elif isinstance(model, TransformerModelBase):
-        base = TransformerModelBase
-    else:
+    kinds = TransformerModelBase, TransformerLanguageModel
+    kind = next((x for x in kinds if isinstance(model, x)), None)
+    if kind is None:
         return False
-    is_plain = inherits(model, base, "forward", *PROBABILITIES)
-    return is_plain and projects_features(model.decoder)
+    owners = FusedTransformerModel, MacaronModel, kind
+    owner = next(x for x in owners if isinstance(model, x))
+    return (
+        inherits(model, owner, "forward")
+        and inherits(model, kind, *PROBABILITIES)
+        and projects_features(model.decoder)
+    )

@@ -25,10 +25,44 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
 
     layer_class = FusedEncoderLayer
     dropout_module: FairseqDropout
+    is_padded: bool | None = None  # of the batch, where the model has asked already
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dropout_module = Dropout.of(self.dropout_module, MacaronTransformerEncoder.__name__)
+
+    def forward_scriptable(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+    ) -> dict[str, Any]:
+        """fairseq's encoder, which asks once whether there is padding, not once for each layer."""
+        padding = src_tokens.eq(self.padding_idx)
+        is_padded = bool(padding.any()) if self.is_padded is None else self.is_padded
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        if is_padded:
+            x = x * (1 - padding.unsqueeze(-1).type_as(x))
+        x = x.transpose(0, 1)
+        states, ffn_results = [x], []
+        for layer in self.layers:
+            y = layer(x, encoder_padding_mask=padding if is_padded else None)
+            x, ffn_result = y if isinstance(y, tuple) else (y, None)
+            states.append(x)
+            ffn_results.append(ffn_result)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        lengths = src_tokens.ne(self.padding_idx).sum(1, dtype=torch.int32)[:, None]
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": states if return_all_hiddens else [],
+            "fc_results": ffn_results if return_all_hiddens else [],
+            "src_tokens": [],
+            "src_lengths": [lengths],
+        }
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Select and repeat sentences; hypotheses that only change places cost nothing.
@@ -48,6 +82,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
     layer_class = FusedDecoderLayer
     dropout_module: FairseqDropout
+    begins_with_words = False  # no sentence of the batch has padding on its left: known, or not
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -65,6 +100,12 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
         """fairseq's features and attention weights."""
         if incremental_state is not None:
             caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
+        elif (
+            self.begins_with_words and not full_context_alignment and not self.cross_self_attention
+        ):
+            return self.extract_causally(
+                prev_output_tokens, encoder_out, alignment_layer, alignment_heads
+            )
         return super().extract_features(
             prev_output_tokens,
             encoder_out,
@@ -73,6 +114,53 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
             alignment_layer,
             alignment_heads,
         )
+
+    def extract_causally(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, Any] | None,
+        alignment_layer: int | None,
+        alignment_heads: int | None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """The features of fairseq's decoder for whole sentences with padding on their right only.
+
+        The future hides this padding from all words. So attention needs no other mask, and nobody
+        need ask whether there is padding. Features of padding itself are others than fairseq's.
+        """
+        source = source_padding = attention = None
+        if encoder_out is not None and encoder_out["encoder_out"]:
+            source = encoder_out["encoder_out"][0]
+        if encoder_out is not None and encoder_out["encoder_padding_mask"]:
+            source_padding = encoder_out["encoder_padding_mask"][0]
+        x = self.embed_scale * self.embed_tokens(prev_output_tokens)
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(prev_output_tokens)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = self.dropout_module(x).transpose(0, 1)
+        states = [x]
+        future = self.buffered_future_mask(x)
+        aligned = self.num_layers - 1 if alignment_layer is None else alignment_layer
+        for number, layer in enumerate(self.layers):
+            x, weights, _ = layer(
+                x,
+                source,
+                source_padding,
+                self_attn_mask=future,
+                need_attn=number == aligned,
+                need_head_weights=number == aligned,
+            )
+            states.append(x)
+            if number == aligned and weights is not None:
+                attention = weights[:alignment_heads].float().to(x).mean(0)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, {"attn": [attention], "inner_states": states}
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """fairseq's mask, which says what it is, so that a kernel may do without it."""
@@ -98,6 +186,30 @@ class FusedTransformerModel(MacaronTransformerModel):
 
     encoder_class = FusedTransformerEncoder
     decoder_class = FusedTransformerDecoder
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """fairseq's output; a GPU is waited for once, to learn where a batch has padding.
+
+        fairseq waits for it in each layer.
+        """
+        inputs = src_tokens, src_lengths, prev_output_tokens
+        if src_tokens.device.type == "cpu":
+            return super().forward(*inputs, *args, **kwargs)
+        looked_at = (src_tokens, self.encoder), (prev_output_tokens[:, 0], self.decoder)
+        padded = [tokens.eq(side.padding_idx).any() for tokens, side in looked_at]
+        is_padded, has_left = torch.stack(padded).tolist()
+        self.encoder.is_padded, self.decoder.begins_with_words = is_padded, not has_left
+        try:
+            return super().forward(*inputs, *args, **kwargs)
+        finally:
+            self.encoder.is_padded, self.decoder.begins_with_words = None, False
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> GeneratorHubInterface:

@@ -1,6 +1,7 @@
 """The model's own arguments: what they are, and which do not go together."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from fairseq.tasks import FairseqTask
 
@@ -11,9 +12,11 @@ from macaron_fairseq.schemes import splitting, substeps
 # Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
 FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
+SIDES = "encoder", "decoder"
 
-def add(parser: ArgumentParser) -> None:
-    """Add what fairseq's transformer does not have."""
+
+def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
+    """Add what fairseq's models do not have, for a model of these sides."""
     parser.add_argument(
         "--macaron-scheme",
         metavar="NAME",
@@ -21,7 +24,7 @@ def add(parser: ArgumentParser) -> None:
         help="splitting scheme of each layer: "
         f"{', '.join(splitting.SCHEMES)} (default: {splitting.DEFAULT})",
     )
-    for side in ("encoder", "decoder"):
+    for side in sides:
         parser.add_argument(
             f"--macaron-{side}-scheme",
             metavar="NAME",
@@ -59,7 +62,7 @@ def add(parser: ArgumentParser) -> None:
         "(default: fp32; on GPUs use --bf16)",
     )
     initialization.add_argument(parser)
-    for side in ("encoder", "decoder"):
+    for side in sides:
         parser.add_argument(
             f"--{side}-first-ffn-embed-dim",
             type=int,
@@ -71,8 +74,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
-    """Refuse what fairseq would reject later or compute wrongly, in training and in loading."""
-    refuse_senseless_numbers(args)
+    """Refuse embeddings for two languages that fairseq would reject later or compute wrongly."""
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(
@@ -85,7 +87,11 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
-    for side in ("encoder", "decoder"):
+
+
+def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
+    """Refuse heads among which a side's width cannot be divided."""
+    for side in sides:
         width, heads = (
             getattr(args, f"{side}_{name}") for name in ("embed_dim", "attention_heads")
         )
@@ -96,13 +102,13 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             )
 
 
-def refuse_senseless_numbers(args: Namespace) -> None:
+def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> None:
     """Refuse dropouts that are no probabilities, NaN among them, and sizes below 1."""
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         if not 0 <= getattr(args, name) <= 1:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
-    for side in ("encoder", "decoder"):
+    for side in sides:
         for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
             size = getattr(args, f"{side}_{name}", None)
             if size is not None and size < 1:
@@ -110,10 +116,10 @@ def refuse_senseless_numbers(args: Namespace) -> None:
                 raise UserError(f"{flag} {size} is not above 0: give a number that is")
 
 
-def refuse_senseless_steps(args: Namespace) -> None:
+def refuse_senseless_steps(args: Namespace, sides: Sequence[str] = SIDES) -> None:
     """Refuse schemes and sub-steps that do not go with the layers' norms."""
     substep = substeps.get(args.macaron_substep)
-    for side in ("encoder", "decoder"):
+    for side in sides:
         name, steps = splitting.name_of_side(args, side), splitting.of_side(args, side)
         if getattr(args, f"{side}_normalize_before"):
             continue

@@ -18,6 +18,7 @@ from fairseq.modules import MultiheadAttention
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model.operators import Gate
 
 FAIRSEQ, RELEASED = CHOICES = "fairseq", "released"
 
@@ -58,3 +59,10 @@ def start(model: nn.Module, args: Namespace) -> None:
         elif isinstance(module, MultiheadAttention):
             for linear in (module.q_proj, module.k_proj, module.v_proj, module.out_proj):
                 nn.init.zeros_(linear.bias)
+
+
+def start_gates(model: nn.Module) -> None:
+    """Give gates their own first weights again, where fairseq has drawn all linear maps'."""
+    for module in model.modules():
+        if isinstance(module, Gate):
+            module.reset_parameters()

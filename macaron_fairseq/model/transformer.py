@@ -3,14 +3,10 @@
 And the baselines, which are fairseq's transformer with a choice of its first weights.
 """
 
-import os
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import Any
 
-import torch
 from fairseq.data import Dictionary
-from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models.transformer import (
     TransformerConfig,
     TransformerDecoderBase,
@@ -18,12 +14,12 @@ from fairseq.models.transformer import (
     TransformerModel,
 )
 from fairseq.tasks import FairseqTask
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from macaron_fairseq.compat import bf16, checkpoints
-from macaron_fairseq.compat.arguments import PassUserDir, complete_layers_to_keep
-from macaron_fairseq.model import architectures, arguments, initialization, released
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.compat.arguments import complete_layers_to_keep
+from macaron_fairseq.model import arguments, initialization, released
+from macaron_fairseq.model.base import MacaronModel, as_namespace
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
@@ -57,7 +53,7 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
             super().reorder_incremental_state_scripting(state, new_order)
 
 
-class MacaronTransformerModel(TransformerModel):
+class MacaronTransformerModel(MacaronModel, TransformerModel):
     """Macaron Net for translation (Lu et al. 2019), with all arguments of fairseq's transformer.
 
     Trained models load as fairseq users know it, `bpe` and `tokenizer` being fairseq's names:
@@ -69,34 +65,10 @@ class MacaronTransformerModel(TransformerModel):
         model.translate(["A sentence."], beam=5)
     """
 
+    sides = arguments.SIDES
+    tasks = ("translation",)
     encoder_class = MacaronTransformerEncoder
     decoder_class = MacaronTransformerDecoder
-
-    @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        """No model is published under a name; give `from_pretrained` a folder."""
-        return {}
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        **kwargs: Any,
-    ) -> GeneratorHubInterface:
-        """Load trained models as fairseq's `from_pretrained` does.
-
-        Raises:
-            UserError: if a checkpoint is bad, naming it.
-        """
-        # fairseq takes archives and addresses, too.
-        if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
-            for name in checkpoint_file.split(os.pathsep):
-                checkpoints.load_checked(Path(model_name_or_path, name))
-        return super().from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
-        )
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -107,15 +79,11 @@ class MacaronTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronTransformerModel":
         """Build a model from the command line's or a checkpoint's arguments."""
-        if OmegaConf.is_config(args):  # of fairseq-hydra-train; fairseq loses what it does not know
-            values: Any = OmegaConf.to_object(args)
-            args = Namespace(**values)
+        args = as_namespace(args)
         released.upgrade_args(args)
-        architectures.set_macaron_defaults(args)
         complete_layers_to_keep(args)
+        cls.complete(args, task)
         arguments.refuse_unworkable(args, task)
-        arguments.refuse_senseless_steps(args)
-        args.__class__ = PassUserDir  # as which fairseq will save it; see there
         model = super().build_model(args, task)
         initialization.start(model, args)
         return model
@@ -135,20 +103,6 @@ class MacaronTransformerModel(TransformerModel):
         return cls.decoder_class(
             cfg, tgt_dict, embed_tokens, no_encoder_attn=cfg.no_cross_attention
         )
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the decoder's output for source and previous target tokens, as fairseq does."""
-        if not self.has_bf16_products():
-            return super().forward(*args, **kwargs)
-        # The command line was checked, but fairseq-hydra-train has another.
-        bf16.refuse_where_wrong(self.args, next(self.parameters()).is_cuda)
-        with torch.autocast("cpu", torch.bfloat16):
-            output, extra = super().forward(*args, **kwargs)
-        return output.float(), extra  # a sum of losses needs more than 8 bits
-
-    def has_bf16_products(self) -> bool:
-        """Whether matrix products are to be of bf16: in training, where asked for."""
-        return self.training and self.args.macaron_matmul == "bf16"
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename what the authors' released code named otherwise, then what old fairseq did."""

@@ -145,7 +145,7 @@ def of_side(cfg: Any, side: str) -> Steps:
 def as_fraction(size: float, digits: int = 6) -> str:
     """A step's size as one writes it: 1, 1/2, 1.35121."""
     exact = Fraction(size).limit_denominator(128)
-    return str(exact) if exact == size else f"{size:.{digits}g}"
+    return str(exact) if float(exact) == size else f"{size:.{digits}g}"
 
 
 def operators(steps: Steps) -> list[Operator]:

@@ -1,5 +1,6 @@
 """Jobs, several at a time: as processes of this machine, or as jobs of a Slurm cluster."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -8,12 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steps import say
+
 POLL_SECONDS = 5
+LONGEST_LINE = 300
+LOCK_SECONDS = 5  # in which the last command of a killed run ends
+ELSEWHERE = os.EX_TEMPFAIL  # the status of a job at which another process is
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
 
 
 def slurm(
-    jobs: Sequence[Job], at_a_time: int, folder: Path, parameters: Mapping[str, Any]
+    name: str, jobs: Sequence[Job], at_a_time: int, folder: Path, parameters: Mapping[str, Any]
 ) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; submitit submits them."""
     try:
@@ -82,7 +88,7 @@ def slurm(
         sys.exit("--launcher slurm needs submitit: pip install submitit")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job does not find this file
     executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
-    executor.update_parameters(name="many-tasks", slurm_array_parallelism=at_a_time, **parameters)
+    executor.update_parameters(name=name, slurm_array_parallelism=at_a_time, **parameters)
     with executor.batch():  # one array of jobs
         submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
     while submitted:
@@ -103,6 +109,69 @@ def status_of(words: Sequence[str], log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.run(words, stdout=file, stderr=file).returncode
+
+
+def finish(
+    name: str,
+    jobs: Sequence[Job],
+    at_a_time: int,
+    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]],
+    shown: Callable[[Path], str],
+) -> None:
+    """Do the jobs that are not done; ends the program if one failed, once the others are done.
+
+    Args:
+        name: of the recipe.
+        jobs: all of them; one whose result is there is done.
+        at_a_time: how many run at once.
+        start: starts jobs, as `local` does.
+        shown: what is said of a result.
+    """
+    left = [job for job in jobs if not job.result.is_file()]
+    progress = Progress(len(jobs), len(jobs) - len(left), at_a_time, lambda text: say(name, text))
+    if len(left) < len(jobs):
+        say(name, f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
+    failed, elsewhere = [], []
+    for job, status in start(left):
+        if job.result.is_file():
+            progress.add(f"{job.label}: {shown(job.result)}")
+        elif status == ELSEWHERE:
+            elsewhere.append(job.label)
+            progress.add(f"{job.label}: another process is at it")
+        else:
+            failed.append(job)
+            progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
+    if elsewhere:
+        say(name, f"left to another process: {', '.join(elsewhere)}")
+    if failed:
+        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
+    if elsewhere:
+        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
+
+
+def last_line(log: Path) -> str:
+    """The last thing that a run said, or how that begins."""
+    lines = log.read_text("utf-8", errors="replace").split("\n") if log.is_file() else []
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return last if len(last) <= LONGEST_LINE else f"{last[:LONGEST_LINE]}..."
+
+
+@contextmanager
+def only_one(lock: Path, waits: bool) -> Iterator[None]:
+    """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + LOCK_SECONDS
+    with lock.open("a") as file:
+        os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    sys.exit(ELSEWHERE)
+                time.sleep(0.2)
+        yield
 
 
 # --- What is shown -------------------------------------------------------------------------------

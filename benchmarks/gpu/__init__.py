@@ -1,0 +1,1 @@
+"""What `gpu_check.py` checks, a subject in each file."""

@@ -1,0 +1,78 @@
+"""A check, its negative control, and the table of what passed."""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpu.setups import Device
+
+PASSED, FAILED, SKIPPED = "pass", "FAIL", "not run"
+
+
+class NotHere(Exception):  # noqa: N818 - no error
+    """The check needs what this device has not; the text says what."""
+
+
+@dataclass
+class Outcome:
+    """What one run of a check found."""
+
+    passes: bool
+    says: str
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+# Looks at a device; spoiled on purpose where the second argument is True.
+Look = Callable[[Device, bool], Outcome]
+
+
+@dataclass
+class Row:
+    """A check in the table and in the JSON."""
+
+    name: str
+    result: str
+    says: str
+    control: str = ""  # "fails", as it must
+    seconds: float = 0.0
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+
+def run(name: str, look: Look, device: Device, has_control: bool = True) -> Row:
+    """Run a check, and then its control: the same check, spoiled, must not pass."""
+    start = time.monotonic()
+    try:
+        found = look(device, False)
+        control = look(device, True) if has_control else None
+    except NotHere as reason:
+        return Row(name, SKIPPED, str(reason))
+    except Exception as error:
+        traceback.print_exc()
+        says = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Row(name, FAILED, says, seconds=time.monotonic() - start)
+    says, is_caught = found.says, control is None or not control.passes
+    if not is_caught:
+        says += "; and the spoiled one passes too"
+    return Row(
+        name,
+        PASSED if found.passes and is_caught else FAILED,
+        says,
+        "none" if control is None else "fails" if is_caught else "PASSES",
+        round(time.monotonic() - start, 1),
+        {**found.figures, "control": control.figures if control else None},
+    )
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in Markdown."""
+    lines = ["| check | result | control | seconds | |", "| --- | --- | --- | ---: | --- |"]
+    for row in rows:
+        cells = row.name, row.result, row.control, f"{row.seconds:.0f}", row.says
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""Training and generation, ours and stock fairseq's in turns."""
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from gpu.checks import Outcome
+from gpu.setups import FAIRSEQS, OURS, TINY, Device, on
+from macaron_fairseq.fast.beam_search import CandidateGenerator
+
+# (sizes, types, tokens of a batch): fairseq's architectures iwslt_de_en, base and big.
+IWSLT = [
+    *("--encoder-embed-dim", "512", "--encoder-ffn-embed-dim", "1024"),
+    *("--encoder-attention-heads", "4", "--decoder-embed-dim", "512"),
+    *("--decoder-ffn-embed-dim", "1024", "--decoder-attention-heads", "4"),
+]
+BIG = [
+    *("--encoder-embed-dim", "1024", "--encoder-ffn-embed-dim", "4096"),
+    *("--encoder-attention-heads", "16", "--decoder-embed-dim", "1024"),
+    *("--decoder-ffn-embed-dim", "4096", "--decoder-attention-heads", "16"),
+]
+SHAPES = {
+    "cuda": {
+        "iwslt": (IWSLT, 10_000, 4096),
+        "base": ([], 37_000, 8192),
+        "big": (BIG, 37_000, 8192),
+    },
+    "cpu": {"tiny": (TINY, 1000, 512)},
+    "fake": {"tiny": (TINY, 1000, 512)},
+}
+TURNS = {"cuda": 15, "cpu": 3, "fake": 1}
+WORDS = 24  # of a sentence, about
+HALF = {
+    "fp16": {"stock": ["--fp16"], "ours": ["--memory-efficient-fp16"]},
+    "bf16": {"stock": ["--bf16"], "ours": ["--memory-efficient-bf16"]},
+    "fp32": {"stock": ["--cpu"], "ours": ["--cpu"]},
+}
+SCALE = ["--fp16-init-scale", "128"]
+
+
+def look(device: Device, spoil: bool) -> Outcome:
+    """Time of stock's over ours in each turn, with range; on a GPU below 1.0 fails.
+
+    Ours is `lie-trotter`, the same network. There is no spoiled variant: time is not judged
+    elsewhere.
+    """
+    passes, said, figures = True, [], {}
+    for shape, (flags, types, tokens) in SHAPES[device.kind].items():
+        own = Device(device.kind, device.folder, types, device.seed)
+        works = [("generation", "fp16" if device.kind == "cuda" else "fp32")]
+        works += [("training", x) for x in (("fp16", "bf16") if device.is_gpu else ("fp32",))]
+        for work, precision in works:
+            make = trained if work == "training" else translated
+            steps = {side: make(own, side, flags, tokens, precision) for side in ("stock", "ours")}
+            found = in_turns(steps, TURNS[device.kind], device.kind == "cuda")
+            ratio = median(found["stock over ours"])
+            figures[f"{work} {shape} {precision}"] = found
+            low, high = min(found["stock over ours"]), max(found["stock over ours"])
+            said.append(f"{work} {shape} {precision} {ratio:.2f} ({low:.2f}-{high:.2f})")
+            passes &= ratio >= 1.0 or device.kind != "cuda"
+    return Outcome(passes, "times as fast as stock: " + ", ".join(said), figures)
+
+
+def in_turns(
+    steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool
+) -> dict[str, list[float]]:
+    """Seconds of each side's turns, their ratios, and the peak memory in MiB on a GPU."""
+    found: dict[str, list[float]] = {f"{side} seconds": [] for side in steps}
+    found |= {f"{side} peak MiB": [] for side in steps} if is_cuda else {}
+    for turn in range(-3 if is_cuda else -1, turns):  # the first ones warm up
+        for side in sorted(steps, reverse=bool(turn % 2)):
+            if is_cuda:
+                torch.cuda.reset_peak_memory_stats()
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            steps[side]()
+            if is_cuda:
+                torch.cuda.synchronize()
+            if turn >= 0:
+                found[f"{side} seconds"].append(time.perf_counter() - start)
+                if is_cuda:
+                    found[f"{side} peak MiB"].append(torch.cuda.max_memory_allocated() / 2**20)
+    pairs = zip(found["stock seconds"], found["ours seconds"], strict=True)
+    return {**found, "stock over ours": [x / y for x, y in pairs]}
+
+
+def trained(
+    device: Device, side: str, flags: list[str], tokens: int, precision: str
+) -> Callable[[], Any]:
+    """One update."""
+    base = FAIRSEQS if side == "stock" else [*OURS, "--macaron-scheme", "lie-trotter"]
+    own = ["--optimizer", "fused_adam"] if side == "ours" and device.is_gpu else []
+    trainer = device.trainer([*base, *flags, *own, *SCALE, *HALF[precision][side]])
+    batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)
+    return lambda: trainer.train_step([batch])
+
+
+def translated(
+    device: Device, side: str, flags: list[str], tokens: int, precision: str
+) -> Callable[[], Any]:
+    """Beam search of a batch; the weights are random, so translations are as long as allowed."""
+    base = FAIRSEQS if side == "stock" else [*OURS, "--macaron-scheme", "lie-trotter"]
+    trainer = device.trainer([*base, *flags])
+    model = trainer.get_model().eval()
+    if precision == "fp16":
+        model.half()
+    model.prepare_for_inference_(trainer.cfg)
+    search = SequenceGenerator if side == "stock" else CandidateGenerator
+    generator = search([model], device.dictionary, beam_size=5, max_len_b=12)
+    batch = on(device.name, device.batch(sentences=tokens // WORDS // 4, longest=WORDS + 8))
+    return lambda: generator.generate([model], batch)

@@ -1,0 +1,158 @@
+"""Whether training and translation are right and fast on a GPU: one command.
+
+examples:
+  python benchmarks/gpu_check.py                 # the GPU of this machine
+  python benchmarks/gpu_check.py --device fake   # a GPU that is none: devices, types, syncs
+  python benchmarks/gpu_check.py --device cpu --checks gradients resume --json found.json
+
+Each check but speed has a negative control: the same check, spoiled, which must fail. Data are
+drawn here, and nothing is fetched. The exit status is 0 if nothing failed.
+"""
+
+import argparse
+import contextlib
+import importlib
+import logging
+import platform
+import sys
+import tempfile
+import time
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+FAKE = Path(__file__).resolve().parents[1] / "tests" / "fakegpu"
+# In this order: name, module, whether there is a negative control.
+CHECKS = {
+    "gradients": ("gradients", True),
+    "masks": ("masks", True),
+    "dropout": ("dropout", True),
+    "syncs": ("syncs", True),
+    "search": ("searching", True),
+    "resume": ("resuming", True),
+    "decoding": ("decoding", True),
+    "learning": ("learning", True),
+    "starts": ("starts", True),
+    "processes": ("processes", True),
+    "speed": ("speed", False),
+}
+
+
+def main() -> None:
+    """Check, print the table and write the JSON."""
+    args = parse()
+    begin(args.device)
+    from gpu import checks
+    from gpu.setups import Device
+
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    rows = []
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        device = Device(args.device, Path(folder))
+        for name in args.checks:
+            if time.monotonic() - start > 60 * args.minutes:
+                rows.append(checks.Row(name, checks.SKIPPED, "out of time: see --minutes"))
+                continue
+            module, has_control = CHECKS[name]
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            look = importlib.import_module(f"gpu.{module}").look
+            with contextlib.redirect_stdout(sys.stderr):
+                rows.append(checks.run(name, look, device, has_control))
+    print(checks.table(rows))
+    if args.json:
+        from macaron_fairseq.common import files
+
+        content = {
+            "machine": machine(args.device),
+            "seconds": round(time.monotonic() - start, 1),
+            "checks": [row.as_json() for row in rows],
+        }
+        files.write(args.json, files.as_json(content))
+    sys.exit(any(row.result == checks.FAILED for row in rows))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    kinds = ["cuda", "cpu", "fake"]
+    add("--device", choices=kinds, default="cuda", help="where to check (default: cuda)")
+    add(
+        "--checks",
+        nargs="+",
+        choices=CHECKS,
+        default=list(CHECKS),
+        metavar="CHECK",
+        help=f"which ones (default: all): {', '.join(CHECKS)}",
+    )
+    add(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="N",
+        help="begin no check after so many (default: 10)",
+    )
+    add("--json", type=Path, metavar="FILE", help="write the machine and all figures there")
+    return parser.parse_args()
+
+
+def begin(device: str) -> None:
+    """Get the device ready; ends the program with a sentence where there is none."""
+    if device == "fake":
+        sys.path.insert(0, str(FAKE))
+        try:
+            importlib.import_module("fakegpu")
+        except RuntimeError as error:
+            sys.exit(f"--device fake: {error}")
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        from macaron_fairseq.compat import gpus
+
+        reason = gpus.why_unusable() or gpus.why_none()
+        sys.exit(f"--device cuda: {reason}; see --device cpu and --device fake")
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the figures belong to."""
+    import torch
+
+    from macaron_fairseq.common import environment
+
+    found: dict[str, Any] = {
+        "device": device,
+        "date": time.strftime("%Y-%m-%d"),
+        "cpu": environment.cpu_model(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+    for name in ("ve-fairseq", "fairseq-fixed", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        found |= {
+            "gpu": properties.name,
+            "gpus": torch.cuda.device_count(),
+            "memory MiB": properties.total_memory // 2**20,
+            "capability": f"{properties.major}.{properties.minor}",
+            "cudnn": torch.backends.cudnn.version(),
+            "driver": driver(),
+        }
+    return found
+
+
+def driver() -> str | None:
+    """The version of NVIDIA's driver, as the system tells it."""
+    file = Path("/proc/driver/nvidia/version")
+    return file.read_text("utf-8").splitlines()[0] if file.is_file() else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The stage prepare of language models: from text files to what fairseq trains on.
+
+prepare     a folder for each step
+data        data-bin, BPE code, preprocessing.json, held-out/ with text and counts of each set
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import plain_text
+import stage_prepare
+from options import PLUGIN
+from steps import Words, code, hold, logged, made, say, step, version
+from text_recipe import TextRecipe
+
+from macaron_fairseq.common import files
+from macaron_fairseq.text import data_folder
+
+COMMON = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much text a set holds. Each line ends with one more token and word."""
+
+    documents: list[str]
+    lines: int
+    characters: int  # with a line end for each line
+    words: int
+    tokens: int
+    unknown: int  # of the tokens: not in the dictionary
+
+
+def prepare(recipe: TextRecipe) -> None:
+    """All steps that are not done."""
+    work = recipe.work / "prepare"
+    with hold(recipe.work / "prepare.lock"):
+        if not recipe.texts:
+            sys.exit("say where your text is: --text FILE...")
+        sums = [files.sha256(path) for path in recipe.texts]
+        divides = code(COMMON / "plain_text.py", COMMON / "extract.py", PLUGIN / "common/files.py")
+        settings = [recipe.split_at, json.dumps(recipe.held_out), recipe.source]
+        steps = ",".join(recipe.benchmark.preprocessing.steps)
+        tokenizes = [steps, stage_prepare.text_code(), version("sacremoses")]
+
+        def one(
+            name: str, made_from: Sequence[str], fill: Callable[[TextRecipe, Path], None]
+        ) -> None:
+            step(work / name, made_from, lambda out: fill(recipe, out))
+
+        one("raw", [*sums, *(x.name for x in recipe.texts), *settings, divides], raw)
+        one("tokenized", [made(work / "raw"), *tokenizes], stage_prepare.tokenized)
+        one("clean", [made(work / "tokenized")], without_empty_lines)
+        merges = [str(recipe.merges), version("subword-nmt")]
+        one("code", [made(work / "clean"), *merges], stage_prepare.learned)
+        one("bpe", [made(work / "code")], segmented)
+        inputs = [made(work / "bpe"), code(Path(__file__))]
+        step(recipe.data, inputs, lambda out: binarised(recipe, out))
+    found = counts(recipe)
+    refuse_short(recipe, found)  # of other samples than the data was made with, too
+    say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
+
+
+def refuse_short(recipe: TextRecipe, found: Mapping[str, Counts]) -> None:
+    """End the program where a set is shorter than one sample."""
+    for name, one in found.items():
+        if one.tokens < recipe.block:
+            sys.exit(
+                f"{name} has {one.tokens} tokens, less than one sample of {recipe.block}: give "
+                "more text, or a smaller --tokens-per-sample"
+            )
+
+
+def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
+    """Take merges and dictionary of a model that is there; text is prepared with them alone."""
+
+    def fill(out: Path) -> None:
+        (out / "data-bin").mkdir()
+        shutil.copy(codes, out / "code")
+        shutil.copy(dictionary, out / "data-bin" / "dict.txt")
+        steps = recipe.benchmark.preprocessing.steps
+        data_folder.write(out, recipe.source, recipe.target, steps)
+
+    with hold(recipe.work / "prepare.lock"):
+        sums = [files.sha256(path) for path in (codes, dictionary)]
+        step(recipe.data, ["taken", *sums], fill)
+
+
+def counts(recipe: TextRecipe) -> dict[str, Counts]:
+    """How much text each set holds; ends the program where there is none yet."""
+    stage_prepare.fingerprint(recipe.data)
+    content = json.loads((recipe.data / "held-out" / "counts.json").read_text("utf-8"))
+    return {name: Counts(**found) for name, found in content.items()}
+
+
+# --- The steps; each gets the folder to fill -----------------------------------------------------
+
+
+def raw(recipe: TextRecipe, out: Path) -> None:
+    """Train and what is held out."""
+    say(recipe.name, f"reading {', '.join(path.name for path in recipe.texts)}")
+    found = plain_text.divide(recipe.texts, recipe.split_at, recipe.held_out, out, recipe.source)
+    for name, documents in found.items():
+        of = f"{len(documents)} documents" if len(documents) > 3 else ", ".join(documents)
+        say(recipe.name, f"{name}: {documents.total():,} lines of {of}")
+    content = {name: sorted(documents) for name, documents in found.items()}
+    files.write(out / "documents.json", files.as_json(content))
+
+
+def without_empty_lines(recipe: TextRecipe, out: Path) -> None:
+    """What tokenising left of each line."""
+    for text in stage_prepare.texts(out.parent / "tokenized", recipe):
+        kept = (line for line in files.read_lines(text) if line.strip())
+        files.write_lines(out / text.name, kept)
+
+
+def segmented(recipe: TextRecipe, out: Path) -> None:
+    """In the units of BPE."""
+    say(recipe.name, "applying BPE")
+    codes = out.parent / "code" / "code"
+    stage_prepare.tokenize(recipe, "bpe", "clean", out, "--codes", codes)
+
+
+def binarised(recipe: TextRecipe, out: Path) -> None:
+    """What fairseq trains on, and what a report of perplexities needs beside it."""
+    work, end = recipe.work / "prepare", recipe.source
+    say(recipe.name, "binarising")
+    words: Words = ["fairseq-preprocess", "--only-source", "--destdir", out / "data-bin"]
+    words += ["--workers", str(stage_prepare.parts(recipe.workers))]
+    words += ["--trainpref", work / "bpe" / f"train.{end}"]
+    for name in recipe.sets:
+        if name != "train":
+            words += [f"--{name}pref", work / "bpe" / f"{name}.{end}"]
+    logged(out / "preprocess.log", words, stdout=subprocess.DEVNULL)
+    shutil.copy(work / "code" / "code", out)
+    dictionary = out / "data-bin" / "dict.txt"
+    known = {line.rpartition(" ")[0] for line in files.read_lines(dictionary)}
+    documents = json.loads((work / "raw" / "documents.json").read_text("utf-8"))
+    (out / "held-out").mkdir()
+    found = {}
+    for name in recipe.sets:
+        text, tokens, units = (work / kind / f"{name}.{end}" for kind in ("raw", "clean", "bpe"))
+        found[name] = count(documents[name], text, tokens, units, known)
+        if name != "train":
+            shutil.copy(work / "raw" / f"{name}.{end}", out / "held-out")
+    refuse_short(recipe, found)
+    content = {name: asdict(one) for name, one in found.items()}
+    files.write(out / "held-out" / "counts.json", files.as_json(content))
+    steps = recipe.benchmark.preprocessing.steps
+    data_folder.write(out, end, end, steps, recipe.tests)
+
+
+def count(documents: list[str], text: Path, words: Path, tokens: Path, known: set[str]) -> Counts:
+    """How much there is of a set, as text, as words and as tokens."""
+    characters = sum(len(line) + 1 for line in files.read_lines(text))
+    of_words = sum(len(line.split()) + 1 for line in files.read_lines(words))
+    lines = of_tokens = unknown = 0
+    for line in files.read_lines(tokens):
+        found = line.split()
+        lines += 1
+        of_tokens += len(found) + 1
+        unknown += sum(token not in known for token in found)
+    return Counts(documents, lines, characters, of_words, of_tokens, unknown)

@@ -1,0 +1,128 @@
+"""A recipe on text of one language: its options, and what they make of its settings."""
+
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import options as recipe_options
+from benchmark import Benchmark, Set
+from options import Once, Parser, Recipe, above_zero
+
+TOKENS_PER_SAMPLE = 512
+
+
+@dataclass(frozen=True)
+class TextRecipe(Recipe):
+    """A recipe that learns a language from text: all that the stages go by."""
+
+    texts: list[Path]  # --text
+    split_at: str  # how a line begins that begins a document; "": a file is one
+    held_out: dict[str, list[str]]  # names of documents, by set
+    block: int  # tokens of a training sample, and the models' positions
+
+
+def add_text(result: Parser) -> None:
+    """Add the options of a recipe on text."""
+
+    def option(name: str, metavar: str, help: str, **rest: Any) -> None:
+        result.add_argument(name, metavar=metavar, help=help, **rest)
+
+    option(
+        "--text",
+        "FILE",
+        "the text, a sentence or paragraph a line; also NAME.gz, NAME.xz and NAME.bz2",
+        type=Path,
+        nargs="+",
+        action=Once,
+        default=[],
+    )
+    option(
+        "--split-at",
+        "BEGINNING",
+        "a line that begins so begins a document, and the rest of it is its name, as of "
+        "'# Title: Emma' (default: a file is a document)",
+        default="",
+    )
+    option(
+        "--valid",
+        "NAME",
+        "documents to validate with (default: every 200th line)",
+        nargs="+",
+        action=Once,
+        default=[],
+    )
+    option("--language", "XX", "for Moses' rules (default: en)", default="en")
+    option("--merges", "N", "BPE merges to learn from the text (stage prepare)", type=above_zero)
+    option(
+        "--tokens-per-sample",
+        "N",
+        f"tokens of a training sample, and the models' positions (default: {TOKENS_PER_SAMPLE})",
+        type=above_zero,
+        default=TOKENS_PER_SAMPLE,
+    )
+
+
+def of_text(
+    name: str, folder: Path, described: Benchmark, options: Any, extra: list[str]
+) -> dict[str, Any]:
+    """The fields of a `TextRecipe` that the options say.
+
+    Ends the program with a sentence where they do not fit.
+    """
+    if not re.fullmatch("[a-z]{2,3}", options.language):
+        sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
+    recipe_options.check_extra(extra, 0)
+    refuse_positions(extra)
+    shared = recipe_options.of_training(name, "", described, options)
+    if options.tokens_per_sample > shared["max_tokens"]:
+        sys.exit(
+            f"a sample of {options.tokens_per_sample} tokens does not fit into batches of "
+            f"{shared['max_tokens']}: give a smaller --tokens-per-sample, or a larger --max-tokens"
+        )
+    # The schedule ends with the training, which may be shorter than the recipe's.
+    training = replace(
+        described.training,
+        more_flags=f"{described.training.more_flags} --tokens-per-sample "
+        f"{options.tokens_per_sample} --total-num-update {shared['max_update']}",
+    )
+    shared["benchmark"] = replace(described, training=training)
+    refuse_long_warmup([*training.words(), *extra], shared["max_update"])
+    return {
+        **shared,
+        "folder": folder,
+        "source": options.language,
+        "target": options.language,
+        "sets": {name: Set() for name in described.sets},
+        "is_usual": True,
+        "given": None,
+        "mirrors": [],
+        "merges": options.merges or described.preprocessing.merges,
+        "average": 0,
+        "extra": extra,
+        "texts": [path.absolute() for path in options.text],
+        "split_at": options.split_at,
+        "block": options.tokens_per_sample,
+    }
+
+
+def refuse_positions(extra: list[str]) -> None:
+    """End the program at a flag that would part positions and samples."""
+    for word in extra:
+        flag = word.partition("=")[0]
+        if flag in ("--tokens-per-sample", "--max-positions", "--max-target-positions"):
+            sys.exit(f"{flag} is set by the recipe: see --tokens-per-sample, before --")
+        if flag == "--total-num-update":
+            sys.exit(f"{flag} is set by the recipe: see --max-update")
+
+
+def refuse_long_warmup(flags: list[str], max_update: int) -> None:
+    """End the program where the rate would still rise when the training ends."""
+    given = [flags[i + 1] for i, word in enumerate(flags[:-1]) if word == "--warmup-updates"]
+    warmup = int(given[-1]) if given and given[-1].isdecimal() else 0
+    if warmup >= max_update:
+        sys.exit(
+            f"the learning rate would rise for {warmup} updates, and there are {max_update}: give "
+            "-- --warmup-updates N with a smaller N"
+        )

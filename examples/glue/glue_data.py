@@ -1,0 +1,142 @@
+"""GLUE's files to what fairseq's task sentence_prediction reads.
+
+data/glue/TASK   input0, input1, label: train, valid, valid1, test, test1, test2
+                 examples.json: labels of the dev sets, indices of the test sets
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import glue_metrics
+import glue_tasks
+import stage_prepare
+import stage_train
+from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
+from steps import code, made, say, step
+from text_recipe import TextRecipe
+
+from macaron_fairseq.common import files
+
+HERE = Path(__file__).resolve().parent
+
+
+def present(folder: Path) -> list[str]:
+    """The tasks whose folders are there; ends the program where there is none."""
+    found = [name for name in TASKS if (folder / name).is_dir()]
+    if not found:
+        sys.exit(f"{folder} has none of the folders {', '.join(TASKS)}")
+    return found
+
+
+def subset(task: Task, split: Split) -> str:
+    """What fairseq calls a split: train, valid, valid1, test, test1, test2."""
+    if split == task.train:
+        return "train"
+    if split in task.dev:
+        return f"valid{task.dev.index(split) or ''}"
+    tests = [*task.test, DIAGNOSTIC]
+    return f"test{tests.index(split) or ''}"
+
+
+def prepare(recipe: TextRecipe, folder: Path, tasks: Sequence[str], is_usual: bool) -> None:
+    """Make what is not made of each task.
+
+    The text goes through the steps and merges of the text of pre-training, and has its dictionary.
+    """
+    reads = code(HERE / "glue_tasks.py", HERE / "glue_data.py", HERE / "glue_metrics.py")
+    for name in tasks:
+        paths = [*(folder / name).glob("*.ts*"), *(folder / name).glob("*.txt")]
+        if name == "MNLI":
+            paths += (folder / "diagnostic").glob("*.tsv*")
+        sums = [f"{path.name} {files.sha256(path)}" for path in sorted(paths)]
+        inputs = [made(recipe.data), *sums, str(is_usual), reads]
+        task = TASKS[name]
+
+        def fill(out: Path, task: Task = task) -> None:
+            found = glue_tasks.load(task, folder, is_usual, lambda text: say(recipe.name, text))
+            say(recipe.name, f"binarising {task.name}")
+            binarised(recipe, task, found, out)
+
+        step(where(recipe, name), inputs, fill)
+
+
+def where(recipe: TextRecipe, task: str) -> Path:
+    """The prepared data of a task."""
+    return recipe.work / "glue" / task
+
+
+def examples(recipe: TextRecipe, task: str) -> dict[str, Any]:
+    """Labels, indices and counts of a task's splits; ends the program where it is not prepared."""
+    path = where(recipe, task) / "examples.json"
+    if not path.is_file():
+        sys.exit(f"{path.parent} holds no data yet: run the stage prepare first")
+    return json.loads(path.read_text("utf-8"))
+
+
+def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: Path) -> None:
+    """What fairseq reads, and beside it what scoring and answering need."""
+    splits = [task.train, *task.dev, *task.test]
+    splits += [DIAGNOSTIC] * (DIAGNOSTIC.name in found)
+    text, end = out / "text", recipe.source
+    for i in range(len(task.sentences)):
+        for split in splits:
+            lines = [one[i] for one in found[split.name].sentences]
+            files.write_lines(text / f"{subset(task, split)}.input{i}.{end}", lines)
+    steps = ",".join([*recipe.benchmark.preprocessing.steps, "bpe"])
+    (out / "tokens").mkdir()
+    codes = recipe.data / "code"
+    stage_prepare.tokenize(recipe, steps, "text", out / "tokens", "--codes", codes)
+    calls = []
+    for i in range(len(task.sentences)):
+        prefixes = {
+            subset(task, x): out / "tokens" / f"{subset(task, x)}.input{i}.{end}" for x in splits
+        }
+        dictionary = recipe.data / "data-bin" / "dict.txt"
+        calls.append(words(prefixes, dictionary, out / f"input{i}"))
+    labels = {x: found[x.name].labels for x in (task.train, *task.dev)}
+    if task.is_regression:
+        for split, values in labels.items():
+            targets = [f"{glue_metrics.target(value)}" for value in values]
+            files.write_lines(out / "label" / f"{subset(task, split)}.label", targets)
+    else:
+        dictionary = out / "tokens" / "labels.txt"
+        files.write_lines(dictionary, [f"{label} 1" for label in task.labels])
+        prefixes = {subset(task, x): out / "tokens" / f"{subset(task, x)}.label" for x in labels}
+        for split, values in labels.items():
+            files.write_lines(prefixes[subset(task, split)], values)
+        calls.append(words(prefixes, dictionary, out / "label"))
+    stage_train.apart(preprocess, calls)
+    content = {
+        split.name: {
+            "subset": subset(task, split),
+            "examples": len(found[split.name].sentences),
+            "labels": found[split.name].labels if split in task.dev else [],
+            "indices": found[split.name].indices,
+        }
+        for split in splits
+    }
+    files.write(out / "examples.json", files.as_json(content))
+
+
+def words(prefixes: dict[str, Path], dictionary: Path, out: Path) -> list[str]:
+    """The flags of fairseq-preprocess."""
+    found = ["--only-source", "--srcdict", str(dictionary), "--destdir", str(out)]
+    for kind in ("train", "valid", "test"):
+        paths = [str(path) for name, path in prefixes.items() if name.startswith(kind)]
+        found += [f"--{kind}pref", ",".join(paths)] if paths else []
+    return found
+
+
+def preprocess(calls: Sequence[Sequence[str]]) -> None:
+    """Run fairseq-preprocess for each of these, without starting it each time."""
+    for name in ("fairseq", "fairseq_cli.preprocess"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    from fairseq import options
+    from fairseq_cli import preprocess
+
+    for flags in calls:
+        preprocess.main(options.get_preprocessing_parser().parse_args(list(flags)))

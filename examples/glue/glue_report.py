@@ -1,0 +1,354 @@
+"""What fine-tuning gave: rates chosen on dev, the table, comparisons, answers to upload."""
+
+import io
+import json
+import math
+import statistics
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from glue_tasks import AX, DIAGNOSTIC, TASKS, Task
+
+from macaron_fairseq.common import files, markdown
+from macaron_fairseq.evaluation import evidence
+
+WNLI = "WNLI"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run."""
+
+    task: str
+    seed: int
+    rate: str  # the learning rate
+    scores: dict[str, float]  # on dev, by metric
+    answers: dict[str, list[str]] = field(default_factory=dict)  # by split
+
+    @property
+    def score(self) -> float:
+        """GLUE's score of a task: the mean of its metrics."""
+        return statistics.mean(self.scores.values())
+
+
+@dataclass(frozen=True)
+class System:
+    """A model that is fine-tuned: an architecture, pre-trained or not."""
+
+    arch: str
+    is_pretrained: bool
+
+    @property
+    def name(self) -> str:
+        """For the table."""
+        return f"`{self.arch}`" + ("" if self.is_pretrained else " from scratch")
+
+    @property
+    def file(self) -> str:
+        """For a file."""
+        return self.arch + ("" if self.is_pretrained else "-from-scratch")
+
+
+Runs = Mapping[System, Sequence[Result]]
+Scores = dict[str, dict[int, Result]]  # by task and seed, with the learning rate that was chosen
+
+
+# --- Choosing ------------------------------------------------------------------------------------
+
+
+def best_rate(results: Sequence[Result]) -> str:
+    """The learning rate of the best mean score on dev over the seeds; of equal ones the first."""
+    by_rate: dict[str, list[float]] = {}
+    for one in results:
+        by_rate.setdefault(one.rate, []).append(one.score)
+    return max(by_rate, key=lambda rate: statistics.mean(by_rate[rate]))
+
+
+def chosen(results: Sequence[Result]) -> Scores:
+    """Of each task and seed the run with the task's best learning rate."""
+    found: Scores = {}
+    for task in TASKS:
+        own = [one for one in results if one.task == task]
+        if own:
+            rate = best_rate(own)
+            found[task] = {one.seed: one for one in own if one.rate == rate}
+    return found
+
+
+def averages(scores: Scores, without: str = "") -> dict[int, float]:
+    """GLUE's average over tasks, for each seed that all of them have."""
+    kept = [by_seed for task, by_seed in scores.items() if task != without]
+    if not kept:
+        return {}
+    seeds = [seed for seed in kept[0] if all(seed in by_seed for by_seed in kept)]
+    return {seed: statistics.mean(by_seed[seed].score for by_seed in kept) for seed in seeds}
+
+
+# --- Comparing -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One system less another, in per cent, paired by task and seed."""
+
+    one: System
+    other: System
+    tasks: int
+    pairs: int
+    difference: float  # of the averages
+    error: float | None  # its standard error over seeds
+    estimate: float  # of the mixed-effects model
+    low: float
+    high: float
+    wilcoxon: float | None  # p value, over the mean differences of tasks
+
+
+def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Comparison | None:
+    """The paired difference of two systems; None where they share no task and seed.
+
+    The interval is that of a mixed-effects model with a random intercept for each task
+    (`evidence.mixed_effects`); Wilcoxon's signed-rank test is over tasks.
+    """
+    differences: dict[str, list[float]] = {}
+    for task, by_seed in runs[one].items():
+        seeds = [seed for seed in by_seed if seed in runs[other].get(task, {})]
+        if seeds:
+            base = runs[other][task]
+            differences[task] = [by_seed[seed].score - base[seed].score for seed in seeds]
+    if not differences:
+        return None
+    effect = evidence.mixed_effects(differences)
+    means = [statistics.mean(values) for values in differences.values()]
+    sides = [averages({task: runs[x][task] for task in differences}) for x in (one, other)]
+    paired = [sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]]
+    error = statistics.stdev(paired) / math.sqrt(len(paired)) if len(paired) > 1 else None
+    return Comparison(
+        one=one,
+        other=other,
+        tasks=len(differences),
+        pairs=sum(map(len, differences.values())),
+        difference=statistics.mean(paired) if paired else statistics.mean(means),
+        error=error,
+        estimate=effect.estimate,
+        low=effect.low,
+        high=effect.high,
+        wilcoxon=signed_rank(means),
+    )
+
+
+def signed_rank(differences: Sequence[float]) -> float | None:
+    """The p value of Wilcoxon's signed-rank test, two-sided; None of a single task."""
+    if len(differences) < 2:
+        return None
+    if not any(differences):
+        return 1.0
+    stats, _ = evidence.load()
+    return float(stats.wilcoxon(differences).pvalue)
+
+
+def comparisons(runs: Mapping[System, Scores]) -> list[Comparison]:
+    """Each architecture against the first, and each pre-trained one against itself from scratch."""
+    pairs: list[tuple[System, System]] = []
+    for is_pretrained in (True, False):
+        systems = [system for system in runs if system.is_pretrained == is_pretrained]
+        pairs += [(system, systems[0]) for system in systems[1:]]
+    scratch = {x.arch: x for x in systems if not x.is_pretrained}
+    pairs += [(x, scratch[x.arch]) for x in runs if x.is_pretrained and x.arch in scratch]
+    found = [compare(one, other, runs) for one, other in pairs]
+    return [one for one in found if one]
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+
+def cell(task: Task, by_seed: Mapping[int, Result]) -> str:
+    """The mean of each metric, and the standard deviation of the score over seeds."""
+    results = list(by_seed.values())
+    means = [statistics.mean(one.scores[metric] for one in results) for metric in task.metrics]
+    return "/".join(f"{x:.1f}" for x in means) + deviation([one.score for one in results])
+
+
+def deviation(values: Sequence[float]) -> str:
+    """± the sample standard deviation, of several values."""
+    return f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+
+
+def mean(values: Mapping[int, float]) -> str:
+    """An average over seeds, with its standard deviation."""
+    if not values:
+        return markdown.NOTHING
+    return f"{statistics.mean(values.values()):.1f}{deviation([*values.values()])}"
+
+
+def table(runs: Mapping[System, Scores], published: Sequence[Mapping[str, Any]]) -> str:
+    """Systems as rows and tasks as columns; below them what others published."""
+    tasks = [task for task in TASKS if any(task in scores for scores in runs.values())]
+    header = ["system", *tasks, "average with WNLI", "without WNLI"]
+    rows = []
+    for system, scores in runs.items():
+        cells = [
+            cell(TASKS[task], scores[task]) if task in scores else markdown.NOTHING
+            for task in tasks
+        ]
+        has_all = all(task in scores for task in tasks)
+        with_wnli = averages(scores) if has_all and WNLI in tasks else {}
+        both = [with_wnli, averages(scores, WNLI) if has_all else {}]
+        rows.append([system.name, *cells, *map(mean, both)])
+    for one in published:
+        cells = [
+            "/".join(f"{x:.1f}" for x in one["scores"].get(task, [])) or markdown.NOTHING
+            for task in tasks
+        ]
+        eight = [statistics.mean(one["scores"][x]) for x in TASKS if x in one["scores"]]
+        without = statistics.mean(eight) if len(eight) == len(TASKS) - 1 else None
+        averaged = markdown.number(one["average"], ".1f"), markdown.number(without, ".1f")
+        rows.append([one["name"], *cells, *averaged])
+    return markdown.table(header, rows)
+
+
+def report(runs: Runs, published: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """The report as Markdown, and all that is in it as plain data.
+
+    Args:
+        runs: of each system all that was fine-tuned, the baseline first.
+        published: rows of published.json.
+    """
+    picked = {system: chosen(results) for system, results in runs.items() if results}
+    found = comparisons(picked)
+    metrics = "; ".join(
+        f"{name} {' and '.join(task.metrics)}"
+        for name, task in TASKS.items()
+        if any(name in scores for scores in picked.values())
+    )
+    seeds = sorted({one.seed for results in runs.values() for one in results})
+    lines = [
+        "# GLUE",
+        "",
+        table(picked, published),
+        "",
+        "Ours are of the dev sets, and the published rows of the test sets: they do not compare "
+        "one to one. The published averages are over all nine tasks. The paper does not print "
+        "WNLI: 79.7 is the average where it counts as 65.1.",
+        f"Metrics: {metrics}. A task's score is the mean of its metrics, and the average is over "
+        f"the tasks of the table. Seeds of fine-tuning: {', '.join(map(str, seeds))}; ± is the "
+        "standard deviation over them.",
+        "",
+        "## Differences",
+        "",
+    ]
+    lines += [said(one) for one in found] or ["There is nothing to compare."]
+    lines += ["", "## Learning rates", "", "The best on dev, by the mean over seeds:", ""]
+    for system, scores in picked.items():
+        rates = [f"{task} {next(iter(x.values())).rate}" for task, x in scores.items()]
+        lines.append(f"- {system.name}: {', '.join(rates)}")
+    return "\n".join(lines) + "\n", as_data(picked, found)
+
+
+def said(one: Comparison) -> str:
+    """A comparison as a line."""
+    error = f", standard error over seeds {one.error:.2f}" if one.error is not None else ""
+    p = f"; Wilcoxon over tasks p = {one.wilcoxon:.3f}" if one.wilcoxon is not None else ""
+    where = f"{one.pairs} pairs of runs on {one.tasks} tasks"
+    interval = f"{one.low:+.2f} to {one.high:+.2f}"
+    if not math.isfinite(one.low):
+        interval = "none, with one run"
+    return (
+        f"- {one.one.name} less {one.other.name}: {one.difference:+.2f}{error}. Mixed-effects "
+        f"model of {where}: {one.estimate:+.2f}, 95 % interval {interval}{p}."
+    )
+
+
+def as_data(runs: Mapping[System, Scores], found: Sequence[Comparison]) -> dict[str, Any]:
+    """The same for a file."""
+    return {
+        "systems": [
+            {
+                "arch": system.arch,
+                "pretrained": system.is_pretrained,
+                "tasks": {
+                    task: {
+                        "learning_rate": next(iter(by_seed.values())).rate,
+                        "scores": {seed: one.scores for seed, one in by_seed.items()},
+                    }
+                    for task, by_seed in scores.items()
+                },
+                "average": averages(scores),
+                "average_without_wnli": averages(scores, WNLI),
+            }
+            for system, scores in runs.items()
+        ],
+        "differences": [
+            {
+                "one": one.one.file,
+                "other": one.other.file,
+                "difference": one.difference,
+                "standard_error": one.error,
+                "estimate": one.estimate,
+                "interval": [one.low, one.high] if math.isfinite(one.low) else None,
+                "wilcoxon": one.wilcoxon,
+                "tasks": one.tasks,
+                "pairs": one.pairs,
+            }
+            for one in found
+        ],
+    }
+
+
+# --- For the server ------------------------------------------------------------------------------
+
+
+def submission(scores: Scores, examples: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """The zip that GLUE's server takes: a file of each task, `index` and `prediction`.
+
+    Of each task the run with the best score on dev is taken.
+
+    Args:
+        scores: of a system.
+        examples: of each task what `glue_data.examples` gives.
+    """
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, by_seed in scores.items():
+            task, best = TASKS[name], max(by_seed.values(), key=lambda one: one.score)
+            sets = dict(zip((split.name for split in task.test), task.answers, strict=True))
+            sets |= {DIAGNOSTIC.name: AX} if DIAGNOSTIC.name in best.answers else {}
+            for split, title in sets.items():
+                indices = examples[name][split]["indices"]
+                pairs = zip(indices, best.answers[split], strict=True)
+                lines = ["index\tprediction", *(f"{i}\t{answer}" for i, answer in pairs)]
+                info = zipfile.ZipInfo(f"{title}.tsv")  # with one date for all: equal, if equal
+                archive.writestr(info, "".join(line + "\n" for line in lines))
+    return content.getvalue()
+
+
+def missing(scores: Scores) -> list[str]:
+    """The files that the server wants and a submission lacks."""
+    wanted = [title for task in TASKS.values() for title in task.answers] + [AX]
+    has = [title for name in scores for title in TASKS[name].answers]
+    if "MNLI" in scores and any(DIAGNOSTIC.name in x.answers for x in scores["MNLI"].values()):
+        has.append(AX)
+    return [title for title in wanted if title not in has]
+
+
+def write(runs: Runs, examples: Mapping[str, Mapping[str, Any]], published: Path, out: Path) -> str:
+    """Write report.md, report.json and a zip for each system; returns what is to be printed."""
+    hint = "it should hold a list of rows"
+    text, data = report(runs, files.load_json(published, hint))
+    contents: dict[Path, str | bytes] = {}
+    for system, results in runs.items():
+        scores = chosen(results)
+        contents[out / f"{system.file}.zip"] = submission(scores, examples)
+        if lacks := missing(scores):
+            text += f"\n`{system.file}.zip` lacks what was not fine-tuned: {', '.join(lacks)}.\n"
+    contents |= {out / "report.md": text, out / "report.json": files.as_json(data)}
+    files.write_all(contents)
+    return f"\n{text}\nwritten to {out}"
+
+
+def of_file(path: Path, seed: int, rate: str) -> Result:
+    """A finished run."""
+    content = json.loads(path.read_text("utf-8"))
+    return Result(content["task"], seed, rate, content["scores"], content["answers"])

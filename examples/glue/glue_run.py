@@ -1,0 +1,146 @@
+"""One run of fine-tuning: train, answer the dev and test sets, score.
+
+usage: glue_run.py FOLDER
+
+FOLDER/plan.json says what is to be done; FOLDER/result.json is there once it is. The recipe
+(glue.py) starts this as a process. It goes on from where an earlier start was ended. A status of 75
+says that another process is at the same run.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import glue_metrics
+import stage_train
+from glue_tasks import TASKS
+from launch import only_one
+
+from macaron_fairseq.common import files
+
+BATCH = 64  # sentences to answer at once
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run is."""
+
+    task: str
+    flags: list[str]  # of fairseq-train
+    updates: int
+    cpu: bool
+    splits: dict[str, dict[str, Any]]  # dev and test sets: fairseq's subset, and dev's labels
+    identity: str  # stands for all that it is made from
+    keeps: bool  # whether the model stays
+
+
+def run(folder: Path) -> None:
+    """Do what is not done of a run."""
+    plan = Plan(**json.loads((folder / "plan.json").read_text("utf-8")))
+    with only_one(folder / "run.lock", waits=False):
+        if (folder / "result.json").is_file():
+            return
+        begin = time.monotonic()
+        checkpoint = folder / "checkpoint_last.pt"
+        stage_train.replace_cut_checkpoint(folder)
+        had = stage_train.updates_of(checkpoint) if checkpoint.is_file() else 0
+        if had != plan.updates:  # else fairseq would make one update more
+            train([*plan.flags, "--save-dir", str(folder)])
+        subsets = [one["subset"] for one in plan.splits.values()]
+        outputs = predict(checkpoint, subsets, plan.cpu)
+        files.write(folder / "result.json", files.as_json(result(plan, outputs, begin)))
+        if not plan.keeps:
+            for path in folder.glob("checkpoint*.pt*"):
+                path.unlink()
+
+
+def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: float) -> Any:
+    """What is kept of a run: scores on dev, answers to all sets."""
+    task = TASKS[plan.task]
+    answers = {
+        name: glue_metrics.answers(task, outputs[one["subset"]])
+        for name, one in plan.splits.items()
+    }
+    dev = [split.name for split in task.dev]
+    right = {name: plan.splits[name]["labels"] for name in dev}
+    return {
+        "task": plan.task,
+        "identity": plan.identity,
+        "scores": glue_metrics.of_task(task, answers, right),
+        "answers": answers,
+        "updates": plan.updates,
+        "seconds": round(time.monotonic() - begin, 1),
+    }
+
+
+def train(flags: Sequence[str]) -> None:
+    """Be fairseq-train; PyTorch and fairseq stay for what follows."""
+    from fairseq_cli import train
+
+    import macaron_fairseq.plugin  # which --user-dir would find imported, without it
+
+    assert macaron_fairseq.plugin
+    sys.argv = ["fairseq-train", *flags]
+    train.cli_main()
+
+
+def predict(checkpoint: Path, subsets: Sequence[str], cpu: bool) -> dict[str, list[list[float]]]:
+    """The outputs of the classification head for each example of these subsets, in their order.
+
+    Args:
+        checkpoint: of the task sentence_prediction, with its data where it was.
+        subsets: valid, valid1, test and so on.
+        cpu: whether no GPU is to be used.
+    """
+    import torch
+    from fairseq import checkpoint_utils, utils
+
+    import macaron_fairseq.plugin  # where nothing was left to train
+
+    assert macaron_fairseq.plugin
+    (model,), saved, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    model.to(device).eval()
+    head = saved.criterion.classification_head_name
+    found: dict[str, list[list[float]]] = {}
+    for subset in subsets:
+        task.load_dataset(subset)
+        dataset = task.dataset(subset)
+        rows: dict[int, list[float]] = {}
+        batches = task.get_batch_iterator(
+            dataset, max_sentences=BATCH, max_positions=task.max_positions()
+        )
+        for sample in batches.next_epoch_itr(shuffle=False):
+            sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
+            with torch.no_grad():
+                logits, _ = model(
+                    **sample["net_input"], features_only=True, classification_head_name=head
+                )
+            for number, row in zip(sample["id"].tolist(), logits.float().tolist(), strict=True):
+                rows[number] = row
+        found[subset] = [rows[number] for number in range(len(dataset))]
+    return found
+
+
+def plan_of(folder: Path, plan: Plan) -> None:
+    """Write what a run is to do, and clear away what another plan left."""
+    path = folder / "result.json"
+    if path.is_file() and json.loads(path.read_text("utf-8"))["identity"] != plan.identity:
+        path.unlink()
+    before = folder / "plan.json"
+    if before.is_file() and json.loads(before.read_text("utf-8"))["identity"] != plan.identity:
+        for old in folder.glob("checkpoint*.pt*"):
+            old.unlink()
+    files.write(before, files.as_json(asdict(plan)))
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONUTF8"] = "1"
+    run(Path(sys.argv[1]))

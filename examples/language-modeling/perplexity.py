@@ -1,0 +1,133 @@
+"""Perplexities of a held-back text, in units that compare, and their table."""
+
+import math
+import re
+import statistics
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stage_text import Counts
+
+from macaron_fairseq.common import markdown
+from macaron_fairseq.evaluation import intervals
+
+EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
+LOSS = re.compile(r"Loss \(base 2\): ([\d.]+|nan|inf), Perplexity")
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """What a model gives a text, in total and by unit.
+
+    A model that needs `bits` for the whole text has a perplexity of 2^(bits / n) for n units. The
+    bits are the same whatever the units, so that models with other BPE merges compare.
+    """
+
+    bits: float
+    per_token: float
+    per_word: float
+    bits_per_character: float
+    context: int  # least tokens before one that is scored
+
+
+def of_bits(bits: float, counts: Counts, context: int) -> Perplexity:
+    """The perplexities of a text for which a model needs so many bits."""
+    return Perplexity(
+        bits=bits,
+        per_token=2 ** (bits / counts.tokens),
+        per_word=2 ** (bits / counts.words),
+        bits_per_character=bits / counts.characters,
+        context=context,
+    )
+
+
+def of_log(log: str, counts: Counts, context: int) -> Perplexity:
+    """What fairseq-eval-lm found.
+
+    Ends the program where it did not score each token of the text once.
+    """
+    tokens, loss = EVALUATED.findall(log), LOSS.findall(log)
+    if not tokens or not loss:
+        sys.exit("fairseq-eval-lm gave no loss")
+    scored = int(tokens[-1].replace(",", ""))
+    if scored != counts.tokens:
+        sys.exit(
+            f"fairseq-eval-lm scored {scored} tokens of {counts.tokens}: the data is not what was "
+            "prepared; run the stage prepare again"
+        )
+    if not math.isfinite(float(loss[-1])):
+        sys.exit(f"the loss is {loss[-1]}: the training diverged; try a smaller -- --lr")
+    return of_bits(float(loss[-1]) * scored, counts, context)
+
+
+# --- The table -----------------------------------------------------------------------------------
+
+FIGURES = {
+    "perplexity per token": ("per_token", ".2f"),
+    "per word": ("per_word", ".2f"),
+    "bits per character": ("bits_per_character", ".4f"),
+}
+
+
+def report(found: Mapping[str, Mapping[int, Perplexity]], counts: Counts, train: Counts) -> str:
+    """The table of all architectures, the baseline first, and what its figures are of.
+
+    Args:
+        found: by architecture and seed.
+        counts: of the text that is scored.
+        train: of the text that was trained on.
+    """
+    archs = list(found)
+    rows = []
+    for arch, by_seed in found.items():
+        cells = [f"`{arch}`", str(len(by_seed))]
+        for name, form in FIGURES.values():
+            cells.append(spread([getattr(one, name) for one in by_seed.values()], form))
+        rows.append(cells)
+    lines = ["# Perplexity of the held-back text", ""]
+    lines += [markdown.table(["architecture", "seeds", *FIGURES], rows), ""]
+    for arch in archs[1:]:
+        lines += [difference(archs[0], arch, found[archs[0]], found[arch]), ""]
+    context = next(iter(found[archs[0]].values())).context
+    documents = ", ".join(counts.documents)
+    lines += [
+        f"Held back: {documents}. It has {counts.lines:,} lines, {counts.words:,} words, "
+        f"{counts.tokens:,} tokens and {counts.characters:,} characters.",
+        f"Trained on {train.tokens:,} tokens of {len(train.documents)} documents. Each token was "
+        f"scored with at least {context} before it, but at the beginning. A word is a token of "
+        "Moses, or a line end.",
+    ]
+    if counts.unknown:
+        lines.append(
+            f"Tokens that are not in the dictionary: {counts.unknown}. The models do not spell "
+            "them out, so that other BPE merges compare less."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def spread(values: list[float], form: str) -> str:
+    """Their mean and, of several, the sample standard deviation."""
+    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):{form}}{deviation}"
+
+
+def difference(
+    baseline: str,
+    arch: str,
+    base: Mapping[int, Perplexity],
+    other: Mapping[int, Perplexity],
+) -> str:
+    """How much better or worse an architecture is, over the seeds that both have."""
+    seeds = [seed for seed in base if seed in other]
+    values = [other[seed].bits_per_character - base[seed].bits_per_character for seed in seeds]
+    said = f"`{arch}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
+    interval = intervals.over_seeds(values)
+    if interval is None:
+        return f"{said}. One seed: this says nothing about the architecture."
+    low, high = interval
+    verdict = "which leaves out 0" if low > 0 or high < 0 else "which holds 0"
+    return (
+        f"{said}, with a 95 % interval over {len(seeds)} paired seeds from {low:+.4f} to "
+        f"{high:+.4f}, {verdict}."
+    )

@@ -1,0 +1,127 @@
+"""What a GPU cannot do here, in one sentence, before fairseq has loaded anything.
+
+fairseq trains on the CPU without a word where the GPU's driver is too old. It starts to train in
+bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a traceback.
+`tests/test_gpus.py` shows what of this can be shown without a GPU.
+"""
+
+import logging
+import warnings
+from argparse import Namespace
+from pathlib import Path
+
+import torch
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import bf16
+
+logger = logging.getLogger(__name__)
+
+FP16 = ("fp16", "memory_efficient_fp16")
+BF16 = ("bf16", "memory_efficient_bf16")
+# Of NVIDIA's driver, also where PyTorch cannot use it.
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def check(args: Namespace, command: str, gpus: int) -> None:
+    """Refuse what this machine's GPUs, or their absence, rule out.
+
+    Args:
+        args: fairseq's flags of precision, --cpu and --use-bmuf.
+        command: of fairseq's, such as "train".
+        gpus: how many there are to use.
+
+    Raises:
+        UserError: naming what to change.
+    """
+    asked = [name for name in (*FP16, *BF16, "amp") if getattr(args, name)]
+    flags = [f"--{name.replace('_', '-')}" for name in asked]
+    if not args.cpu and (reason := why_unusable()):
+        without = f" without {flags[0]}" if flags else ""
+        raise UserError(f"{reason}, or add --cpu{without}")
+    if not gpus and asked:
+        if command == "train" and args.cpu and set(asked) <= {*BF16}:
+            if not bf16.is_fast_here():
+                raise UserError(
+                    f"{flags[0]} is not for this CPU, which has no instructions for it: leave it "
+                    "out, or PyTorch takes some hundred times as long as in fp32"
+                )
+        elif asked != ["amp"]:  # of which fairseq makes nothing on a CPU
+            raise UserError(
+                f"{flags[0]} needs a GPU, and "
+                f"{'--cpu rules it out' if args.cpu else why_none()}: "
+                "leave it out to compute in fp32 on the CPU"
+            )
+    if gpus and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
+        raise UserError(
+            f"{flags[0]} needs a GPU of compute capability 8.0 or higher, and this one, "
+            f"{torch.cuda.get_device_name()}, has {capability()}: use --fp16 instead"
+        )
+    if command == "train" and args.use_bmuf and asked:
+        raise UserError(
+            f"--use-bmuf and {flags[0]} do not go together in fairseq: drop one of them"
+        )
+
+
+def capability() -> str:
+    """Of the first GPU, such as 8.0."""
+    return ".".join(map(str, torch.cuda.get_device_capability()))
+
+
+def why_unusable() -> str | None:
+    """What to do where there is a GPU, and PyTorch is built for it but cannot use it; or None."""
+    if torch.version.cuda is None or torch.cuda.is_available() or not DRIVER.exists():
+        return None
+    return (
+        f"PyTorch {torch.__version__} cannot use the GPU here ({why_not_started()}): update its "
+        f"driver, install a PyTorch for an older CUDA than {torch.version.cuda}"
+    )
+
+
+def why_not_started() -> str:
+    """PyTorch's word on what is wrong, in short."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0].split(". ")[0].rstrip(".")
+    return "it sees no device"
+
+
+def why_none() -> str:
+    """Why PyTorch finds no GPU."""
+    if torch.version.cuda is None and torch.version.hip is None and DRIVER.exists():
+        return f"PyTorch {torch.__version__} is built for CPUs, so install it for CUDA"
+    return "PyTorch finds none here"
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+LOWER = (
+    "The GPU's memory does not suffice: halve --max-tokens and double --update-freq, which leaves "
+    "the update as it is; --fp16 and --checkpoint-activations take less memory, too."
+)
+
+
+class Advice(logging.Filter):
+    """fairseq logs that memory ran out, with pages of figures, and goes on with the next batch.
+
+    The first time, this says before it what to lower.
+    """
+
+    was_given = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record pass, after a word on it."""
+        if "Ran out of memory" in str(record.msg) and not self.was_given:
+            self.was_given = True
+            logger.error(LOWER)
+        return True
+
+
+def advise_on_memory() -> None:
+    """Say in fairseq's log, once, what to lower where a GPU's memory runs out."""
+    trainer = logging.getLogger("fairseq.trainer")
+    if not any(type(x).__name__ == Advice.__name__ for x in trainer.filters):
+        trainer.addFilter(Advice())

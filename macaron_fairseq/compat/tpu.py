@@ -1,0 +1,37 @@
+"""fairseq takes `--bf16` for a TPU's, and then trains on no GPU.
+
+`parse_args_and_arch` in its options.py sets `tpu` where bf16 is asked for. Its trainer then looks
+for PyTorch/XLA and not for a GPU. This can go when `test_fairseq_takes_bf16_for_a_tpus` fails.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from fairseq.models import ARCH_CONFIG_REGISTRY
+
+
+class OfNoTPU:
+    """An architecture's function, which fairseq calls last of all that see the arguments."""
+
+    def __init__(self, configure: Callable[[Any], Any]) -> None:
+        self.configure = configure
+
+    def __call__(self, args: Any) -> Any:
+        """Configure the architecture, and take back that there is a TPU."""
+        if isinstance(args, Namespace) and getattr(args, "bf16", False) and getattr(args, "tpu", 0):
+            args.tpu = False
+        return self.configure(args)
+
+
+def allow_bf16_without() -> None:
+    """Make `--bf16` what it says, for every architecture that is registered by now.
+
+    Nothing is changed where PyTorch/XLA is installed, since there may be a TPU.
+    """
+    if find_spec("torch_xla"):
+        return
+    for name, configure in ARCH_CONFIG_REGISTRY.items():
+        if type(configure).__name__ != OfNoTPU.__name__:  # of another copy of the plugin, too
+            ARCH_CONFIG_REGISTRY[name] = OfNoTPU(configure)

@@ -1,0 +1,338 @@
+"""The criterion `distilled_label_smoothed_cross_entropy`: a student learns from its teachers.
+
+`word_level.py` and `trajectory.py` have the losses and their sources.
+"""
+
+import copy
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.criterions import CRITERION_REGISTRY, register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass import ChoiceEnum
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from omegaconf import DictConfig
+from torch import Tensor
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.distillation import layers, teachers, text_spans
+from macaron_fairseq.distillation.following import Following, Plan, student_like
+from macaron_fairseq.distillation.word_level import (
+    Logits,
+    Mixture,
+    distilled_loss,
+    divergence,
+    projected,
+)
+from macaron_fairseq.fast.criterion import (
+    ChunkedLabelSmoothedCrossEntropyCriterion,
+    has_plain_projection,
+    products_dtype,
+    unwrap,
+)
+
+NAME = "distilled_label_smoothed_cross_entropy"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class DistilledLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    """fairseq's options, and the teachers'."""
+
+    teacher: str = field(
+        default="",
+        metadata={
+            "help": "checkpoint of the model to learn from; with ':' between several, from the "
+            "mean of their probabilities"
+        },
+    )
+    distill_weight: float = field(
+        default=0.5,
+        metadata={
+            "help": "w in the loss (1 - w) label-smoothed CE + w KL(teacher || student); "
+            "0: without a teacher"
+        },
+    )
+    distill_temperature: float = field(
+        default=1.0,
+        metadata={"help": "temperature T of both softmax in the KL"},
+    )
+    no_temperature_squared: bool = field(
+        default=False,
+        metadata={
+            "help": "leave out the factor T^2 of the KL, which keeps the size of its gradient"
+        },
+    )
+    teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
+        default="fp32",
+        metadata={"help": "precision of the teacher, whatever the student's; on a CPU fp32"},
+    )
+    trajectory_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of MTA's losses per token, which make the student's layers follow the "
+            "first teacher's; the authors take 2 or 3"
+        },
+    )
+    trajectory_layers: str = field(
+        default="",
+        metadata={
+            "help": "which layers meet, as STUDENT:TEACHER,... from 1, in encoder and decoder "
+            "(default: each of the student's meets the nearest in time)"
+        },
+    )
+    trajectory_encoder_layers: str = field(
+        default="", metadata={"help": "those of the encoder, where they are others; or none"}
+    )
+    trajectory_decoder_layers: str = field(
+        default="", metadata={"help": "those of the decoder, where they are others; or none"}
+    )
+    trajectory_spans: str = field(
+        default=text_spans.WORDS,
+        metadata={
+            "help": "on what layers are compared: tokens, words or phrases; with ',' between "
+            "several kinds the lower layers take the first, as in words,phrases"
+        },
+    )
+    trajectory_source_phrases: str = field(
+        default="",
+        metadata={
+            "help": "file with the phrases of each training sentence, as FIRST-LAST ..., in words "
+            "counted from 0"
+        },
+    )
+    trajectory_target_phrases: str = field(
+        default="", metadata={"help": "the same of the sentences that the decoder reads"}
+    )
+
+
+class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+    """`chunked_label_smoothed_cross_entropy` with a divergence from teachers.
+
+    Teachers are run in training only. In evaluation, and with weights of 0, this is the parent. So
+    the validation losses of students with and without a teacher can be compared.
+
+    As in the parent, there is no matrix of all tokens by types unless a model's output is no plain
+    projection; see there.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+        teacher: str = "",
+        distill_weight: float = 0.5,
+        distill_temperature: float = 1.0,
+        no_temperature_squared: bool = False,
+        teacher_precision: str = "fp32",
+        trajectory_weight: float = 0.0,
+        trajectory_layers: str = "",
+        trajectory_encoder_layers: str = "",
+        trajectory_decoder_layers: str = "",
+        trajectory_spans: str = text_spans.WORDS,
+        trajectory_source_phrases: str = "",
+        trajectory_target_phrases: str = "",
+    ) -> None:
+        """Load the teachers; the arguments are the parent's and the options.
+
+        With a trajectory's weight, `follow` has to be called, too; `build_criterion` does so.
+
+        Raises:
+            UserError: if a number makes no sense or a teacher does not go with the task.
+        """
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        if not 0 <= distill_weight <= 1:
+            raise UserError(f"--distill-weight {distill_weight} is no share: give one from 0 to 1")
+        if not 0 < distill_temperature < math.inf:
+            raise UserError(
+                f"--distill-temperature {distill_temperature} is no temperature: give one above 0"
+            )
+        self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
+        if not 0 <= trajectory_weight < math.inf:
+            raise UserError(
+                f"--trajectory-weight {trajectory_weight} is no weight: give a number from 0 on"
+            )
+        self.trajectory_weight = trajectory_weight
+        self.plan = Plan(
+            *(trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers),
+            *(trajectory_spans, trajectory_source_phrases, trajectory_target_phrases),
+        )
+        self.following: Following | None = None
+        self.teacher_states: layers.States | None = None  # of the batch that is being learnt
+        self.sums: dict[str, Tensor] = {}  # what it adds to the log
+        self.teachers: teachers.Teachers | None = None
+        if distill_weight or trajectory_weight:
+            if not teacher:
+                raise UserError(
+                    "--criterion distilled_label_smoothed_cross_entropy needs --teacher CHECKPOINT"
+                )
+            self.teachers = teachers.load(teacher, task, str(teacher_precision))
+            logger.info(
+                "%d teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
+                *(len(self.teachers.models), 1 - distill_weight, self.mixture.factor),
+                distill_temperature,
+                "with the factor" if self.mixture.is_squared else "without the factor",
+            )
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> "DistilledLabelSmoothedCrossEntropyCriterion":
+        """Build it from fairseq's configuration, which also says what the student is.
+
+        Raises:
+            UserError: as `__init__` and `follow` do.
+        """
+        criterion = super().build_criterion(cfg, task)
+        if criterion.trajectory_weight:
+            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+            criterion.follow(student_like(copy.copy(task), whole.model))
+        return criterion
+
+    def follow(self, student: Any) -> None:
+        """Match the layers of such a student with the first teacher's.
+
+        Raises:
+            UserError: if layers or files that were named are not what they should be.
+        """
+        assert self.teachers is not None
+        self.following = Following(self.plan, student, self.teachers.models[0], self.task)
+        logger.info(
+            "trajectory, with weight %g: %s", self.trajectory_weight, self.following.describe()
+        )
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return loss, sample size and logging output, as fairseq's criteria do.
+
+        In training the log also has `kd_loss`, the KL, `teacher_entropy`, and the
+        `trajectory_loss`, each where its weight is not 0. Trajectories have no loss of each token:
+        without `reduce` they are left out.
+
+        Raises:
+            UserError: if a teacher's output holds NaN or infinity.
+        """
+        if not self.is_taught(model):
+            return super().forward(model, sample, reduce)
+        self.sums = {}
+        follows = self.following is not None and reduce
+        with layers.recorded(unwrap(model)) if follows else nullcontext() as states:
+            loss, sample_size, log = super().forward(model, sample, reduce)
+        if self.following is not None and states is not None:
+            assert self.teacher_states is not None
+            distance = sample_size * self.following(states, self.teacher_states, sample)
+            self.sums["trajectory_loss"] = distance
+            loss = loss + self.trajectory_weight * distance
+            log["loss"] = loss.data
+        self.refuse_nan()
+        self.teacher_states = None  # they are as large as the batch
+        return loss, sample_size, {**log, **{name: x.data for name, x in self.sums.items()}}
+
+    def refuse_nan(self) -> None:
+        """Raise a `UserError` if something was not finite, and the teacher is why."""
+        entropy = self.sums.get("teacher_entropy")
+        is_bad = entropy is not None and not torch.isfinite(entropy)
+        distance, states = self.sums.get("trajectory_loss"), self.teacher_states
+        if distance is not None and states is not None and not torch.isfinite(distance):
+            is_bad = is_bad or not states.are_finite()
+        if is_bad:
+            raise UserError(
+                "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or "
+                "another checkpoint of it"
+            )
+
+    def is_taught(self, model: BaseFairseqModel) -> bool:
+        """Whether the teachers are asked."""
+        return self.teachers is not None and model.training
+
+    def compute_loss(
+        self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums over the target tokens of the loss, and of the NLL for the log."""
+        if not self.is_taught(model):
+            return super().compute_loss(model, net_output, sample, reduce)
+        answers = self.ask(sample)
+        if not self.mixture.weight:
+            return super().compute_loss(model, net_output, sample, reduce)
+        if "features_only" not in sample["net_input"]:
+            return self.compute_unchunked(model, net_output, sample, reduce, answers)
+        features, weight, target = self.select(model, net_output, sample)
+        loss, nll, kl, entropy = distilled_loss(
+            features, weight, target, self.eps, self.mixture, answers, products_dtype(model)
+        )
+        self.sums.update(kd_loss=kl, teacher_entropy=entropy)
+        return loss, nll
+
+    def compute_unchunked(
+        self,
+        model: BaseFairseqModel,
+        net_output: Any,
+        sample: dict[str, Any],
+        reduce: bool,
+        answers: Sequence[Logits],
+    ) -> tuple[Tensor, Tensor]:
+        """The same for any model, with matrices of all tokens by types."""
+        loss, nll = super().compute_loss(model, net_output, sample, reduce)
+        log_p, target = self.get_lprobs_and_target(model, net_output, sample)
+        counted = target.ne(self.padding_idx)
+        everything = [answer(slice(None)) for answer in answers]
+        kl, entropy = divergence(log_p[counted], everything, self.mixture.temperature)
+        self.sums.update(kd_loss=kl.sum(), teacher_entropy=entropy.sum())
+        if reduce:
+            kl = kl.sum()
+        else:  # a loss of each position, as the parent's
+            kl = torch.zeros_like(loss[:, 0]).masked_scatter(counted, kl).unsqueeze(1)
+        return (1 - self.mixture.weight) * loss + self.mixture.factor * kl, nll
+
+    def ask(self, sample: dict[str, Any]) -> list[Logits]:
+        """What each teacher says of the target tokens that count."""
+        assert self.teachers is not None
+        inputs = {k: v for k, v in sample["net_input"].items() if k != "features_only"}
+        sample = {**sample, "net_input": inputs}
+        plain = all(has_plain_projection(model) for model in self.teachers.models)
+        options = {"features_only": True} if plain else {}
+        answers: list[Logits] = []
+        first = self.teachers.models[0]
+        with layers.recorded(first) if self.following else nullcontext() as states:
+            for model, output in self.teachers.answers(sample, **options):
+                if plain:
+                    features, weight, _ = self.select(model, output, sample)
+                    answers.append(projected(features, weight))
+                else:
+                    log_q, target = self.get_lprobs_and_target(model, output, sample)
+                    answers.append(log_q[target.ne(self.padding_idx)].__getitem__)
+        if states is not None:
+            self.teacher_states = states
+        return answers
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Aggregate what was logged; KL and entropy are shown in bits per token."""
+        super().reduce_metrics(logging_outputs)
+        tokens = sum(log.get("ntokens", 0) for log in logging_outputs)
+        for name in ("kd_loss", "teacher_entropy"):
+            if any(name in log for log in logging_outputs):
+                total = sum(log.get(name, 0) for log in logging_outputs)
+                metrics.log_scalar(name, total / tokens / math.log(2), tokens, round=3)
+        if any("trajectory_loss" in log for log in logging_outputs):
+            sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
+            total = sum(log.get("trajectory_loss", 0) for log in logging_outputs)
+            metrics.log_scalar("trajectory_loss", total / sizes, sizes, round=4)
+
+
+def register() -> None:
+    """Make the criterion known to fairseq, once: a second import keeps the first class."""
+    if NAME not in CRITERION_REGISTRY:
+        config = DistilledLabelSmoothedCrossEntropyCriterionConfig
+        register_criterion(NAME, dataclass=config)(DistilledLabelSmoothedCrossEntropyCriterion)

@@ -1,0 +1,162 @@
+"""The losses of SRA (arXiv 2605.01205): teacher and student split text in different ways.
+
+Both read the same text. It is cut where both have the end of a token (`common_spans`). Span i has
+a centre of mass C_i on each side: the mean state of its tokens, by how much the last token attends
+to each (`attention_weights`). With w the teacher's span weights and W a map that is learnt:
+
+    cos = sum_i w_i (1 - cos(C^S_i W, C^T_i))                                  per layer
+    geo = sum_ij w_i w_j (cos(C^S_i, C^S_j) - cos(C^T_i, C^T_j))^2 / sum_ij w_i w_j
+    kd  = sum_i KL(softmax(z^T_i / T) || softmax(z^S_i / T))
+
+cos and geo are means over sentences, kd is a sum over all spans divided by the sentences. z are the
+output layers' logits of the centres, for types that are the same text in both dictionaries. `uld`
+is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax, pad
+
+from macaron_fairseq.distillation.spans import (
+    at_least_tiny,
+    cosine_distance,
+    pair_weights,
+    squared_differences,
+)
+
+Range = tuple[int, int]  # from a token to before another
+
+
+def common_spans(
+    student_ends: Sequence[int],
+    teacher_ends: Sequence[int],
+    student_first: int = 0,
+    teacher_first: int = 0,
+) -> tuple[list[Range], list[Range]]:
+    """Cut a text wherever both tokenisations have the end of a token.
+
+    Tokens after the last common end belong to no span. Where several tokens end at one character,
+    as parts of a letter do, the cut is after the last of them.
+
+    Args:
+        student_ends: after which character each of the student's tokens ends, not decreasing.
+        teacher_ends: the same of the teacher's.
+        student_first: the first token that counts.
+        teacher_first: the same of the teacher's.
+
+    Returns:
+        The spans as the student's tokens and as the teacher's, as many of each.
+    """
+    sides = (student_ends, student_first), (teacher_ends, teacher_first)
+    last = [{end: i for i, end in enumerate(ends) if i >= first} for ends, first in sides]
+    cuts = sorted(last[0].keys() & last[1].keys())
+    return tuple(  # type: ignore[return-value]
+        list(
+            zip([first, *(after[x] + 1 for x in cuts)], [after[x] + 1 for x in cuts], strict=False)
+        )
+        for after, (_, first) in zip(last, sides, strict=True)
+    )
+
+
+def attention_weights(attention: Tensor, mask: Tensor | None = None) -> Tensor:
+    """How much the last token attends to each, in sum over heads, without gradient.
+
+    Args:
+        attention: (batch, heads, length, length), of queries to keys.
+        mask: true for tokens, false for padding on the right. None takes the last position of the
+            batch, padded or not, as the authors' code does.
+
+    Returns:
+        (batch, length), of which a sentence's sum to 1.
+    """
+    summed = attention.detach().sum(1)
+    if mask is None:
+        rows = summed[:, -1]
+    else:
+        last = mask.long().sum(1) - 1
+        rows = summed[torch.arange(len(summed), device=summed.device), last] * mask
+    return rows / at_least_tiny(rows.sum(1, keepdim=True))
+
+
+def span_weights(members: Tensor, weights: Tensor) -> Tensor:
+    """The weights of spans, (batch, spans), of which a sentence's sum to 1.
+
+    Args:
+        members: (batch, spans, length).
+        weights: of tokens, (batch, length).
+    """
+    found = (members * weights.unsqueeze(1)).sum(2)
+    return found / at_least_tiny(found.sum(1, keepdim=True))
+
+
+def centre_loss(projected: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
+    """`cos`: the mean over sentences of the spans' weighted cosine distances.
+
+    Args:
+        projected: the student's centres in the teacher's width, (batch, spans, dim).
+        teacher: the teacher's centres.
+        weights: see `span_weights`.
+    """
+    return (weights * cosine_distance(projected, teacher)).sum(1).mean()
+
+
+def geometry_loss(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
+    """`geo`: the mean over sentences; one with less than two spans adds 0.
+
+    Args:
+        student: centres, (batch, spans, student's dim).
+        teacher: centres, (batch, spans, teacher's dim).
+        weights: see `span_weights`.
+    """
+    pairs = pair_weights(weights)
+    pairs = pairs / at_least_tiny(pairs.sum((1, 2), keepdim=True))
+    return (pairs * squared_differences(student, teacher)).sum((1, 2)).mean()
+
+
+def common_types(student: Sequence[str], teacher: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The numbers of the types that two dictionaries share, in the student's order."""
+    numbers = {symbol: i for i, symbol in enumerate(teacher)}
+    found = [(i, numbers[x]) for i, x in enumerate(student) if x in numbers]
+    return [i for i, _ in found], [j for _, j in found]
+
+
+def shared_types_loss(
+    student: Tensor, teacher: Tensor, has_members: Tensor, temperature: float = 2.0
+) -> Tensor:
+    """`kd`: KL(teacher || student) over shared types, summed over spans, by sentences.
+
+    Args:
+        student: logits of the shared types, (batch, spans, types).
+        teacher: the same of the teacher, in the same order.
+        has_members: which spans there are, (batch, spans).
+        temperature: of both softmax; there is no factor T^2.
+    """
+    log_q = log_softmax(teacher.detach() / temperature, 2)
+    log_p = log_softmax(student / temperature, 2)
+    divergence = (log_q.exp() * (log_q - log_p)).sum(2)
+    return (divergence * has_members).sum() / len(student)
+
+
+def uld_loss(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """Universal logit distillation: sum_v |sorted p^S - sorted p^T|, summed over positions.
+
+    Sorted probabilities need no common vocabulary; the shorter list is filled up with 0. Position t
+    of the student meets position t of the teacher.
+
+    Args:
+        student: logits, (batch, length, student's types).
+        teacher: logits, (batch, length, teacher's types).
+        mask: which positions count, (batch, length).
+    """
+    p, q = (x.softmax(2).sort(2, descending=True).values for x in (student, teacher.detach()))
+    types = max(p.shape[2], q.shape[2])
+    p, q = (pad(x, (0, types - x.shape[2])) for x in (p, q))
+    return ((p - q).abs().sum(2) * mask).sum()
+
+
+def weighted_mean(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """The mean of layers' losses by the weights that are given for layers."""
+    shares = torch.tensor(weights, dtype=losses[0].dtype, device=losses[0].device)
+    return (shares / shares.sum() * torch.stack(list(losses))).sum()

@@ -1,0 +1,187 @@
+"""A student that follows its teacher's trajectory: which layers, on which spans, with which maps.
+
+`trajectory.py` has the losses and their source.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import look_up
+from macaron_fairseq.distillation import layers, text_spans
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
+from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
+from macaron_fairseq.distillation.trajectory import LayerPair, align, trajectory_loss
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a user asks for; an empty text leaves it to `Following`."""
+
+    layers: str = ""  # STUDENT:TEACHER,... of both sides
+    encoder_layers: str = ""  # of the encoder, where they are others; "none" leaves a side out
+    decoder_layers: str = ""
+    spans: str = text_spans.WORDS  # KIND,... from the lowest pair of layers up
+    source_phrases: str = ""  # the file of phrases of what the encoder reads
+    target_phrases: str = ""
+
+    def pairs(self, student: Any, teacher: Any) -> dict[str, Pairs]:
+        """Which layers meet, on each side that both models have.
+
+        Raises:
+            UserError: if layers that were named do not exist, or none meet.
+        """
+        found: dict[str, Pairs] = {}
+        sides = layers.layers_of(student), layers.layers_of(teacher)
+        for side in layers.SIDES:
+            own = getattr(self, f"{side}_layers")
+            asked = own or self.layers
+            if side not in sides[0] or side not in sides[1] or asked == NONE:
+                continue
+            ours, theirs = (x[side] for x in sides)
+            if asked:
+                flag = f"--trajectory-{side}-layers" if own else "--trajectory-layers"
+                found[side] = layers.read_pairs(asked, flag, len(ours), len(theirs))
+            else:
+                found[side] = layers.match_in_time(layers.times(ours), layers.times(theirs))
+        if not found:
+            raise UserError(
+                "no layers of student and teacher meet: leave out --trajectory-weight, or "
+                "--trajectory-layers none"
+            )
+        return found
+
+    def kinds(self, count: int) -> list[str]:
+        """The spans of so many pairs: the kinds that were named, shared out evenly from below.
+
+        Raises:
+            UserError: if there is no such kind.
+        """
+        named = [
+            look_up({x: x for x in KINDS}, word.strip(), "kind of spans", "--trajectory-spans")
+            for word in self.spans.split(",")
+        ]
+        return [named[i * len(named) // count] for i in range(count)]
+
+
+class Map(nn.Linear):
+    """A linear map of states that may have another precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """W x + b, in the precision of W."""
+        return super().forward(x.to(self.weight.dtype))
+
+
+class Following(nn.Module):
+    """The maps from a student's states to its teacher's, and the loss that needs them.
+
+    The maps are parameters: fairseq trains them with the student and saves them next to it.
+    """
+
+    def __init__(self, plan: Plan, student: Any, teacher: Any, task: Any) -> None:
+        """Match the layers, read the phrases and make the maps.
+
+        Args:
+            plan: what is asked for.
+            student: a model of the student's sizes.
+            teacher: a model.
+            task: the student's, with its dictionaries.
+
+        Raises:
+            UserError: if layers, kinds of spans or files are not what they should be.
+        """
+        super().__init__()
+        self.task = task
+        self.pairs = plan.pairs(student, teacher)
+        self.kinds = {side: plan.kinds(len(pairs)) for side, pairs in self.pairs.items()}
+        sides = layers.layers_of(student), layers.layers_of(teacher)
+        self.maps = nn.ModuleDict()
+        for side, pairs in self.pairs.items():
+            ours, theirs = (x[side] for x in sides)
+            maps = [
+                Map(layers.width_of(ours[i - 1]), layers.width_of(theirs[j - 1])) for i, j in pairs
+            ]
+            self.maps[side] = nn.ModuleList(maps)
+        dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
+        self.words = {side: Words(dictionaries[side]) for side in self.pairs}
+        self.padding = {side: dictionaries[side].pad() for side in self.pairs}
+        files = {ENCODER: plan.source_phrases, DECODER: plan.target_phrases}
+        self.phrases = {}
+        for side, kinds in self.kinds.items():
+            if PHRASES not in kinds:
+                continue
+            if not files[side]:
+                text = "source" if side == ENCODER else "target"
+                raise UserError(
+                    f"--trajectory-spans {plan.spans} needs --trajectory-{text}-phrases FILE, or "
+                    f"--trajectory-{side}-layers {NONE}, which leaves the {side} out"
+                )
+            self.phrases[side] = Phrases(Path(files[side]))
+        self.is_checked = False
+
+    def forward(self, student: States, teacher: States, sample: Mapping[str, Any]) -> Tensor:
+        """The mean over sides and layers of the losses of `trajectory`.
+
+        Args:
+            student: of the pass over the batch.
+            teacher: of its pass over the same batch.
+            sample: the batch, as fairseq's translation and language modeling tasks make it.
+
+        Raises:
+            UserError: if a file of phrases does not go with the training data.
+        """
+        self.check_phrases()
+        found = []
+        for side, pairs in self.pairs.items():
+            tokens = read_by(side, sample["net_input"])
+            mask = tokens.ne(self.padding[side])
+            members = {kind: self.members(side, kind, tokens, sample) for kind in self.kinds[side]}
+            ways = zip(pairs, self.kinds[side], self.maps[side], strict=True)  # type: ignore[call-overload]
+            for (ours, theirs), kind, to_teacher in ways:
+                states = student[side, ours], teacher[side, theirs]
+                found.append(align(LayerPair(*states, members[kind], to_teacher), mask))
+        return trajectory_loss(found)
+
+    def members(self, side: str, kind: str, tokens: Tensor, sample: Mapping[str, Any]) -> Tensor:
+        """The spans of a batch on one side."""
+        phrases = self.phrases[side].of(sample["id"]) if kind == PHRASES else None
+        return text_spans.members(kind, tokens, self.words[side], self.padding[side], phrases)
+
+    def check_phrases(self) -> None:
+        """Compare the files of phrases with the training data, once it is loaded."""
+        if not self.is_checked:
+            data = self.task.datasets.get("train") if self.phrases else None
+            for phrases in self.phrases.values():
+                if data is not None:
+                    phrases.check(len(data))
+            self.is_checked = True
+
+    def describe(self) -> str:
+        """Which layers meet on what, in one line for the log."""
+        found = []
+        for side, pairs in self.pairs.items():
+            met = ", ".join(
+                f"{i} to {j} on {kind}"
+                for (i, j), kind in zip(pairs, self.kinds[side], strict=True)
+            )
+            found.append(f"{side} layers {met}")
+        return "; ".join(found)
+
+
+def read_by(side: str, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The tokens that a side reads, (batch, length); in a language model those are the source."""
+    is_source = side == ENCODER or "prev_output_tokens" not in inputs
+    return inputs["src_tokens" if is_source else "prev_output_tokens"]
+
+
+def student_like(task: Any, model_config: Any) -> Any:
+    """A model of the student's sizes, made apart from it and without touching random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        return task.build_model(model_config)

@@ -1,0 +1,152 @@
+"""A model's layers on its way from input to output: their states, and the times they are at.
+
+A Transformer integrates a system of particles in time (Lu et al. 2019, section 3). Layers of a deep
+and of a shallow model meet at the same share of the whole time.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from torch import Tensor, nn
+
+from macaron_fairseq.common.errors import UserError
+
+SIDES = ENCODER, DECODER = "encoder", "decoder"
+
+# Times are sums of steps; such a difference is rounding.
+SAME_TIME = 1e-9
+
+Pairs = list[tuple[int, int]]  # a student's layer and a teacher's, each from 1
+
+
+def layers_of(model: Any) -> dict[str, Sequence[Any]]:
+    """The layers of each side that a model has; a language model has a decoder alone."""
+    sides: dict[str, Any] = {side: getattr(model, side, None) for side in SIDES}
+    # Going through fairseq's list in training would leave out the layers that dropout leaves out.
+    return {
+        side: [x.layers[i] for i in range(len(x.layers))]
+        for side, x in sides.items()
+        if hasattr(x, "layers")
+    }
+
+
+def width_of(layer: Any) -> int:
+    """The width of a layer's states."""
+    return layer.embed_dim
+
+
+def times(layers: Sequence[Any]) -> list[float]:
+    """At which share of the whole time a model is after each of its layers.
+
+    The steps of a scheme say how long a layer takes; all of fairseq's own layers take as long.
+    """
+    spent = [
+        sum(step.size * len(step.operators) for step in getattr(layer, "steps", ())) or 1.0
+        for layer in layers
+    ]
+    return [x / sum(spent) for x in accumulate(spent)]
+
+
+def match_in_time(student: Sequence[float], teacher: Sequence[float]) -> Pairs:
+    """Each of the student's layers with that of the teacher's which is nearest in time.
+
+    Of two that are as near it is the later one.
+
+    Args:
+        student: the `times` of its layers.
+        teacher: those of the teacher's.
+    """
+
+    def nearest(time: float) -> int:
+        distances = [abs(x - time) for x in teacher]
+        least = min(distances) + SAME_TIME
+        return max(i for i, distance in enumerate(distances, 1) if distance <= least)
+
+    return [(i, nearest(time)) for i, time in enumerate(student, 1)]
+
+
+def read_pairs(text: str, flag: str, student: int, teacher: int) -> Pairs:
+    """Pairs of layers that a user named: "3:6,6:12".
+
+    Args:
+        text: STUDENT:TEACHER,...
+        flag: where it was given.
+        student: how many layers the student has.
+        teacher: how many layers the teacher has.
+
+    Raises:
+        UserError: if it is something else, or a layer does not exist.
+    """
+    found = []
+    for word in text.split(","):
+        if not (match := re.fullmatch(r"\s*(\d+):(\d+)\s*", word)):
+            raise UserError(
+                f"{flag} {text} is no list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"
+            )
+        pair = int(match[1]), int(match[2])
+        given = zip(("student", "teacher"), pair, (student, teacher), strict=True)
+        for whose, number, most in given:
+            if not 1 <= number <= most:
+                raise UserError(
+                    f"{flag} {text} names layer {number} of the {whose}, which has layers 1 to "
+                    f"{most}"
+                )
+        found.append(pair)
+    return found
+
+
+class States:
+    """The states that one pass of a model went through, side by side."""
+
+    def __init__(self) -> None:
+        self.before: dict[str, Tensor] = {}
+        self.after: dict[str, dict[int, Tensor]] = {side: {} for side in SIDES}
+
+    def __getitem__(self, place: tuple[str, int]) -> Tensor:
+        """The state after a side's layer, counted from 1; (batch, length, channel).
+
+        Where layer dropout has left a layer out, it is the state that was before.
+        """
+        side, number = place
+        found = [i for i in self.after[side] if i <= number]
+        state = self.after[side][max(found)] if found else self.before[side]
+        return state.transpose(0, 1)
+
+    def are_finite(self) -> bool:
+        """Whether none holds NaN or infinity."""
+        return all(bool(x.isfinite().all()) for side in self.after.values() for x in side.values())
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[States]:
+    """Keep the states of the passes of a model, without its final LayerNorm; the last pass counts.
+
+    Raises:
+        UserError: if it is no Transformer.
+    """
+    states = States()
+    sides = layers_of(model)
+    if not sides:
+        raise UserError(
+            f"a {type(model).__name__} has no layers to follow: use --trajectory-weight 0"
+        )
+
+    def keep(side: str, number: int, module: nn.Module, inputs: Any, output: Any) -> None:
+        if side not in states.before and inputs:
+            states.before[side] = inputs[0]
+        states.after[side][number] = output[0] if isinstance(output, tuple) else output
+
+    hooks = [
+        layer.register_forward_hook(partial(keep, side, number))
+        for side, layers in sides.items()
+        for number, layer in enumerate(layers, 1)
+    ]
+    try:
+        yield states
+    finally:
+        for hook in hooks:
+            hook.remove()

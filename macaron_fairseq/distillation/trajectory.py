@@ -1,0 +1,136 @@
+"""The losses of MTA (arXiv 2605.01374): a student's layers follow those of its teacher.
+
+At each pair of layers a student's states h^S meet a teacher's h^T, of the same tokens. Spans gather
+tokens. With w the weights of the teacher's tokens (`token_weights`), w_i their sum in span i, U_i
+the mean state of the span by each side's own weights, and W a map that is learnt:
+
+    DSA = sum_ij w_i w_j (cos(U^S_i, U^S_j) - cos(U^T_i, U^T_j))^2 / sum_ij w_i w_j
+    Hid = sum_t w_t (1 - cos(W h^S_t, h^T_t)) / sum_t w_t
+
+i and j are two spans of one sentence; sums are over the whole batch. DSA, the dynamic structural
+alignment, needs no map between the widths: rotating or scaling the student's U changes nothing.
+
+This is what the authors' code computes, but for one thing: there, padded positions take part in the
+weights of tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from macaron_fairseq.distillation.spans import (
+    at_least_tiny,
+    centres,
+    cosine_distance,
+    member_weights,
+    pair_weights,
+    squared_differences,
+)
+
+# What DSA counts against Hid in the authors' code.
+HIDDEN_SHARE = 0.1
+EPSILON = 1e-5
+LOG_EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """One student layer that meets one of the teacher's."""
+
+    student: Tensor  # states, (batch, length, student's dim)
+    teacher: Tensor  # states, (batch, length, teacher's dim)
+    members: Tensor  # spans, (batch, spans, length), see `spans`
+    to_teacher: Callable[[Tensor], Tensor]  # the map from the student's width to the teacher's
+
+
+class Alignment(NamedTuple):
+    """How far a student's layer is from its teacher's."""
+
+    structure: Tensor  # DSA
+    hidden: Tensor  # Hid
+
+
+def token_weights(states: Tensor, mask: Tensor, padding_asks: bool = False) -> Tensor:
+    """How much the tokens of a sentence attend to each one in a layer's states, without gradient.
+
+    The states, divided by their standard deviations, are queries and keys. A token does not attend
+    to itself. In a sentence of one token its weight is not 0.
+
+    Args:
+        states: (batch, length, dim).
+        mask: true for tokens, false for padding, (batch, length).
+        padding_asks: count the queries of padded positions, too, as the authors' code does. Then
+            the weights depend on what the states hold there.
+
+    Returns:
+        (batch, length); 0 at padding. A sentence's weights sum to 1.
+    """
+    mask = mask.bool()
+    length = states.shape[1]
+    with torch.no_grad():
+        x = states.to(torch.promote_types(states.dtype, torch.float32))
+        x = x / (x.std(2, keepdim=True) + EPSILON)
+        scores = torch.bmm(x, x.transpose(1, 2)) / x.shape[2] ** 0.5
+        hidden = ~mask.unsqueeze(1) | torch.eye(length, dtype=torch.bool, device=x.device)
+        attention = scores.masked_fill(hidden, torch.finfo(x.dtype).min).softmax(2)
+        if not padding_asks:
+            attention = attention * mask.unsqueeze(2)
+        weights = attention.sum(1) * mask
+        return weights / at_least_tiny(weights.sum(1, keepdim=True))
+
+
+def certainty(logits: Tensor) -> Tensor:
+    """1 - H(softmax(logits)) / log(types): other weights of tokens, by what a teacher predicts.
+
+    Args:
+        logits: (batch, length, types).
+
+    Returns:
+        (batch, length), from 0 to 1, without gradient.
+    """
+    with torch.no_grad():
+        p = logits.softmax(2)
+        entropy = -(p * (p + LOG_EPSILON).log()).sum(2)
+        return 1 - entropy / torch.tensor(float(logits.shape[2])).log()
+
+
+def align(
+    pair: LayerPair,
+    mask: Tensor,
+    importance: Tensor | None = None,
+    padding_asks: bool = False,
+) -> Alignment:
+    """DSA and Hid of two layers; both are 0, with a gradient of 0, where there is no span.
+
+    Args:
+        pair: the layers.
+        mask: true for tokens, false for padding, (batch, length).
+        importance: w, (batch, length), such as `certainty`; None for the teacher's `token_weights`.
+        padding_asks: see `token_weights`.
+    """
+    dtype = torch.promote_types(pair.student.dtype, torch.float32)
+    student, teacher = pair.student.to(dtype), pair.teacher.detach().to(dtype)
+    own, others = (
+        member_weights(pair.members, token_weights(x, mask, padding_asks).to(dtype))
+        for x in (student, teacher)
+    )
+    weights = others
+    if importance is not None:
+        weights = member_weights(pair.members, importance.to(dtype) * mask)
+    pairs = pair_weights(weights.sum(2))
+    differences = squared_differences(centres(student, own), centres(teacher, others))
+    structure = (pairs * differences).sum() / at_least_tiny(pairs.sum())
+
+    of_tokens = weights.sum(1)
+    distances = cosine_distance(pair.to_teacher(pair.student).to(dtype), teacher)
+    hidden = (of_tokens * distances).sum() / at_least_tiny(of_tokens.sum())
+    return Alignment(structure, hidden)
+
+
+def trajectory_loss(alignments: Sequence[Alignment]) -> Tensor:
+    """The mean over layers of DSA + Hid / 10."""
+    losses = [x.structure + HIDDEN_SHARE * x.hidden for x in alignments]
+    return torch.stack(losses).mean()

@@ -1,0 +1,113 @@
+"""What the Macaron models have in common, in front of fairseq's own classes."""
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from fairseq.tasks.translation import TranslationTask
+from omegaconf import OmegaConf
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import listed
+from macaron_fairseq.compat import bf16, checkpoints
+from macaron_fairseq.compat.arguments import PassUserDir
+from macaron_fairseq.model import architectures, arguments
+
+# What a model can be trained for, by fairseq's names; other tasks are the user's affair.
+TASKS: dict[str, type] = {
+    "translation": TranslationTask,
+    "language_modeling": LanguageModelingTask,
+    "masked_lm": MaskedLMTask,
+    "sentence_prediction": SentencePredictionTask,
+}
+
+
+class MacaronModel(BaseFairseqModel):
+    """A model of fairseq's whose layers integrate a scheme; its class comes before fairseq's."""
+
+    sides: Sequence[str]  # which of "encoder" and "decoder" it has
+    tasks: Sequence[str]  # of `TASKS`, those that it is for
+    args: Namespace
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> Any:
+        """Load trained models as fairseq's `from_pretrained` does.
+
+        Raises:
+            UserError: if a checkpoint is bad, naming it.
+        """
+        # fairseq takes archives and addresses, too.
+        if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
+            for name in checkpoint_file.split(os.pathsep):
+                checkpoints.load_checked(Path(model_name_or_path, name))
+        return super().from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
+        )
+
+    @classmethod
+    def complete(cls, args: Namespace, task: FairseqTask) -> None:
+        """Fill in the arguments that a model is built from, and check them.
+
+        Raises:
+            UserError: if the model is not for that task, or arguments do not go together.
+        """
+        refuse_other_task(args, task, cls.tasks)
+        architectures.set_macaron_defaults(args)
+        arguments.refuse_senseless_numbers(args, cls.sides)
+        arguments.refuse_uneven_heads(args, cls.sides)
+        arguments.refuse_senseless_steps(args, cls.sides)
+        args.__class__ = PassUserDir  # as which fairseq will save it; see there
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the output as fairseq does: of the network, and what else there is."""
+        if not self.has_bf16_products():
+            return super().forward(*args, **kwargs)
+        # The command line was checked, but fairseq-hydra-train has another.
+        bf16.refuse_where_wrong(self.args, next(self.parameters()).is_cuda)
+        with torch.autocast("cpu", torch.bfloat16):
+            output, extra = super().forward(*args, **kwargs)
+        return output.float(), extra  # a sum of losses needs more than 8 bits
+
+    def has_bf16_products(self) -> bool:
+        """Whether matrix products are to be of bf16: in training, where asked for."""
+        return self.training and self.args.macaron_matmul == "bf16"
+
+
+def as_namespace(args: Any) -> Namespace:
+    """The arguments as fairseq's commands give them; those of fairseq-hydra-train are no namespace.
+
+    fairseq loses what it does not know of those.
+    """
+    if not OmegaConf.is_config(args):
+        return args
+    values: Any = OmegaConf.to_object(args)
+    return Namespace(**values)
+
+
+def refuse_other_task(args: Namespace, task: Any, tasks: Sequence[str]) -> None:
+    """Raise a `UserError` if it is a task that the model is not for."""
+    given = [name for name, kind in TASKS.items() if isinstance(task, kind)]
+    if given and not set(given) & set(tasks):
+        raise UserError(
+            f"--arch {args.arch} is not for --task {given[0]}: give --task "
+            f"{listed(tasks)}, or an architecture for {given[0]}"
+        )

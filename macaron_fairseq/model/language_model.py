@@ -1,0 +1,126 @@
+"""The model `macaron_transformer_lm`: fairseq's causal language model with layers of a scheme.
+
+And its baselines, which are fairseq's `transformer_lm`. The task is fairseq's `language_modeling`.
+"""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import arguments, initialization
+from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
+from macaron_fairseq.model.transformer import MacaronTransformerDecoder
+
+TASKS = ("language_modeling",)
+SIDES = ("decoder",)
+
+
+class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
+    """Macaron Net as a causal language model, with all arguments of fairseq's `transformer_lm`.
+
+    A layer has no cross-attention: of a decoder's scheme its steps are left out. Trained models
+    load as fairseq users know it, with `score` and `sample`:
+
+        model = MacaronLanguageModel.from_pretrained(
+            "checkpoints", "checkpoint_best.pt", "data-bin", bpe="subword_nmt", bpe_codes="codes",
+        )
+        model.score("A sentence.")["positional_scores"]
+        model.sample("A sentence", beam=1, sampling=True)
+    """
+
+    sides = SIDES
+    tasks = TASKS
+    decoder_class = MacaronTransformerDecoder
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's arguments and the scheme's."""
+        add_fairseqs_arguments(parser)
+        arguments.add(parser, SIDES)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronLanguageModel":
+        """Build a model from the command line's or a checkpoint's arguments."""
+        args = as_namespace(args)
+        cls.complete(args, task)
+        complete_positions(args)
+        if args.decoder_layers_to_keep:
+            args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
+        decoder = cls.decoder_class(
+            TransformerConfig.from_namespace(args),
+            task.target_dictionary,
+            cls.build_embeddings(args, task),
+            no_encoder_attn=True,
+        )
+        model = cls(decoder)
+        model.args = args
+        initialization.start(model, args)
+        return model
+
+    @classmethod
+    def build_embeddings(cls, args: Namespace, task: FairseqTask) -> nn.Module:
+        """The embeddings of tokens that fairseq's arguments ask for."""
+        if not (args.character_embeddings or args.adaptive_input):
+            return cls.build_embedding(args, task.source_dictionary, args.decoder_input_dim)
+        # fairseq builds the others together with the layers, so it is asked for a model without.
+        without_layers = Namespace(**{**vars(args), "decoder_layers": 0})
+        return TransformerLanguageModel.build_model(without_layers, task).decoder.embed_tokens
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Load parameters; refuses those that were trained with another dictionary."""
+        name = "decoder.embed_tokens.weight"
+        found, own = state_dict.get(name), self.state_dict().get(name)
+        if found is not None and own is not None and len(found) != len(own):
+            raise UserError(
+                f"the checkpoint embeds {len(found)} types, but the dictionary has {len(own)}: "
+                "use the dict.txt that the model was trained with"
+            )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+
+class BaselineLanguageModel(TransformerLanguageModel):
+    """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's arguments."""
+        add_fairseqs_arguments(parser)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerLanguageModel:
+        """Build fairseq's model from the command line's or a checkpoint's arguments."""
+        refuse_other_task(args, task, TASKS)
+        complete_positions(args)
+        return TransformerLanguageModel.build_model(args, task)
+
+
+def add_fairseqs_arguments(parser: ArgumentParser) -> None:
+    """Add those of `transformer_lm`, without defaults, which an architecture sets."""
+    gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
+
+
+def complete_positions(args: Namespace) -> None:
+    """Set how many positions there are, where it is not given: as many as a sample has tokens.
+
+    Raises:
+        UserError: if samples are longer than that.
+    """
+    tokens = getattr(args, "tokens_per_sample", None)
+    if getattr(args, "max_target_positions", None) is None:
+        args.max_target_positions = tokens or 1024  # fairseq's default
+    if tokens is not None and tokens > args.max_target_positions:
+        raise UserError(
+            f"--tokens-per-sample {tokens} is more than the {args.max_target_positions} positions "
+            "of the model (--max-target-positions): lower the first or raise the second"
+        )

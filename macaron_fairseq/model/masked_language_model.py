@@ -1,0 +1,167 @@
+"""The model `macaron_roberta`: fairseq's RoBERTa with layers that integrate a scheme.
+
+And its baselines, which are fairseq's RoBERTa. Tasks, criteria and heads are fairseq's: `masked_lm`
+for pre-training and `sentence_prediction` for fine-tuning.
+"""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
+from fairseq.models.roberta.model import base_architecture
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import arguments, initialization
+from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
+from macaron_fairseq.model.transformer import MacaronTransformerEncoder
+
+TASKS = "masked_lm", "sentence_prediction"
+SIDES = ("encoder",)
+DEFAULT_POSITIONS = 512  # fairseq's
+
+
+class MacaronRobertaEncoder(RobertaEncoder):
+    """fairseq's encoder with a head for masked tokens, around layers that integrate a scheme."""
+
+    encoder_class = MacaronTransformerEncoder
+
+    def build_encoder(
+        self, args: Namespace, dictionary: Dictionary, embed_tokens: nn.Module
+    ) -> MacaronTransformerEncoder:
+        """Build embeddings and layers, with the first weights of BERT."""
+        encoder = self.encoder_class(
+            TransformerConfig.from_namespace(args), dictionary, embed_tokens
+        )
+        encoder.apply(init_bert_params)
+        return encoder
+
+
+class MacaronRobertaModel(MacaronModel, RobertaModel):
+    """Macaron Net as a masked language model (Lu et al. 2019, section 5.2).
+
+    All arguments of fairseq's RoBERTa hold, and its classification heads.
+    """
+
+    sides = SIDES
+    tasks = TASKS
+    encoder_class = MacaronRobertaEncoder
+
+    def __init__(self, args: Namespace, encoder: MacaronRobertaEncoder) -> None:
+        super().__init__(args, encoder)
+        initialization.start_gates(self)  # which BERT's first weights are not for
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's arguments and the scheme's."""
+        RobertaModel.add_args(parser)
+        arguments.add(parser, SIDES)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronRobertaModel":
+        """Build a model from the command line's or a checkpoint's arguments."""
+        args = as_namespace(args)
+        cls.complete(args, task)
+        complete_positions(args, task)
+        base_architecture(args)
+        model = cls(args, cls.encoder_class(args, task.source_dictionary))
+        initialization.start(model, args)
+        return model
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> Any:
+        """Load a trained model as fairseq's RoBERTa is loaded: with `fill_mask`, `predict`.
+
+        Unlike there, text is split as the checkpoint says; fairseq takes GPT-2's BPE.
+
+        Raises:
+            UserError: if a checkpoint is bad, naming it.
+        """
+        kwargs.setdefault("bpe", None)
+        return super().from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
+        )
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Rename what old fairseq named otherwise; refuses parameters of other data."""
+        refuse_other_shapes(self, state_dict)
+        super().upgrade_state_dict_named(state_dict, name)
+
+
+class BaselineRobertaModel(RobertaModel):
+    """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> RobertaModel:
+        """Build fairseq's RoBERTa from the command line's or a checkpoint's arguments."""
+        refuse_other_task(args, task, TASKS)
+        complete_positions(args, task)
+        return RobertaModel.build_model(args, task)
+
+
+def complete_positions(args: Namespace, task: FairseqTask) -> None:
+    """Set how many positions there are, where it is not given: as many as the task's texts have.
+
+    Raises:
+        UserError: if texts are longer than that, or no token stands for what is hidden.
+    """
+    if task.source_dictionary.index("<mask>") == task.source_dictionary.unk():
+        raise UserError(
+            "the dictionary has no <mask>, which a masked language model reads in place of a "
+            "hidden token: use fairseq's task masked_lm or sentence_prediction, which add it"
+        )
+    tokens = getattr(args, "tokens_per_sample", None)
+    if getattr(args, "max_positions", None) is None:
+        args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
+    if tokens is not None and tokens > args.max_positions:
+        raise UserError(
+            f"--tokens-per-sample {tokens} is more than the {args.max_positions} positions of the "
+            "model (--max-positions): lower the first or raise the second"
+        )
+
+
+def refuse_other_shapes(model: RobertaModel, state_dict: dict[str, Tensor]) -> None:
+    """Raise a `UserError` if a checkpoint has another dictionary, other positions or classes.
+
+    fairseq answers the first two with a traceback, and drops a head of other classes.
+    """
+    own = model.state_dict()
+
+    def differ(name: str) -> tuple[int, int] | None:
+        found = [len(x[name]) if name in x else 0 for x in (state_dict, own)]
+        return (found[0], found[1]) if all(found) and found[0] != found[1] else None
+
+    if types := differ("encoder.sentence_encoder.embed_tokens.weight"):
+        raise UserError(
+            f"the checkpoint embeds {types[0]} types, but the dictionary has {types[1]} with "
+            "<mask>: use the dict.txt that the model was trained with"
+        )
+    if rows := differ("encoder.sentence_encoder.embed_positions.weight"):
+        offset = own["encoder.sentence_encoder.embed_positions.weight"].shape[0]
+        offset -= model.max_positions()
+        raise UserError(
+            f"the checkpoint has {rows[0] - offset} positions and the model {rows[1] - offset}: "
+            f"give --max-positions {rows[0] - offset}"
+        )
+    for head in model.classification_heads:
+        if classes := differ(f"classification_heads.{head}.out_proj.weight"):
+            raise UserError(
+                f"the checkpoint's head '{head}' has {classes[0]} classes and the task "
+                f"{classes[1]}: give --num-classes {classes[0]}, or train a new head under "
+                "another --classification-head-name"
+            )

@@ -1,0 +1,280 @@
+"""The BERT of the authors' released code, as a format to load, to examine and to fine-tune.
+
+Their `bert/` is a fork of fairseq 0.6. Its network differs from `macaron_roberta`: LayerNorms have
+no gain and bias, the first FFN of a layer always has ReLU, the second exact GELU, embeddings are
+scaled, a text's two sentences have embeddings, the head for hidden tokens has no bias, and a
+sentence's class comes from its first token by one linear map.
+
+Their code puts six symbols in front of the words of a dictionary: see `dictionary`.
+"""
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel
+from fairseq.models.transformer import TransformerConfig
+from fairseq.tasks import FairseqTask
+from torch import Tensor, nn
+from torch.nn import functional
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model.layers import MacaronEncoderLayer
+from macaron_fairseq.model.masked_language_model import MacaronRobertaEncoder, MacaronRobertaModel
+from macaron_fairseq.model.transformer import MacaronTransformerEncoder
+
+MASK, CLS = "<mask>", "<cls>"  # a text begins with the second
+NEXT_SENTENCE = "next_sentence"  # the head of pre-training: above 0, the second sentence follows
+CLASSES = "sentence_classification_head"  # fairseq's default for fine-tuning
+
+FIRST, SECOND = 1, 0  # rows of the sentences' embeddings; the first is zero and stays so
+
+RENAMED = {
+    r"(encoder\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
+    r"(encoder\.layers\.\d+)\.layer_norms\.2\.(.*)": r"\1.earlier.0.layer_norm.\2",
+    r"mid_layer\.0\.(.*)": r"encoder.lm_head.dense.\1",
+    r"mid_layer\.2\.(.*)": r"encoder.lm_head.layer_norm.\1",
+    r"embed_out": r"encoder.lm_head.weight",
+}
+
+
+def dictionary(path: Path) -> Dictionary:
+    """Read the dict.txt of a model of theirs, which lacks the symbols that their code adds.
+
+    A dict.txt whose first two words are `<mask>` and `<cls>` is the same for fairseq's own tasks.
+    """
+    words = Dictionary()
+    for symbol in (MASK, CLS):
+        words.add_symbol(symbol)
+    words.add_from_file(str(path))
+    return words
+
+
+class ReleasedLayer(MacaronEncoderLayer):
+    """A layer whose first FFN has ReLU, and whose LayerNorms may have no gain and bias."""
+
+    def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
+        super().__init__(cfg, return_fc)
+        if cfg.no_normalize_affine:
+            self.self_attn_layer_norm = plain_layer_norm(self.embed_dim)
+            self.final_layer_norm = plain_layer_norm(self.embed_dim)
+            for sublayer in self.earlier.values():
+                sublayer.layer_norm = plain_layer_norm(self.embed_dim)
+
+    def feed_forward(self, network: Any, x: Tensor) -> Tensor:
+        """FFN(x); x is (time, batch, channel)."""
+        if network is self:
+            return super().feed_forward(network, x)
+        y = self.activation_dropout_module(functional.relu(network.fc1(x)))
+        return network.fc2(y)
+
+
+class ReleasedSentenceEncoder(MacaronTransformerEncoder):
+    """The layers, and the embeddings of which sentence a token is in."""
+
+    layer_class = ReleasedLayer
+
+    def __init__(self, cfg: TransformerConfig, words: Dictionary, embed_tokens: nn.Module) -> None:
+        super().__init__(cfg, words, embed_tokens)
+        width = cfg.encoder.embed_dim
+        self.embed_segment = nn.Embedding(2, width, padding_idx=FIRST)
+        if cfg.no_normalize_affine:
+            self.layer_norm = plain_layer_norm(width)
+
+
+def segments(tokens: Tensor, words: Dictionary) -> Tensor:
+    """Which sentence each token is in, (batch, time): the first ends with the first `</s>`."""
+    ends = tokens.eq(words.eos())
+    is_second = (ends.cumsum(1) - ends.long()).gt(0) & tokens.ne(words.pad())
+    return torch.where(is_second, SECOND, FIRST)
+
+
+def plain_layer_norm(width: int) -> nn.LayerNorm:
+    """A LayerNorm without gain and bias."""
+    return nn.LayerNorm(width, elementwise_affine=False)
+
+
+class MaskedTokenHead(nn.Module):
+    """Logits of hidden tokens: linear map, activation, LayerNorm, and the tokens' embeddings."""
+
+    def __init__(self, width: int, types: int, activation: str, weight: Tensor | None) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation_fn = utils.get_activation_fn(activation)
+        self.layer_norm = nn.LayerNorm(width)
+        self.weight = nn.Linear(width, types, bias=False).weight if weight is None else weight
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
+        """The logits, (..., types), of features, (batch, time, channel), or of those chosen."""
+        if masked_tokens is not None:
+            features = features[masked_tokens]
+        y = self.layer_norm(self.activation_fn(self.dense(features)))
+        return functional.linear(y, self.weight)
+
+
+class SentenceHead(nn.Module):
+    """Scores of a text: a linear map of its first token's features."""
+
+    def __init__(self, width: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(width, classes)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores, (batch, classes), of features, (batch, time, channel)."""
+        return self.out_proj(self.dropout(features[:, 0]))
+
+
+class ReleasedBertEncoder(MacaronRobertaEncoder):
+    """The encoder, with the head for hidden tokens where the model has it."""
+
+    encoder_class = ReleasedSentenceEncoder
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        masked_tokens: Tensor | None = None,
+        segment: Tensor | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """fairseq's output; `segment`, (batch, time), is what `segments` would say otherwise."""
+        x, extra = self.extract_features(src_tokens, return_all_hiddens, segment=segment)
+        if not features_only:
+            x = self.output_layer(x, masked_tokens=masked_tokens)
+        return x, extra
+
+    def extract_features(
+        self,
+        src_tokens: Tensor,
+        return_all_hiddens: bool = False,
+        segment: Tensor | None = None,
+        **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """fairseq's features, (batch, time, channel), and the layers' states."""
+        inner = self.sentence_encoder
+        if segment is None:
+            segment = segments(src_tokens, self.dictionary)
+        # fairseq scales what it gets in place of the tokens' embeddings.
+        embedded = inner.embed_tokens(src_tokens)
+        embedded = embedded + inner.embed_segment(segment) / inner.embed_scale
+        return super().extract_features(src_tokens, return_all_hiddens, token_embeddings=embedded)
+
+    def build_lm_head(
+        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
+    ) -> MaskedTokenHead | None:
+        """The head; None in a classifier."""
+        if self.args.only_classifies:
+            return None
+        return MaskedTokenHead(embed_dim, output_dim, activation_fn, weight)
+
+
+class ReleasedBertModel(MacaronRobertaModel):
+    """The authors' BERT: `transformer_bert_*`, and fine-tuned `transformer_classifier_*`.
+
+    fairseq's tasks `masked_lm` and `sentence_prediction` train it. Scores of the next sentence are
+    `model(tokens, classification_head_name="next_sentence")[0]`.
+    """
+
+    encoder_class = ReleasedBertEncoder
+
+    def __init__(self, args: Namespace, encoder: ReleasedBertEncoder) -> None:
+        super().__init__(args, encoder)
+        if not args.only_classifies:
+            self.register_classification_head(NEXT_SENTENCE, 1)
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> "ReleasedBertModel":
+        """Build a model from the command line's or a checkpoint's arguments."""
+        words = task.source_dictionary
+        if words.index(CLS) == words.unk():
+            raise UserError(
+                f"the dictionary has no {CLS}, with which this model's texts begin: put the lines "
+                f"'{MASK} 1' and '{CLS} 1' in front of the dict.txt of the authors' code"
+            )
+        return super().build_model(args, task)
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **_: Any
+    ) -> None:
+        """Put a head on the model; it has no inner layer."""
+        width = self.args.encoder_embed_dim
+        self.classification_heads[name] = SentenceHead(
+            width, num_classes or 1, self.args.pooler_dropout
+        )
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Rename what the authors' code named otherwise, and complete new heads."""
+        if "encoder.embed_tokens.weight" in state_dict:
+            self.rename(state_dict)
+        BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
+        own = self.state_dict()
+        for key in own:
+            if key.startswith("classification_heads.") and f".{NEXT_SENTENCE}." not in key:
+                state_dict.setdefault(key, own[key])  # a head that was put on for fine-tuning
+
+    def rename(self, state_dict: dict[str, Tensor]) -> None:
+        """Give a file's parameters their names here."""
+        is_pretrained = "mid_layer.0.weight" in state_dict
+        head = NEXT_SENTENCE
+        if not is_pretrained:
+            heads = [x for x in self.classification_heads if x != NEXT_SENTENCE]
+            head = heads[0] if heads else CLASSES
+        for old in list(state_dict):
+            new = re.sub(r"^classifier\.", f"classification_heads.{head}.out_proj.", old)
+            for pattern, replacement in RENAMED.items():
+                if match := re.fullmatch(pattern, new):
+                    new = match.expand(replacement)
+            new = re.sub(r"^encoder\.(?!lm_head)", "encoder.sentence_encoder.", new)
+            value = state_dict.pop(old)
+            unused = is_pretrained and self.args.only_classifies
+            if unused and new.startswith(("encoder.lm_head.", "classification_heads.")):
+                continue  # as their --load-type no_out
+            if not new.endswith("._float_tensor"):
+                state_dict[new] = value
+        # Its 2 means what today's fairseq has no number below 3 for: a final LayerNorm.
+        state_dict["encoder.sentence_encoder.version"] = torch.tensor([3.0])
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Load parameters, of the authors' file or of a run of fairseq-train.
+
+        Raises:
+            UserError: if the file lacks some, or has more than the model, or of other shapes.
+        """
+        self.upgrade_state_dict(state_dict)
+        own = self.state_dict()
+        if missing := [x for x in own if x not in state_dict]:
+            raise UserError(f"the checkpoint lacks {shortened(missing)}: use one of {self.kind()}")
+        if more := [x for x in state_dict if x not in own]:
+            raise UserError(
+                f"the checkpoint has {shortened(more)}, which the model has not: use one of "
+                f"{self.kind()}"
+            )
+        for name, tensor in own.items():
+            shapes = [tuple(x.shape) for x in (state_dict[name], tensor)]
+            if shapes[0] != shapes[1]:
+                raise UserError(
+                    f"'{name}' is {shapes[0]} in the checkpoint and {shapes[1]} in the model: "
+                    "give the model the checkpoint's sizes and dictionary, and the task its classes"
+                )
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def kind(self) -> str:
+        """What the model is, in words."""
+        steps = "a Macaron" if self.args.macaron_scheme != "lie-trotter" else "a plain"
+        layers = len(self.encoder.sentence_encoder.layers)
+        return f"{steps} model of {layers} layers, or another --arch"
+
+
+def shortened(names: Sequence[str], most: int = 2) -> str:
+    """Some names, and how many more there are."""
+    shown = [f"'{name}'" for name in names[:most]]
+    if len(names) > most:
+        shown.append(f"{len(names) - most} more")
+    return " and ".join(shown)

@@ -1,0 +1,40 @@
+"""What the tests of distillation share: a student, and teachers that are saved as checkpoints."""
+
+from argparse import Namespace
+
+import torch
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from small import NO_DROPOUT, SMALL, arguments, build, dictionary
+
+STUDENT = "macaron_transformer_tiny"
+FLAGS = [*SMALL, *NO_DROPOUT, "--share-all-embeddings"]
+LARGER = [*FLAGS, "--encoder-embed-dim", "24", "--decoder-embed-dim", "24"]
+
+
+def translation(types=60, source="en", target="de"):
+    """A whole task of fairseq, which loading a teacher needs."""
+    d = dictionary(types)
+    return TranslationTask(TranslationConfig(source_lang=source, target_lang=target), d, d)
+
+
+def save(path, *flags, arch=STUDENT, seed=2, types=60, change=None, **task_settings):
+    """A checkpoint as fairseq-train writes it, and the model in it."""
+    for_task = translation(types)
+    model = build(arch, *flags, for_task=for_task, seed=seed)
+    if change:
+        with torch.no_grad():
+            change(model)
+    state = {
+        "args": None,
+        "cfg": {
+            "model": Namespace(**vars(arguments(arch, *flags))),
+            "task": {"_name": "translation", **task_settings},
+        },
+        "model": model.state_dict(),
+        "optimizer_history": [
+            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {}, "num_updates": 1}
+        ],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+    torch.save(state, path)
+    return model

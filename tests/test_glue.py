@@ -1,0 +1,360 @@
+"""The recipe for GLUE: its files, metrics, choices and comparisons; nothing is trained."""
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+
+import numpy as np
+import pytest
+from recipes import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES / "glue"))
+
+# After `recipes`, which knows where they are.
+import glue  # isort: skip
+import glue_data  # isort: skip
+import glue_metrics  # isort: skip
+import glue_report  # isort: skip
+import glue_run  # isort: skip
+import glue_tasks  # isort: skip
+from glue_report import Result, System  # isort: skip
+from glue_tasks import TASKS  # isort: skip
+
+# --- The files -----------------------------------------------------------------------------------
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line.replace("|", "\t") + "\n" for line in lines))
+    return path
+
+
+def refusal(function, *arguments):
+    with pytest.raises(SystemExit) as end:
+        function(*arguments)
+    assert isinstance(end.value.code, str) and "\n" not in end.value.code
+    return end.value.code
+
+
+def test_quotes_are_characters_as_others(tmp_path):
+    path = write(tmp_path / "train.tsv", "index|sentence1|sentence2|label", '1|"a|b" c|entailment')
+    found = glue_tasks.read(TASKS["RTE"], path)
+    assert found.sentences == [('"a', 'b" c')] and found.labels == ["entailment"]
+
+
+def test_broken_lines_are_left_out_and_numbered(tmp_path):
+    head = "id|qid1|qid2|question1|question2|is_duplicate"
+    lines = [head, "1|2|3|a|b|1", "4|5|6|c", "7|8|9|d|e|", "", "10|11|12||g|0", "13|14|15|h|i|0"]
+    found = glue_tasks.read(TASKS["QQP"], write(tmp_path / "train.tsv", *lines))
+    assert found.sentences == [("a", "b"), ("h", "i")] and found.broken == [3, 4, 5, 6]
+
+
+def test_cola_has_no_line_of_names(tmp_path):
+    path = write(tmp_path / "train.tsv", "gj04|1||Fine.", "gj04|0|*|Not fine this.")
+    found = glue_tasks.read(TASKS["CoLA"], path, glue_tasks.COLA)
+    assert found.sentences == [("Fine.",), ("Not fine this.",)] and found.labels == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("task", "lines", "said"),
+    [
+        ("RTE", ["index|sentence1|label", "1|a|b"], "line 1 names no column 'sentence2'"),
+        ("RTE", ["index|sentence1|sentence2|label", "1|a|b|maybe"], "line 2 has the label 'maybe'"),
+        ("SST-2", ["sentence|label", "a|1", "b|2"], "line 3 has the label '2': SST-2 has 0, 1"),
+        ("STS-B", ["sentence1|sentence2|score", "a|b|5.5"], "it should be from 0 to 5"),
+        ("STS-B", ["sentence1|sentence2|score", "a|b|good"], "line 2 has the score 'good'"),
+    ],
+)
+def test_a_file_that_is_not_right_is_refused_by_its_line(task, lines, said, tmp_path):
+    path = write(tmp_path / "train.tsv", *lines)
+    assert said in (found := refusal(glue_tasks.read, TASKS[task], path)) and str(path) in found
+
+
+def test_every_line_of_a_test_file_is_answered(tmp_path):
+    path = write(tmp_path / "test.tsv", "index|sentence1|sentence2", "0|a|b", "1|c")
+    assert "line 3 lacks a column" in refusal(glue_tasks.read_test, TASKS["RTE"], path)
+    path = write(tmp_path / "test.tsv", "id|question1|question2", "0|a|b", "x|c|d")
+    assert "line 3 has the id 'x'" in refusal(glue_tasks.read_test, TASKS["QQP"], path)
+
+
+MRPC = "Quality|#1 ID|#2 ID|#1 String|#2 String"
+
+
+def test_mrpc_is_the_same_from_either_layout(tmp_path):
+    pairs = ["1|10|11|a b|b a", '0|12|13|"c|d', "1|14|15|e|f"]
+    one, other = tmp_path / "one" / "MRPC", tmp_path / "other" / "MRPC"
+    write(one / "msr_paraphrase_train.txt", MRPC, *pairs)
+    write(one / "dev_ids.tsv", "12|13")
+    write(one / "msr_paraphrase_test.txt", MRPC, "1|1|2|x|y", "0|3|4|z|w")
+    write(other / "train.tsv", "\ufeff" + MRPC, pairs[0], pairs[2])
+    write(other / "dev.tsv", MRPC, pairs[1])
+    write(other / "test.tsv", MRPC.replace("Quality", "index"), "0|1|2|x|y", "1|3|4|z|w")
+    found = [glue_tasks.load(TASKS["MRPC"], x.parent, False, print) for x in (one, other)]
+    assert found[0] == found[1] and found[0]["dev"].sentences == [('"c', "d")]
+    (one / "dev_ids.tsv").unlink()
+    said = refusal(glue_tasks.load, TASKS["MRPC"], one.parent, False, print)
+    assert "has no dev_ids.tsv" in said
+
+
+def test_mnli_has_two_dev_and_test_sets_and_the_diagnostic_one(tmp_path):
+    own, head = tmp_path / "MNLI", "index|genre|sentence1|sentence2"
+    write(own / "train.tsv", f"{head}|label1|gold_label", "0|x|a|b|neutral|entailment")
+    for name in ("matched", "mismatched"):
+        write(own / f"dev_{name}.tsv", f"{head}|label1|gold_label", f"0|x|a|{name}|neutral|neutral")
+        write(own / f"test_{name}.tsv", head, f"5|x|c|{name}")
+    write(tmp_path / "diagnostic" / "diagnostic.tsv", "index|sentence1|sentence2", "0|e|f")
+    found = glue_tasks.load(TASKS["MNLI"], tmp_path, False, print)
+    assert found["train"].labels == ["entailment"]
+    assert found["dev_mismatched"].sentences == [("a", "mismatched")]
+    assert found["test_matched"].indices == [5] and found["diagnostic"].sentences == [("e", "f")]
+
+
+def test_counts_are_glues(tmp_path):
+    own = tmp_path / "WNLI"
+    head, pair = "index|sentence1|sentence2", "0|a|b"
+    write(own / "train.tsv", f"{head}|label", *[f"{pair}|1"] * 635)
+    write(own / "dev.tsv", f"{head}|label", *[f"{pair}|0"] * 70)
+    write(own / "test.tsv", head, *[pair] * 146)
+    arguments = TASKS["WNLI"], tmp_path
+    said = refusal(glue_tasks.load, *arguments, True, print)
+    assert "WNLI, dev holds 70 examples, and GLUE has 71" in said and "--sizes any" in said
+    assert len(glue_tasks.load(*arguments, False, print)["dev"].labels) == 70
+    assert "has no folder RTE" in refusal(glue_tasks.load, TASKS["RTE"], tmp_path, True, print)
+
+
+def test_a_line_of_a_thousand_may_lack_in_train():
+    """As of MRPC in a copy that goes round; none of dev."""
+    heard, task = [], TASKS["MRPC"]
+    found = glue_tasks.Examples(sentences=[("a", "b")] * 3667, broken=[7])
+    glue_tasks.check(task, task.train, found, True, heard.append)
+    assert "line 7, which" in heard[0] and "3667 examples, and GLUE has 3668" in heard[1]
+    found.sentences = found.sentences[:407]
+    assert "holds 407" in refusal(glue_tasks.check, task, task.dev[0], found, True, heard.append)
+
+
+def test_subsets_are_named_as_fairseq_does():
+    mnli = TASKS["MNLI"]
+    splits = [mnli.train, *mnli.dev, *mnli.test, glue_tasks.DIAGNOSTIC]
+    names = ["train", "valid", "valid1", "test", "test1", "test2"]
+    assert [glue_data.subset(mnli, split) for split in splits] == names
+
+
+# --- Metrics -------------------------------------------------------------------------------------
+
+GIVEN = list("1101001110")
+RIGHT = list("1001011010")
+
+
+def test_metrics_are_those_of_the_formulas():
+    tp = sum(a == b == "1" for a, b in zip(GIVEN, RIGHT, strict=True))
+    tn = sum(a == b == "0" for a, b in zip(GIVEN, RIGHT, strict=True))
+    fp, fn = GIVEN.count("1") - tp, RIGHT.count("1") - tp
+    found = glue_metrics.of_set(["Matthews", "F1", "accuracy"], GIVEN, RIGHT)
+    under = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    assert found["Matthews"] == pytest.approx(100 * (tp * tn - fp * fn) / under)
+    assert found["F1"] == pytest.approx(200 * tp / (2 * tp + fp + fn))
+    assert found["accuracy"] == pytest.approx(100 * (tp + tn) / 10)
+
+
+def test_correlations_are_those_of_numbers_and_of_ranks():
+    given, right = ["1.0", "2.5", "0.5", "4.0"], ["0.0", "5.0", "2.0", "3.0"]
+    found = glue_metrics.of_set(["Pearson", "Spearman"], given, right)
+    a, b = np.array(given, float), np.array(right, float)
+    assert found["Pearson"] == pytest.approx(100 * np.corrcoef(a, b)[0, 1])
+    # Ranks 2 3 1 4 and 1 4 2 3: 1 - 6 * (1 + 1 + 1 + 1) / (4 * 15).
+    assert found["Spearman"] == pytest.approx(100 * (1 - 6 * 4 / 60))
+    flat = glue_metrics.of_set(["Pearson", "Spearman"], ["1.0"] * 4, right)
+    assert flat == {"Pearson": 0, "Spearman": 0}
+
+
+def test_mnli_has_an_accuracy_for_each_dev_set():
+    given = {"dev_matched": ["neutral", "neutral"], "dev_mismatched": ["entailment"]}
+    right = {"dev_matched": ["neutral", "entailment"], "dev_mismatched": ["entailment"]}
+    found = glue_metrics.of_task(TASKS["MNLI"], given, right)
+    assert found == {"matched": 50, "mismatched": 100}
+
+
+def test_scores_of_sts_b_come_back():
+    assert [glue_metrics.target(x) for x in ("0", "3", "5")] == [-1.5, 0, 1]
+    answers = glue_metrics.answers(TASKS["STS-B"], [[-9.0], [glue_metrics.target("3.8")], [2.0]])
+    assert answers == ["0.0000", "3.8000", "5.0000"]
+    assert glue_metrics.answers(TASKS["RTE"], [[0.1, 0.2], [3.0, -1.0]]) == [
+        "entailment",
+        "not_entailment",
+    ]
+
+
+# --- Choices and comparisons ---------------------------------------------------------------------
+
+BASE, MACARON = System("base", True), System("macaron", True)
+SCRATCH = System("macaron", False)
+
+
+def results(task, scores, rate="1e-05"):
+    metric = TASKS[task].metrics[0]
+    return [Result(task, seed, rate, {metric: score}) for seed, score in scores.items()]
+
+
+def test_the_rate_with_the_best_mean_on_dev_is_taken():
+    runs = results("RTE", {1: 50, 2: 60}, "3e-05") + results("RTE", {1: 49, 2: 62}, "5e-05")
+    assert glue_report.best_rate(runs) == "5e-05"
+    assert {seed: one.score for seed, one in glue_report.chosen(runs)["RTE"].items()} == {
+        1: 49,
+        2: 62,
+    }
+    same = results("RTE", {1: 50}, "3e-05") + results("RTE", {1: 50}, "5e-05")
+    assert glue_report.best_rate(same) == "3e-05"
+
+
+def test_averages_say_whether_wnli_is_in_them():
+    runs = [*results("RTE", {1: 60, 2: 70}), *results("CoLA", {1: 10, 2: 20})]
+    runs += results("WNLI", {1: 50, 2: 57})
+    scores = glue_report.chosen(runs)
+    assert glue_report.averages(scores) == {1: 40, 2: 49}
+    assert glue_report.averages(scores, "WNLI") == {1: 35, 2: 45}
+    table = glue_report.table({BASE: scores}, [])
+    assert "| 44.5 ± 6.4 | 40.0 ± 7.1 |" in table
+    del scores["WNLI"]
+    assert "| - | 40.0 ± 7.1 |" in glue_report.table({BASE: scores}, [])
+
+
+def test_systems_are_compared_by_task_and_seed():
+    base = results("RTE", {1: 60, 2: 61, 3: 59}) + results("CoLA", {1: 10, 2: 12, 3: 11})
+    other = results("RTE", {1: 62, 2: 62, 3: 62}) + results("CoLA", {1: 13, 2: 13, 3: 12})
+    scratch = results("RTE", {1: 52, 2: 53, 3: 55})
+    runs = {BASE: base, MACARON: other, SCRATCH: scratch}
+    found = glue_report.comparisons({x: glue_report.chosen(y) for x, y in runs.items()})
+    assert [(x.one, x.other) for x in found] == [(MACARON, BASE), (MACARON, SCRATCH)]
+    averages = [(2 + 3) / 2, (1 + 1) / 2, (3 + 1) / 2]
+    assert found[0].difference == pytest.approx(statistics.mean(averages))
+    assert found[0].error == pytest.approx(statistics.stdev(averages) / math.sqrt(3))
+    assert found[0].low < found[0].estimate < found[0].high and found[0].pairs == 6
+    assert found[0].estimate == pytest.approx(11 / 6)
+    assert found[1].tasks == 1 and found[1].wilcoxon is None
+    assert found[1].difference == pytest.approx(62 - 160 / 3)
+
+
+def test_published_rows_are_the_papers():
+    rows = json.loads((EXAMPLES / "glue" / "published.json").read_text())
+    scores = rows[0]["scores"]
+    means = [statistics.mean(scores[task]) for task in TASKS if task != "WNLI"]
+    # The paper's average counts WNLI, which it does not print.
+    assert statistics.mean([*means, 65.1]) == pytest.approx(rows[0]["average"], abs=0.05)
+    every = {task: results(task, {1: 1}) for task in TASKS}
+    runs = glue_report.chosen([one for found in every.values() for one in found])
+    runs = {t: {1: Result(t, 1, "1", dict.fromkeys(TASKS[t].metrics, 1.0))} for t in runs}
+    table = glue_report.table({BASE: runs}, rows)
+    assert "| 88.4/84.4 |" in table and "| 79.7 | 81.5 |" in table
+    assert all(len(rows[0]["scores"][t]) == len(TASKS[t].metrics) for t in scores)
+
+
+def test_the_server_gets_a_file_for_each_test_set():
+    splits = ("test_matched", "test_mismatched", "diagnostic")
+    answers = {split: ["neutral", "entailment"] for split in splits}
+    worse = Result("MNLI", 1, "1", {"matched": 1.0, "mismatched": 1.0}, {})
+    better = Result("MNLI", 2, "1", {"matched": 2.0, "mismatched": 2.0}, answers)
+    scores = {"MNLI": {1: worse, 2: better}}
+    examples = {"MNLI": {split: {"indices": [7, 8]} for split in splits}}
+    with zipfile.ZipFile(BytesIO(glue_report.submission(scores, examples))) as archive:
+        assert archive.namelist() == ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"]
+        text = archive.read("MNLI-mm.tsv").decode()
+    assert text == "index\tprediction\n7\tneutral\n8\tentailment\n"
+    lacks = ["CoLA", "SST-2", "MRPC", "STS-B", "QQP", "QNLI", "RTE", "WNLI"]
+    assert glue_report.missing(scores) == lacks
+
+
+def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
+    plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", False)
+    glue_run.plan_of(tmp_path, plan)
+    (tmp_path / "result.json").write_text('{"identity": "one"}')
+    (tmp_path / "checkpoint_last.pt").touch()
+    glue_run.plan_of(tmp_path, plan)
+    assert (tmp_path / "result.json").exists() and (tmp_path / "checkpoint_last.pt").exists()
+    glue_run.plan_of(tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", False))
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+TEXT = ["--text", "a.txt", "--glue", "."]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--text", "a.txt"], "say where GLUE's files are: --glue FOLDER"),
+        (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is no folder"),
+        ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
+        ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
+        ([*TEXT, "train"], "train is no stage"),
+        ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16000"),
+        ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
+        ([*TEXT, "--", "--total-num-update", "9"], "see --max-update"),
+        ([*TEXT, "--max-update", "9", "--", "--warmup-updates", "9"], "would rise for 9 updates"),
+        ([*TEXT, "--language", "English"], "--language takes two or three letters"),
+        ([*TEXT, "--", "--seed", "3"], "--seed is set by the recipe"),
+        ([*TEXT, "--pretrained", "a.pt"], "name it with --archs ARCH"),
+        ([*TEXT, "--archs", "a", "--pretrained", "a.pt"], "needs the text in its own tokens"),
+        (["finetune", "--archs", "a", "--pretrained", "a.pt"], "a.pt is no file"),
+        ([*TEXT, "--archs", "a", "--pretrained", "a.pt", "--from-scratch"], "exclude each other"),
+    ],
+)
+def test_mistakes_get_a_sentence(words, said):
+    assert said in refusal(glue.read, words)
+
+
+def read(*words):
+    return glue.read([*TEXT, *words])
+
+
+def test_the_schedule_ends_with_the_training():
+    found = read("--max-update", "3000", "--tokens-per-sample", "128", "--", "--lr", "1e-3")
+    flags = " ".join(found.recipe.benchmark.training.words())
+    assert "--total-num-update 3000" in flags and "--max-positions 128" in flags
+    assert found.recipe.batch == 128_000 and found.stages == list(glue.STAGES)
+    assert found.recipe.stages == ["prepare", "train"]
+
+
+def test_from_scratch_leaves_out_the_pretraining():
+    found = read("--from-scratch")
+    assert "pretrain" not in found.stages and found.recipe.stages == ["prepare"]
+
+
+def test_updates_of_finetuning():
+    assert glue.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
+    assert glue.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
+    assert glue.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
+
+
+def test_sentences_begin_as_the_models_own(tmp_path):
+    recipe = read("--work", str(tmp_path)).recipe
+    write(recipe.data / "data-bin" / "dict.txt", "the 9", "a 7")
+    assert glue.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
+    write(recipe.data / "data-bin" / "dict.txt", "<mask> 1", "<cls> 1", "the 9")
+    assert glue.around(recipe) == ["--init-token", "5"]
+
+
+def test_finetuning_builds_the_model_of_the_pretraining():
+    extra = [
+        "--lr",
+        "1",
+        "--macaron-scheme",
+        "parallel",
+        "--encoder-layers",
+        "2",
+        "--clip-norm",
+        "1",
+    ]
+    kept = ["--macaron-scheme", "parallel", "--encoder-layers", "2"]
+    assert glue.model_flags(extra) == kept
+
+
+def test_the_script_explains_itself():
+    script = EXAMPLES / "glue" / "reproduce.sh"
+    done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "--from-scratch" in done.stdout and "finetuning.yaml" in done.stdout

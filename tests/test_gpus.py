@@ -1,0 +1,210 @@
+"""What a GPU cannot do is refused, and `--bf16` trains; see also test_fake_gpu.py.
+
+A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
+"""
+
+import logging
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import logged, train
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
+from small import arguments
+
+from macaron_fairseq import UserError
+from macaron_fairseq.compat import bf16, gpus, preflight, tpu
+
+
+def refusal(*words):
+    """The sentence with which a command line is refused."""
+    with pytest.raises(UserError) as refused:
+        preflight.check([str(word) for word in words])
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.fixture
+def old_gpu(monkeypatch):
+    """A machine with one GPU that has no bf16."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
+
+
+# --- bf16 ----------------------------------------------------------------------------------------
+
+
+def test_fairseq_takes_bf16_for_a_tpus(monkeypatch):
+    """With the architecture's own function, as without the plugin."""
+    name = "transformer_tiny"
+    monkeypatch.setitem(ARCH_CONFIG_REGISTRY, name, ARCH_CONFIG_REGISTRY[name].configure)
+    assert arguments(name, "--bf16").tpu is True
+
+
+@pytest.mark.parametrize("arch", ["transformer_tiny", "transformer_lm_gpt", "macaron_transformer"])
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
+def test_bf16_needs_no_tpu(arch, flag):
+    of_lm = ["--task", "language_modeling"] if "lm" in arch else []
+    args = arguments(arch, flag, *of_lm)
+    assert args.bf16 is True and args.tpu is False
+
+
+def test_a_tpu_is_left_alone_where_there_may_be_one(monkeypatch):
+    monkeypatch.setattr(tpu, "find_spec", lambda name: name == "torch_xla")
+    monkeypatch.setitem(ARCH_CONFIG_REGISTRY, "transformer_tiny", lambda args: None)
+    tpu.allow_bf16_without()
+    assert arguments("transformer_tiny", "--bf16").tpu is True
+    configured = []
+    tpu.OfNoTPU(configured.append)({"bf16": True})  # of a checkpoint
+    assert configured == [{"bf16": True}]
+    given = Namespace(bf16=False, tpu=True)
+    tpu.OfNoTPU(configured.append)(given)
+    assert given.tpu is True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not bf16.is_fast_here(), reason="this CPU has no bf16")
+@pytest.mark.parametrize("arch", ["transformer_tiny", "macaron_transformer_tiny"])
+def test_fairseq_train_in_bf16(arch, data_bin, tmp_path):
+    """On a CPU, which fairseq itself can do once it looks for no TPU."""
+    flags = "--arch", arch, "--max-update", "3", "--save-interval-updates", "3"
+    coarse = logged(train(data_bin, tmp_path / "bf16", "--bf16", *flags).stdout)
+    exact = logged(train(data_bin, tmp_path / "fp32", *flags).stdout)
+    assert coarse.keys() == exact.keys() == {1, 2, 3}
+    for update, (loss, *_) in exact.items():
+        assert coarse[update][0] == pytest.approx(loss, rel=0.01)
+    for name, is_coarse in (("bf16", True), ("fp32", False)):  # fairseq saves both in fp32
+        weights = torch.load(tmp_path / name / "checkpoint_last.pt")["model"].values()
+        assert all(torch.equal(x, x.bfloat16().float()) for x in weights) == is_coarse
+
+
+def test_bf16_on_a_cpu_without_it(monkeypatch):
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
+    sentence = refusal("fairseq-train", "data", "--cpu", "--bf16")
+    assert "--bf16 is not for this CPU" in sentence and "leave it out" in sentence
+    monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
+    preflight.check(["fairseq-train", "data", "--cpu", "--bf16"])
+    assert "--cpu rules it out" in refusal("fairseq-generate", "data", "--cpu", "--bf16")
+
+
+def test_a_gpu_without_bf16(old_gpu):
+    for flag in ("--bf16", "--memory-efficient-bf16"):
+        sentence = refusal("fairseq-train", "data", flag)
+        assert sentence == (
+            f"{flag} needs a GPU of compute capability 8.0 or higher, and this one, Tesla V100, "
+            "has 7.0: use --fp16 instead"
+        )
+    preflight.check(["fairseq-train", "data", "--fp16"])
+
+
+# --- fp16 ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["--fp16", "--memory-efficient-fp16"])
+def test_fp16_with_cpu(flag, old_gpu):
+    for command in ("fairseq-train", "fairseq-generate", "fairseq-validate"):
+        sentence = refusal(command, "data", flag, "--cpu")
+        assert sentence == (
+            f"{flag} needs a GPU, and --cpu rules it out: leave it out to compute in fp32 on the "
+            "CPU"
+        )
+
+
+def test_fairseq_trains_in_no_fp16_with_bmuf():
+    """Its wrapper passes by the fp16 optimizer's `backward`, so that no gradient arrives there.
+
+    The trainer then asks the wrapper for the scaler, and there is none.
+    """
+    assert FP16Optimizer.backward is not FairseqOptimizer.backward
+    assert FairseqBMUF.backward is FairseqOptimizer.backward
+    assert not hasattr(FairseqBMUF, "scaler")
+
+
+def test_bmuf_in_half_precision(old_gpu):
+    sentence = refusal("fairseq-train", "data", "--use-bmuf", "--fp16")
+    assert sentence == "--use-bmuf and --fp16 do not go together in fairseq: drop one of them"
+    preflight.check(["fairseq-train", "data", "--use-bmuf"])
+
+
+# --- no GPU, or none that works ------------------------------------------------------------------
+
+
+def broken_cuda(monkeypatch, tmp_path, error):
+    """A PyTorch for GPUs, a GPU, and a driver that it cannot use."""
+    (tmp_path / "version").touch()
+    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # NVML counts them all the same
+
+    def init():
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(torch.cuda, "init", init)
+
+
+def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
+    """fairseq would train on the CPU without a word."""
+    broken_cuda(
+        monkeypatch,
+        tmp_path,
+        "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU "
+        "driver by downloading and installing a new version from the URL",
+    )
+    sentence = refusal("fairseq-train", "data", "--fp16")
+    assert "The NVIDIA driver on your system is too old (found version 11040)" in sentence
+    assert "update its driver, install a PyTorch for an older CUDA than 13.0" in sentence
+    assert sentence.endswith(", or add --cpu without --fp16") and "URL" not in sentence
+    assert refusal("fairseq-generate", "data").endswith(", or add --cpu")
+    preflight.check(["fairseq-train", "data", "--cpu"])
+
+
+def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
+    (tmp_path / "version").touch()
+    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "is built for CPUs, so install it for CUDA" in refusal("fairseq-train", "d", "--fp16")
+    preflight.check(["fairseq-train", "data"])
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_says_what_to_lower(caplog):
+    """fairseq logs the error with a table, and goes on with the next batch."""
+    logger = logging.getLogger("fairseq.trainer")
+    before = [*logger.filters]
+    assert any(type(x).__name__ == "Advice" for x in before)  # the plugin's
+    logger.filters[:] = []
+    try:
+        gpus.advise_on_memory()
+        gpus.advise_on_memory()
+        assert len(logger.filters) == 1
+        with caplog.at_level(logging.INFO):
+            logger.info("another message")
+            for _ in range(2):
+                logger.warning("OOM: Ran out of memory with exception: CUDA out of memory.")
+    finally:
+        logger.filters[:] = before
+    said = [record.message for record in caplog.records]
+    assert said == [
+        "another message",
+        gpus.LOWER,
+        *["OOM: Ran out of memory with exception: CUDA out of memory."] * 2,
+    ]
+    assert "halve --max-tokens and double --update-freq" in gpus.LOWER
+
+
+def test_fairseqs_trainer_logs_that_memory_ran_out(caplog):
+    """With the words that the advice waits for."""
+    from fairseq.trainer import Trainer
+
+    with caplog.at_level(logging.WARNING):
+        Trainer._log_oom(SimpleNamespace(), RuntimeError("CUDA out of memory"))
+    assert any("Ran out of memory" in record.message for record in caplog.records)

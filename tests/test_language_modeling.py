@@ -1,0 +1,156 @@
+"""The recipe for causal language models: its text and its perplexities; nothing is trained."""
+
+import lzma
+import math
+import sys
+
+import pytest
+from recipes import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES / "language-modeling"))
+
+# After `recipes`, which knows where they are.
+import language_modeling  # isort: skip
+import perplexity  # isort: skip
+import plain_text  # isort: skip
+from stage_text import Counts, count  # isort: skip
+
+
+def refusal(function, *arguments):
+    with pytest.raises(SystemExit) as end:
+        function(*arguments)
+    assert isinstance(end.value.code, str) and "\n" not in end.value.code
+    return end.value.code
+
+
+# --- Text ----------------------------------------------------------------------------------------
+
+
+def test_documents_are_held_back_by_name(tmp_path):
+    text = "Preface.\n# Title: Emma\nShe.\n\n# Title: Ivanhoe\nHe.\n  \nKnights.\n"
+    path = tmp_path / "books.txt.xz"
+    path.write_bytes(lzma.compress(text.encode()))
+    held_out = {"valid": ["Emma"], "test": ["Ivanhoe"]}
+    found = plain_text.divide([path], "# Title: ", held_out, tmp_path, "en")
+    read = {name: (tmp_path / f"{name}.en").read_text() for name in ("train", "valid", "test")}
+    assert read["train"] == "Preface.\n" and read["valid"] == "# Title: Emma\nShe.\n"
+    assert read["test"] == "# Title: Ivanhoe\nHe.\nKnights.\n"
+    assert found["test"] == {"Ivanhoe": 3} and found["train"] == {"books.txt.xz": 1}
+
+
+def test_a_file_is_a_document_without_titles(tmp_path):
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path in paths:
+        path.write_text(f"{path.name}\n")
+    plain_text.divide(paths, "", {"test": ["b.txt"]}, tmp_path, "en")
+    assert (tmp_path / "test.en").read_text() == "b.txt\n"
+
+
+def test_lines_are_drawn_where_no_document_is_named(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("".join(f"line {i}\n" for i in range(1, 1001)))
+    found = plain_text.divide([path], "", {"valid": []}, tmp_path, "en")
+    drawn = (tmp_path / "valid.en").read_text().splitlines()
+    assert drawn == ["line 201", "line 401", "line 601", "line 801"]
+    assert found["train"].total() == 996
+
+
+@pytest.mark.parametrize(
+    ("held_out", "said"),
+    [
+        ({"test": ["Ema"]}, "there is no document Ema: 2 are there, such as Emma"),
+        ({"test": ["Emma", "Ivanhoe"]}, "no text is left for train"),
+        ({"valid": ["Emma"], "test": ["Emma"]}, "Emma is to be held out twice"),
+        ({"valid": []}, "no text is left for valid"),
+    ],
+)
+def test_text_that_cannot_be_divided_is_refused(held_out, said, tmp_path):
+    path = tmp_path / "books.txt"
+    path.write_text("# Title: Emma\nShe.\n# Title: Ivanhoe\nHe.\n")
+    arguments = [path], "# Title: ", held_out, tmp_path / "out", "en"
+    assert said in refusal(plain_text.divide, *arguments)
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_text_that_is_damaged_is_refused(tmp_path):
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(b"text\n" * 1000)[:-20])
+    arguments = [path], "", {"test": ["x"]}, tmp_path / "out", "en"
+    assert "is damaged" in refusal(plain_text.divide, *arguments)
+
+
+def test_what_a_set_holds_is_counted(tmp_path):
+    texts = "Ab c.\nd\n", "ab c .\nd\n", "a@@ b c .\nd\n"
+    paths = [tmp_path / name for name in ("text", "words", "tokens")]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    found = count(["x"], *paths, {"a@@", "b", "c", "."})
+    assert found == Counts(["x"], lines=2, characters=8, words=6, tokens=7, unknown=1)
+
+
+# --- Perplexities --------------------------------------------------------------------------------
+
+COUNTS = Counts(["Emma"], lines=10, characters=4000, words=800, tokens=1000, unknown=0)
+
+
+def test_perplexities_of_a_uniform_model():
+    """It gives each token one of 64: 6 bits."""
+    found = perplexity.of_bits(6.0 * 1000, COUNTS, 0)
+    assert found.per_token == pytest.approx(64) and found.bits_per_character == 1.5
+    assert found.per_word == pytest.approx(64 ** (1000 / 800))
+
+
+def log(tokens="1,000", loss="6.0000"):
+    return f"| Evaluated {tokens} tokens in 3.7s\n| Loss (base 2): {loss}, Perplexity: 64.00\n"
+
+
+def test_fairseqs_loss_is_read():
+    assert perplexity.of_log(log(), COUNTS, 3) == perplexity.of_bits(6000, COUNTS, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (log(tokens="999"), "scored 999 tokens of 1000"),
+        (log(loss="nan"), "the training diverged"),
+        ("", "gave no loss"),
+    ],
+)
+def test_what_fairseq_did_not_score_is_refused(text, said):
+    assert said in refusal(perplexity.of_log, text, COUNTS, 0)
+
+
+def test_the_table_has_mean_and_spread_over_seeds():
+    def seeds(*bits):
+        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
+
+    found = {"base": seeds(6, 6.2, 6.4), "macaron": seeds(5.9, 6.1, 6.3)}
+    text = perplexity.report(found, COUNTS, COUNTS)
+    assert f"{(2**6 + 2**6.2 + 2**6.4) / 3:.2f} ± " in text and "| 1.5500 ± 0.0500 |" in text
+    assert "`macaron` less `base`: -0.0250 bits per character" in text
+    assert "over 3 paired seeds from -0.0250 to -0.0250, which leaves out 0" in text
+    one = perplexity.report({x: {1: y[1]} for x, y in found.items()}, COUNTS, COUNTS)
+    assert "One seed: this says nothing" in one and math.isfinite(found["base"][1].per_word)
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--text", "a"], "say what is held back from training: --test NAME"),
+        (["--text", "a", "--test", "a", "--context-window", "512"], "leaves nothing of a sample"),
+        (["--text", "a", "--test", "a", "--max-update", "9"], "would rise for 1000 updates"),
+        (["--text", "a", "--test", "a", "--", "--max-target-positions", "9"], "set by the recipe"),
+    ],
+)
+def test_mistakes_get_a_sentence(words, said):
+    assert said in refusal(language_modeling.read, words)
+
+
+def test_half_of_a_sample_is_context():
+    words = ["--text", "a", "--test", "b", "--tokens-per-sample", "128"]
+    recipe, context = language_modeling.read(words)
+    assert context == 64 and recipe.block == 128 and recipe.held_out["test"] == ["b"]
+    assert language_modeling.read([*words, "--context-window", "0"])[1] == 0

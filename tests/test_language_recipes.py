@@ -1,0 +1,153 @@
+"""The recipes of language models whole, on miniature text: trained, scored, resumed, refused."""
+
+import json
+import os
+import random
+import sys
+import zipfile
+
+import commands
+import pytest
+from recipes import EXAMPLES, environment, printed
+
+sys.path.insert(0, str(EXAMPLES / "glue"))
+sys.path.insert(0, str(EXAMPLES / "language-modeling"))
+
+# After `recipes`, which knows where they are.
+import glue  # isort: skip
+import language_modeling  # isort: skip
+import launch  # isort: skip
+
+pytestmark = pytest.mark.recipe
+
+WORDS = [
+    "the",
+    "a",
+    "captain",
+    "whale",
+    "sailed",
+    "ship",
+    "sea",
+    "saw",
+    "white",
+    "old",
+    "of",
+    "and",
+    "never",
+    "again",
+    "slept",
+]
+TINY = ["--embed-dim", "16", "--layers", "1", "--attention-heads", "2", "--ffn-embed-dim", "32"]
+
+
+def sentence(rng):
+    return " ".join(rng.choices(WORDS, k=rng.randint(4, 12))).capitalize() + "."
+
+
+def book(path, title, lines, seed):
+    rng = random.Random(seed)
+    with path.open("a") as file:
+        file.write(f"# Title: {title}\n" + "".join(sentence(rng) + "\n" for _ in range(lines)))
+
+
+def of_side(side):
+    return [f"--{side}{x[1:]}" if x.startswith("--") else x for x in TINY]
+
+
+def run(recipe, *words, status=0):
+    return printed(recipe.main, [str(word) for word in words], status, environment())
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "books.txt"
+    for number, (title, lines) in enumerate({"Emma": 400, "Omoo": 40, "Typee": 40}.items()):
+        book(path, title, lines, number)
+    return path
+
+
+SHORT = ["--cpu", "--workers", "1", "--merges", "30", "--max-update", "3", "--batch", "256"]
+SHORT += ["--max-tokens", "256", "--tokens-per-sample", "32"]
+
+
+def test_from_books_to_perplexities(books, tmp_path):
+    archs = ("transformer_lm_tiny_pre_norm", "macaron_transformer_lm_tiny")
+    options = ["--text", books, "--split-at", "# Title: ", "--valid", "Omoo", "--test", "Typee"]
+    options += ["--work", tmp_path, "--archs", " ".join(archs), *SHORT]
+    flags = ["--", "--warmup-updates", "1", *of_side("decoder")]
+    printed_text = run(language_modeling, *options, *flags)
+    assert "test: 41 lines of Typee" in printed_text and "| bits per character |" in printed_text
+    counts = json.loads((tmp_path / "data" / "held-out" / "counts.json").read_text())["test"]
+    raw = [x for x in books.read_text().split("# Title: ") if x.startswith("Typee")]
+    assert counts["characters"] == len("# Title: " + raw[0])
+    for arch in archs:
+        found = json.loads((tmp_path / arch / "seed1/test/perplexity.json").read_text())
+        # Hardly trained, it is near a uniform choice among all types.
+        assert 5 < found["per_token"] < 200
+        assert found["bits"] == pytest.approx(found["bits_per_character"] * counts["characters"])
+    again = run(language_modeling, *options, *flags)
+    assert "scoring" not in again and "learning" not in again
+    short = run(language_modeling, "prepare", *options, "--tokens-per-sample", "999", status=1)
+    assert "999 tokens does not fit into batches of 256" in short
+    options[options.index("--max-tokens") + 1] = options[options.index("--batch") + 1] = "4096"
+    short = run(
+        language_modeling, "prepare", *options, "--tokens-per-sample", "2000", *flags, status=1
+    )
+    assert "less than one sample of 2000" in short and "Traceback" not in short
+    options[options.index("--work") + 1] = tmp_path / "other"
+    run(language_modeling, "prepare", *options, status=1)
+    assert not (tmp_path / "other" / "data").exists()
+
+
+def write_glue(folder):
+    rng = random.Random(1)
+
+    def write(name, header, lines):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in [*header, *lines]))
+
+    for name, count in (("train", 24), ("dev", 9)):
+        lines = [f"x\t{i % 2}\t\t{sentence(rng)}" for i in range(count)]
+        write(f"CoLA/{name}.tsv", [], lines)
+        lines = [f"{i}\t{sentence(rng)}\t{sentence(rng)}\t{i % 6}.0" for i in range(count)]
+        write(f"STS-B/{name}.tsv", ["index\tsentence1\tsentence2\tscore"], lines)
+    write("CoLA/test.tsv", ["index\tsentence"], [f"{i}\t{sentence(rng)}" for i in range(5)])
+    lines = [f"{i}\t{sentence(rng)}\t{sentence(rng) * 9}" for i in range(5)]  # longer than a sample
+    write("STS-B/test.tsv", ["index\tsentence1\tsentence2"], lines)
+
+
+def forked(jobs, at_a_time):
+    """As `launch.local`, in processes that need not import fairseq anew."""
+    for job in jobs:
+        *_, script, folder = job.words
+        yield job, commands.run_script(script, [folder], dict(os.environ))
+
+
+def test_from_books_to_glue(books, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "local", forked)
+    write_glue(tmp_path / "glue data")
+    arch, work = "macaron_roberta_tiny", tmp_path / "work"
+    options = ["--text", books, "--split-at", "# Title: ", "--valid", "Omoo", "--work", work]
+    options += ["--glue", tmp_path / "glue data", "--archs", arch, *SHORT, "--sizes", "any"]
+    options += ["--learning-rates", "1e-3", "--finetune-max-update", "2"]
+    flags = ["--", "--warmup-updates", "1", *of_side("encoder")]
+    output = run(glue, *options, *flags)
+    assert f"2/2 STS-B, {arch}, learning rate 0.001, seed 1: Pearson" in output
+    with zipfile.ZipFile(work / "report" / f"{arch}.zip") as archive:
+        lines = archive.read("STS-B.tsv").decode().splitlines()
+        assert set(archive.read("CoLA.tsv").decode().split("\t")[-1]) <= {"0", "1", "\n"}
+    assert lines[0] == "index\tprediction" and [x.split("\t")[0] for x in lines[1:]] == [*"01234"]
+    assert all(0 <= float(line.split("\t")[1]) <= 5 for line in lines[1:])
+    run_folder = work / "finetuned" / arch / "CoLA" / "rate0.001-seed1"
+    assert not [*run_folder.glob("*.pt")] and json.loads((run_folder / "result.json").read_text())
+    plan = json.loads((run_folder / "plan.json").read_text())
+    assert plan["flags"][plan["flags"].index("--finetune-from-model") + 1].startswith(str(work))
+    # The control: of one task, which is enough to be set beside the other.
+    control = ["--tasks", "CoLA", "--from-scratch"]
+    output = run(glue, "finetune", "report", *options, *control, *flags)
+    assert "1/1 CoLA" in output and f"`{arch}` less `{arch}` from scratch" in output
+    output = run(glue, "finetune", *options, *flags)
+    assert "2 of 2 runs are done already" in output
+    output = run(glue, "finetune", *options, "--pretrain-seeds", "2", *flags, status=1)
+    assert "has not been pre-trained to its end: run the stage pretrain" in output

@@ -1,0 +1,176 @@
+"""What the authors' own code computed, in folders that `MACARON_REFERENCE` names.
+
+Of its subfolders those are read whose name begins with `bert`: each has a dict.txt, and models in
+folders with checkpoint.pt and expected.pt. By default it is tests/fixtures/reference, which holds a
+part of such a folder, made from random weights.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FIXTURES
+from fairseq import checkpoint_utils
+
+from macaron_fairseq import UserError
+from macaron_fairseq.model import released_bert
+from macaron_fairseq.plugin import allow_safe_globals
+
+pytestmark = pytest.mark.reference
+
+ROOT = Path(os.environ.get("MACARON_REFERENCE") or FIXTURES / "reference")
+MODELS = sorted(path.parent for path in ROOT.glob("bert*/*/expected.pt"))
+PRETRAINED = [x for x in MODELS if "classifier" not in x.name]
+UPDATES = [x for x in MODELS if (x / "expected_update.pt").is_file()]
+NAMES = {"ids": lambda path: f"{path.parent.name}/{path.name}"}
+HEAD, NEXT = "sentence_classification_head", released_bert.NEXT_SENTENCE
+
+
+def test_bert_there_is_a_reference():
+    assert MODELS, f"{ROOT} has no bert*/*/expected.pt"
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a checkpoint of the authors' code as fairseq's commands do."""
+
+    def load(path):
+        words = "<mask> 1\n<cls> 1\n" + (path.parent.parent / "dict.txt").read_text()
+        for folder in ("", "input0"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "dict.txt").write_text(words)
+        (tmp_path / "label").mkdir(exist_ok=True)
+        (tmp_path / "label" / "dict.txt").write_text("0 1\n")
+        overrides = {"data": str(tmp_path)}
+        found, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
+        return found[0].eval()
+
+    return load
+
+
+def expected_of(folder):
+    return torch.load(folder / "expected.pt")
+
+
+def prefixes(expected):
+    """Of a batch with padding, and of one without."""
+    return [prefix for prefix in ("", "nopad_") if f"{prefix}src_tokens" in expected]
+
+
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_features(load, folder):
+    expected = expected_of(folder)
+    model = load(folder / "checkpoint.pt")
+    assert sum(p.numel() for p in model.parameters()) == expected["num_parameters"]
+    for prefix in prefixes(expected):
+        tokens = expected[f"{prefix}src_tokens"]
+        real = tokens.ne(1)
+        inputs = {"src_tokens": tokens, "segment": expected[f"{prefix}segment"]}
+        with torch.no_grad():
+            features, extra = model(**inputs, features_only=True, return_all_hiddens=True)
+        states = [x.transpose(0, 1) for x in (*extra["inner_states"], features.transpose(0, 1))]
+        names = expected[f"{prefix}embeddings"], *expected[f"{prefix}layer_outputs"]
+        wanted = *names, expected[f"{prefix}encoder_out_all"]
+        for state, other in zip(states, wanted, strict=True):
+            assert (state - other.transpose(0, 1))[real].abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
+def test_bert_hidden_tokens_and_next_sentence(load, folder):
+    expected = expected_of(folder)
+    model = load(folder / "checkpoint.pt")
+    for prefix in prefixes(expected):
+        inputs = {name: expected[f"{prefix}{name}"] for name in ("src_tokens", "segment")}
+        with torch.no_grad():
+            logits = model(**inputs, masked_tokens=expected[f"{prefix}output_mask"])[0]
+            following = model(**inputs, classification_head_name=NEXT)[0]
+        assert (logits - expected[f"{prefix}mlm_logits"]).abs().max() <= 1e-5
+        log_p = logits.log_softmax(-1)
+        assert (log_p - expected[f"{prefix}mlm_log_probs"]).abs().max() <= 1e-5
+        assert (following[:, 0] - expected[f"{prefix}nsp_logits"]).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+def test_bert_classes(load, folder):
+    expected = expected_of(folder)
+    model = load(folder / "checkpoint.pt")
+    with torch.no_grad():
+        inputs = {name: expected[name] for name in ("src_tokens", "segment")}
+        logits = model(**inputs, classification_head_name=HEAD)[0]
+    assert (logits - expected["logits"]).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("folder", UPDATES, **NAMES)
+def test_bert_gradients(load, folder):
+    """Of the mean loss of hidden tokens and that of the next sentence, without dropout."""
+    expected, update = expected_of(folder), torch.load(folder / "expected_update.pt")
+    model = load(folder / "checkpoint.pt")
+    inputs = {name: expected[name] for name in ("src_tokens", "segment")}
+    hidden = expected["output_mask"]
+    logits = model(**inputs, masked_tokens=hidden)[0]
+    following = model(**inputs, classification_head_name=NEXT)[0][:, 0]
+    loss = torch.nn.functional.cross_entropy(logits, expected["target"][hidden])
+    loss += torch.nn.functional.binary_cross_entropy_with_logits(
+        following, expected["nsp_label"].float()
+    )
+    assert abs(loss.item() - float(update["loss_per_sample_unit"])) <= 1e-5
+    loss.backward()
+    wanted = {x.removeprefix("grad."): y for x, y in update.items() if x.startswith("grad.")}
+    wanted["encoder.embed_tokens.weight"] = wanted["embed_out"]
+    model.upgrade_state_dict(wanted)
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad - wanted[name]).abs().max() <= 1e-5, name
+
+
+@pytest.mark.parametrize("folder", sorted(ROOT.glob("bert*/*/*_with_meters.pt")), **NAMES)
+def test_bert_checkpoint_of_the_real_trainer(load, folder):
+    assert load(folder) is not None
+
+
+def changed(folder, tmp_path, change):
+    """A copy of a checkpoint with other parameters."""
+    allow_safe_globals()
+    state = torch.load(folder / "checkpoint.pt")
+    change(state["model"])
+    copy = tmp_path / "changed" / folder.name / "checkpoint.pt"
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    words = (folder.parent / "dict.txt").read_bytes()
+    (copy.parent.parent / "dict.txt").write_bytes(words)
+    torch.save(state, copy, _use_new_zipfile_serialization=False)
+    return copy
+
+
+@pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
+def test_bert_file_that_lacks_something_or_has_more_is_refused(load, folder, tmp_path):
+    def lose(model):
+        del model["encoder.layers.0.fc1.bias"]
+
+    def gain(model):
+        model["encoder.layers.0.fc3.bias"] = torch.zeros(3)
+
+    def widen(model):
+        model["mid_layer.0.bias"] = torch.zeros(3)
+
+    with pytest.raises(UserError, match=r"lacks 'encoder\S+fc1\.bias'"):
+        load(changed(folder, tmp_path, lose))
+    with pytest.raises(UserError, match=r"has 'encoder\S+fc3\.bias', which the model has not"):
+        load(changed(folder, tmp_path, gain))
+    with pytest.raises(UserError, match=r"'encoder\.lm_head\.dense\.bias' is \(3,\) in the check"):
+        load(changed(folder, tmp_path, widen))
+
+
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_sentences_are_told_apart_by_their_ends(folder):
+    expected = expected_of(folder)
+    words = released_bert.dictionary(folder.parent / "dict.txt")
+    found = released_bert.segments(expected["src_tokens"], words)
+    # A random token in place of a hidden one may be the end of a sentence.
+    kept = [row.eq(2).sum() == 2 for row in expected["src_tokens"]]
+    assert torch.equal(found[kept], expected["segment"][kept])
+
+
+@pytest.mark.parametrize("folder", PRETRAINED[:1], **NAMES)
+def test_bert_dictionary(folder):
+    words = released_bert.dictionary(folder.parent / "dict.txt")
+    assert [words.index(x) for x in ("<pad>", "</s>", "<unk>", "<mask>", "<cls>")] == [*range(1, 6)]

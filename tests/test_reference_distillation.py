@@ -1,0 +1,214 @@
+"""What the authors' code computed of MTA and SRA, in folders that `MACARON_REFERENCE` names.
+
+Of its subfolders those are read whose name begins with `mta` or `sra`. By default it is
+tests/fixtures/reference, which holds inputs made from random numbers.
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import FIXTURES
+from torch.nn.functional import linear
+
+from macaron_fairseq.distillation import cross_vocabulary, spans, trajectory
+
+pytestmark = pytest.mark.reference
+
+ROOT = Path(os.environ.get("MACARON_REFERENCE") or FIXTURES / "reference")
+MTA, SRA = (sorted(ROOT.glob(f"{name}*/*.pt")) for name in ("mta", "sra"))
+NAMES = {"ids": lambda path: f"{path.parent.name}/{path.name}"}
+
+
+def assert_near(found, expected, tolerance=1e-5):
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() <= tolerance
+
+
+def test_mta_and_sra_have_references():
+    assert MTA and SRA, f"{ROOT} has no mta*/*.pt or no sra*/*.pt"
+
+
+# --- MTA -----------------------------------------------------------------------------------------
+
+
+class Mta:
+    """The inputs of one file."""
+
+    def __init__(self, path):
+        self.data = torch.load(path, weights_only=True)
+        self.mask = self.data["attention_mask"].bool()
+        self.numbers = range(len(self.data["student_layers"]))
+        split = self.data["split"]
+        starts, ends = self.data["offsets"].unbind(2)
+        self.members = []
+        for i in self.numbers:
+            kind = "word_spans" if split[0] <= i < split[1] else "phrase_spans"
+            within = self.data[kind], starts + 1, ends, self.mask  # a space belongs to its token
+            self.members.append(spans.members_within(*within))
+        self.student, self.teacher = (
+            [self.data[f"{side}_hidden"][i] for i in self.data[f"{side}_layers"]]
+            for side in ("student", "teacher")
+        )
+
+    def pairs(self, states, weight, bias):
+        return [
+            trajectory.LayerPair(
+                states[i],
+                self.teacher[i],
+                self.members[i],
+                partial(linear, weight=weight[i], bias=bias[i]),
+            )
+            for i in self.numbers
+        ]
+
+
+@pytest.fixture(params=MTA, **NAMES)
+def mta(request):
+    return Mta(request.param)
+
+
+def test_mta_members_of_spans(mta):
+    for i in mta.numbers:
+        members = mta.members[i]
+        sentence, span, token = members.nonzero().unbind(1)
+        has_token = members.any(2)
+        number = has_token.flatten().cumsum(0).view(has_token.shape) - 1
+        found = {
+            (int(number[b, s]), int(b * members.shape[2] + t))
+            for b, s, t in zip(sentence, span, token, strict=True)
+        }
+        given = mta.data[f"layer{i}.member_span_id"], mta.data[f"layer{i}.member_flat_index"]
+        assert found == set(zip(*(x.tolist() for x in given), strict=True))
+        assert torch.equal(has_token.nonzero()[:, 0], mta.data[f"layer{i}.span_sentence"])
+
+
+def test_mta_weights_and_vectors_of_spans(mta):
+    for i in mta.numbers:
+        members, has_token = mta.members[i], mta.members[i].any(2)
+        for side, states in (("student", mta.student[i]), ("teacher", mta.teacher[i])):
+            weights = trajectory.token_weights(states, mta.mask, padding_asks=True)
+            expected = mta.data[f"token_weight_{side}"][i]
+            assert_near(weights, expected / expected.sum(1, keepdim=True), 1e-6)
+            of_members = spans.member_weights(members, weights)
+            assert_near(of_members[members], mta.data[f"layer{i}.member_weight_{side}"], 1e-6)
+            vectors = spans.centres(states, of_members)[has_token]
+            assert_near(vectors, mta.data[f"layer{i}.span_vector_{side}"], 1e-6)
+        expected = mta.data[f"layer{i}.span_pair_weight_1d"]
+        assert_near(of_members.sum(2)[has_token], expected, 1e-6)
+
+
+@pytest.mark.parametrize("prefix", ["", "entropy."])
+def test_mta_losses_and_gradients(mta, prefix):
+    data = mta.data
+    states = torch.stack(mta.student).requires_grad_()
+    weight, bias = (data[f"projection_{x}"].clone().requires_grad_() for x in ("weight", "bias"))
+    importance = trajectory.certainty(data["teacher_logits"]) if prefix else None
+    found = [
+        trajectory.align(pair, mta.mask, importance, padding_asks=True)
+        for pair in mta.pairs(states, weight, bias)
+    ]
+    assert_near(torch.stack([x.structure for x in found]), data[f"{prefix}dsa"])
+    assert_near(torch.stack([x.hidden for x in found]), data[f"{prefix}hid"])
+    total = trajectory.trajectory_loss(found)
+    assert_near(total, data[f"{prefix}total"])
+    total.backward()
+    expected = data[f"{prefix}grad_student"]
+    assert_near(states.grad, expected if len(expected) == len(states) else expected[-len(states) :])
+    if not prefix:
+        assert_near(weight.grad, data["grad_projection_weight"])
+        assert_near(bias.grad, data["grad_projection_bias"])
+
+
+# --- SRA -----------------------------------------------------------------------------------------
+
+
+class Sra:
+    """The inputs of one file, with spans and centres as we compute them."""
+
+    def __init__(self, path):
+        self.data = data = torch.load(path, weights_only=True)
+        ranges = [
+            cross_vocabulary.common_spans(
+                *(
+                    data[f"{side}_offsets"][
+                        b, : int(data[f"{side}_attention_mask"][b].sum()), 1
+                    ].tolist()
+                    for side in ("student", "teacher")
+                ),
+                *(int(data[f"{side}_prompt_tokens"][b]) for side in ("student", "teacher")),
+            )
+            for b in range(len(data["prompts"]))
+        ]
+        self.members = {
+            side: spans.members_of_ranges(
+                [x[i] for x in ranges], data[f"{side}_attention_mask"].shape[1]
+            )
+            for i, side in enumerate(("student", "teacher"))
+        }
+        self.layers = range(len(data["student_layers"]))
+
+    def weights(self, side, layer):
+        return cross_vocabulary.attention_weights(self.data[f"{side}_attention"][layer - 1])
+
+
+@pytest.fixture(params=SRA, **NAMES)
+def sra(request):
+    return Sra(request.param)
+
+
+def test_sra_spans(sra):
+    for side in ("student", "teacher"):
+        index, mask = (sra.data[f"{side}_span_token_{x}"] for x in ("index", "mask"))
+        expected = torch.zeros(*index.shape[:2], sra.members[side].shape[2], dtype=torch.long)
+        expected.scatter_add_(2, index.clamp_min(0), mask.long())
+        assert torch.equal(sra.members[side].long(), expected)
+
+
+def test_sra_common_types(sra):
+    found = cross_vocabulary.common_types(sra.data["student_vocab"], sra.data["teacher_vocab"])
+    for side, ids in zip(("student", "teacher"), found, strict=True):
+        assert torch.equal(torch.tensor(ids), sra.data[f"{side}_common_ids"])
+
+
+def test_sra_losses_and_gradients(sra):
+    data = sra.data
+    hidden = torch.stack([data["student_hidden"][x] for x in data["student_layers"]])
+    hidden = hidden.requires_grad_()
+    projection, head = (data[x].clone().requires_grad_() for x in ("projection", "student_lm_head"))
+    cosine = []
+    for i in sra.layers:
+        centres = {}
+        for side, states in (
+            ("student", hidden[i]),
+            ("teacher", data["teacher_hidden"][data["teacher_layers"][i]]),
+        ):
+            tokens = sra.weights(side, data[f"{side}_layers"][i])
+            in_spans = sra.members[side] * tokens.unsqueeze(1)
+            assert_near(in_spans.sum(2), data[f"span_weight_{side}"][i], 1e-6)
+            centres[side] = spans.centres(states, in_spans)
+            assert_near(centres[side], data[f"centre_{side}"][i], 1e-6)
+        weights = cross_vocabulary.span_weights(sra.members["teacher"], tokens)
+        assert_near(weights, data["span_weight_teacher_normalised"][i], 1e-6)
+        projected = centres["student"] @ projection[i]
+        cosine.append(cross_vocabulary.centre_loss(projected, centres["teacher"], weights))
+    assert_near(torch.stack(cosine), data["cos_layer"])
+    cos_total = cross_vocabulary.weighted_mean(cosine, data["layer_weights_given"])
+    assert_near(cos_total, data["cos_total"])
+    geo = cross_vocabulary.geometry_loss(centres["student"], centres["teacher"], weights)
+    assert_near(geo, data["geo"])
+    of_student = centres["student"] @ head[data["student_common_ids"]].t()
+    of_teacher = centres["teacher"] @ data["teacher_lm_head"][data["teacher_common_ids"]].t()
+    has_members = sra.members["teacher"].any(2)
+    kd = cross_vocabulary.shared_types_loss(
+        of_student, of_teacher, has_members, data["temperature"]
+    )
+    assert_near(kd, data["kd"])
+    total = cos_total + data["geo_coefficient"] * geo + kd
+    assert_near(total, data["total"])
+    total.backward()
+    assert_near(hidden.grad, data["grad_student_hidden"])
+    assert_near(projection.grad, data["grad_projection"])
+    assert_near(head.grad, data["grad_student_lm_head"])
