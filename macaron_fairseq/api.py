@@ -270,6 +270,7 @@ def report(
     baseline: str | None = None,
     published: Name | None = None,
     title: str = "Comparison of architectures",
+    train_text: Name | None = None,
 ) -> Report:
     """Compare trained and scored models (`macaron-fairseq report`).
 
@@ -280,6 +281,8 @@ def report(
             "macaron".
         published: a JSON file of published scores to set next to those of the runs.
         title: of the report.
+        train_text: the target side of the training data in Moses' tokens, for scores by the
+            frequency of words; without it there are none.
 
     Returns:
         The scores, and where the files are.
@@ -296,7 +299,14 @@ def report(
 
     folder = Path(output)
     folders = [Path(run) for run in runs]
-    comparison.write(folders, folder, baseline, Path(published) if published else None, title)
+    comparison.write(
+        folders,
+        folder,
+        baseline,
+        Path(published) if published else None,
+        title,
+        train_text=Path(train_text) if train_text else None,
+    )
     content = files.read_json(folder / "report.json", {"tests": list}, "write it again")
     return Report(folder, content)
 

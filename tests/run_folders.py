@@ -119,3 +119,13 @@ def make_run(out, arch, seed, errors=0.5, chrf=50.0, tests=("test_a",), lowercas
     (folder / "manifest.json").write_text(json.dumps(described))
     write_lines(folder / "train.log", LOG)
     return folder
+
+
+def print_generated(path, generated, joins_bpe=False):
+    """Write what fairseq-generate prints of pairs of source and hypothesis, by sentence number."""
+    lines = []
+    for i, pair in generated.items():
+        source, found = ((x + " ").replace("@@ ", "").strip() if joins_bpe else x for x in pair)
+        lines += [f"S-{i}\t{source}", f"T-{i}\t{found}", f"H-{i}\t-0.1\t{found}"]
+        lines += [f"D-{i}\t-0.1\t{found}", f"P-{i}\t" + " -0.1" * (len(pair[1].split()) + 1)]
+    return write_lines(path, lines)

@@ -2,12 +2,13 @@
 
 import doctest
 import json
+import re
 import statistics
 
 import pytest
 import sacrebleu
 from conftest import FIXTURES
-from run_folders import BASE, MACARON, make_run, sentences
+from run_folders import BASE, MACARON, make_run, sentences, write_lines
 from stored import CHECKPOINT, noisy, random_words, write_test_set
 
 import macaron_fairseq
@@ -132,7 +133,15 @@ def test_a_report_has_rows(tmp_path, monkeypatch):
     runs = [make_run(tmp_path, BASE, 1, errors=0.4), make_run(tmp_path, MACARON, 1, errors=0.2)]
     runs += [make_run(tmp_path, MACARON, 2, errors=0.3)]
     monkeypatch.chdir(tmp_path)
-    found = macaron_fairseq.report([str(run) for run in runs], title="By hand")
+    train_text = str(write_lines(tmp_path / "train.de", ["Word1 Word2 ."] * 3))
+    found = macaron_fairseq.report(
+        [str(run) for run in runs], title="By hand", train_text=train_text
+    )
+    found_words = {
+        x["from"]: x["words"] for x in found.content["tests"][0]["by_frequency"] if x["words"]
+    }
+    known = sum(len(re.findall(r"\bWord[12]\b|\.", line)) for line in sentences())
+    assert found_words[2] == known and {*found_words} == {0, 2}  # trained on three times, or never
     assert str(found).startswith("# By hand\n") and (tmp_path / "report" / "report.json").is_file()
     scores = [
         sacrebleu.corpus_bleu(

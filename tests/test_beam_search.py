@@ -12,9 +12,11 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGeneratorWithAlign
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
+from run_folders import print_generated
 from small import SMALL, batch, build, dictionary, task
 
 from macaron_fairseq import MacaronTransformerModel
+from macaron_fairseq.evaluation import failures
 from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top_k
 from macaron_fairseq.fast.task import MacaronTranslationTask
 
@@ -153,6 +155,41 @@ def test_the_longest_translation_ends():
         endless.decoder.output_projection.weight[2] = 0
         endless.decoder.output_projection.weight[2, 0] = -50
     assert_same([endless], beam=3)
+
+
+@pytest.mark.parametrize("kind", [TranslationTask, MacaronTranslationTask])
+@pytest.mark.parametrize(("a", "b"), [(0, 7), (1.5, 2), (0.7, 3)])
+def test_what_fairseq_cuts_off_is_counted(tmp_path, kind, a, b):
+    """Of a model that never ends by itself, and of one that ends at once."""
+    words = dictionary(60)
+    the_task = kind(TranslationConfig(), words, words)
+    options = GenerationConfig(max_len_a=a, max_len_b=b, beam=2)
+    decoding = f"the best checkpoint, --max-len-a {a} --max-len-b {b}"
+    for end, expected in ((-50.0, [0, 1, 2, 3]), (50.0, [])):
+        endless = build(
+            "macaron_transformer", *SMALL, "--share-all-embeddings", for_task=task(words)
+        )
+        with torch.no_grad():  # the last LayerNorm gives every state a first entry of one
+            endless.decoder.layer_norm.weight[0], endless.decoder.layer_norm.bias[0] = 0, 1
+            endless.decoder.output_projection.weight[words.eos_index] = 0
+            endless.decoder.output_projection.weight[words.eos_index, 0] = end
+        generator = the_task.build_generator([endless], options)
+        source, lengths, _ = batch(types=len(words))
+        generated = {}
+        for rows in ([0, 2], [1], [3]):  # the limit is that of a batch's longest source
+            inputs = {
+                "src_tokens": source[rows, -int(lengths[rows].max()) :],
+                "src_lengths": lengths[rows],
+            }
+            found = the_task.inference_step(generator, [endless], {"net_input": inputs})
+            for row, best in zip(rows, found, strict=True):
+                text = words.string(source[row, -int(lengths[row]) :])
+                generated[row] = text, words.string(best[0]["tokens"])
+            if end < 0:  # no token more, no token less
+                own = failures.MaximumLength(a, b).of(int(lengths[rows].max()) - 1)
+                assert {len(best[0]["tokens"]) - 1 for best in found} == {own}
+        print_generated(tmp_path / "generated.txt", generated)
+        assert failures.cut_off(tmp_path / "generated.txt", decoding) == expected
 
 
 @pytest.mark.parametrize(

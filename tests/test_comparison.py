@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import sacrebleu
-from run_folders import sentences, write_lines
+from run_folders import print_generated, sentences, write_lines
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.evaluation import comparison, failures, intervals, verdict
@@ -165,7 +165,9 @@ def test_what_reached_the_maximum_length(tmp_path):
     path = tmp_path / "generated.txt"
     printed = ["H-1\t-0.1\ta b", "P-1\t-0.1 -0.2 -0.3", "P-0\t-1 -1 -1 -1", "P-0\t-1", "noise"]
     write_lines(path, printed)  # of sentence 0 there are two hypotheses
-    assert failures.lengths_in_tokens(path) == {1: 2, 0: 3}
+    found, sources_known = failures.lengths_in_tokens(path)
+    assert {number: x.translation for number, x in found.items()} == {1: 2, 0: 3}
+    assert not sources_known
     assert failures.cut_off(path, "the best checkpoint, --beam 5 --max-len-b 3") == [0]
     assert failures.cut_off(path, "the best checkpoint, --beam 5") == []
     assert failures.cut_off(path, None) is None
@@ -176,14 +178,29 @@ def test_what_reached_the_maximum_length(tmp_path):
     ("decoding", "maximum"),
     [
         (None, None),
-        ("the best checkpoint, --beam 5", 200),
-        ("the best checkpoint, --max-len-a 0 --max-len-b 50", 50),
-        ("the best checkpoint, --max-len-a 1.2 --max-len-b 10", None),
+        ("the best checkpoint, --beam 5", (0, 200)),
+        ("the best checkpoint, --max-len-a 0 --max-len-b 50", (0, 50)),
+        ("the best checkpoint, --max-len-a 1.2 --max-len-b 10", (1.2, 10)),
         ("the best checkpoint, --max-len-b", None),
+        ("the best checkpoint, --match-source-len", None),
     ],
 )
 def test_the_maximum_length_is_that_of_the_decoding(decoding, maximum):
-    assert failures.maximum_length(decoding) == maximum
+    assert failures.maximum_length(decoding) == (maximum and failures.MaximumLength(*maximum))
+
+
+def test_the_maximum_length_follows_the_sources_tokens(tmp_path):
+    """At 1.5 and 2: three tokens and the end allow eight, one and the end five."""
+    generated = {1: ("a@@ b c", "x " * 8), 0: ("a b c", "x@@ " * 6 + "y"), 2: ("a", "x " * 5)}
+    path, decoding = (
+        tmp_path / "generated.txt",
+        "the best checkpoint, --max-len-a 1.5 --max-len-b 2",
+    )
+    print_generated(path, generated)
+    assert failures.cut_off(path, decoding) == [1, 2]
+    print_generated(path, generated, joins_bpe=True)  # then the tokens are not known
+    assert failures.cut_off(path, decoding) is None
+    assert failures.cut_off(path, "the best checkpoint, --max-len-b 7") == [0, 1]
 
 
 # --- intervals -----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_the_files_are_few_and_tell_nothing_of_where_they_were_made():
 
 
 def test_both_models_have_the_same_size_but_for_three_vectors_a_layer():
-    """The README's rule for equal size: a LayerNorm and a bias more in each of eight layers."""
+    """What equal size means: a LayerNorm and a bias more in each of eight layers."""
     baseline, macaron = demo.about()["models"]
     assert macaron["parameters"] - baseline["parameters"] == 8 * 3 * 128
 

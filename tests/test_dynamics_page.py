@@ -99,6 +99,20 @@ def test_models_hide(page):
     assert page.get_by_text("No model is shown.").count() > 0
 
 
+def test_the_letters_of_all_pictures_are_of_one_size(page):
+    sizes = page.evaluate(
+        """() => Object.fromEntries(["lines", "distributions"].map(kind => [kind,
+          [...document.querySelectorAll("figure")]
+            .filter(x => x.querySelector("script")?.textContent.includes(`"kind":"${kind}"`))
+            .flatMap(x => [...x.querySelectorAll("svg text")].map(text => {
+              const svg = text.ownerSVGElement;
+              const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+              return Math.round(parseFloat(getComputedStyle(text).fontSize) * scale * 10) / 10;
+            }))]))"""
+    )
+    assert sizes["lines"] and {*sizes["distributions"]} == {*sizes["lines"]}
+
+
 def test_differences_are_of_each_model_from_the_first(page, made):
     page.get_by_label("difference from stock").check()
     page.locator(FOCUSED).first.focus()

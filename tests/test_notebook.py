@@ -1,4 +1,4 @@
-"""The notebook runs, in a kernel of its own, on the models that come with the package."""
+"""The notebook runs, in its own kernel, on the models that come with the package."""
 
 from importlib.util import find_spec
 

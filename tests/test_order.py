@@ -10,15 +10,19 @@ from commands import run_forked
 from conftest import FIXTURES
 from fairseq.data import Dictionary
 from formulas import DECODERS, ENCODERS, layer_of, one_step
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.integrate import solve_ivp
 from small import NO_DROPOUT, SMALL, arguments, batch, build, task
 from stored import CHECKPOINT, TOKENS, altered, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import (
+    figures,
     integrators,
     local_error,
     models,
+    order,
+    order_report,
     progress,
     toy_systems,
     trained_order,
@@ -386,6 +390,25 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
     assert all(len(x["errors"]) == 3 for x in content["results"])
     assert content["versions"]["numpy"] == np.__version__
     assert (tmp_path / "out" / "order.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_long_title_stays_in_the_picture_and_off_the_legend(monkeypatch):
+    title = "Local error of the layers of macaron_transformer_wmt_en_de_big, trained as scheme " * 2
+    results = [order.Result("encoder", x, "euler", [0.1, 0.05], 2.0) for x in TWO_FFNS]
+    drawn = []
+    png = figures.png
+    monkeypatch.setattr(
+        figures, "png", lambda figure, dpi: drawn.append(figure) or png(figure, dpi=dpi)
+    )
+    order_report.picture(order.Measured(title, {}, [1.0, 0.5], results))
+    (figure,) = drawn
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    heading = figure.texts[0].get_window_extent(renderer)
+    others = [figure.legends[0].get_window_extent(renderer)]
+    others += [axes.get_tightbbox(renderer) for axes in figure.axes]
+    assert not any(heading.overlaps(x) for x in others)
+    assert figure.bbox.x0 <= heading.x0 and heading.x1 <= figure.bbox.x1
+    assert heading.y1 <= figure.bbox.y1
 
 
 def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):

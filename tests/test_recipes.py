@@ -15,10 +15,11 @@ import pytest
 from conftest import ROOT
 from recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
 from server import serve
+from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation import training_log
+from macaron_fairseq.evaluation import failures, training_log
 
 import stage_prepare  # isort: skip
 
@@ -97,6 +98,19 @@ def test_iwslt14_report(iwslt14_work):
     }
     assert scores["chrF"] == pytest.approx(float(score.stdout), abs=1e-4)
     assert set(scores) == {"tokenised BLEU", "BLEU", "chrF"}
+
+
+def test_lengths_are_counted_in_the_models_tokens(iwslt14_work):
+    """With --max-len-a the maximum length follows those of the source."""
+    data = iwslt14_work / "data"
+    with (data / "code").open() as file:
+        merges = BPE(file)
+    lines = (data / "tokenized" / "test.de").read_text().splitlines()
+    generated = iwslt14_work / ARCHS[1] / "seed1" / "test" / "generated.txt"
+    lengths, sources_known = failures.lengths_in_tokens(generated)
+    expected = [len(merges.process_line(line).split()) for line in lines]
+    assert sources_known and [lengths[i].source for i in range(len(lines))] == expected
+    assert sum(expected) > sum(len(line.split()) for line in lines)
 
 
 def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):

@@ -111,9 +111,10 @@ def decoded(
     """Translate and score a test set."""
     say(recipe.name, f"translating {test}")
     # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told so.
+    # Without --post-process: reports count the model's tokens, and `score` joins BPE.
     words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
     words += ["--path", checkpoint, "--task", "macaron_translation", "--gen-subset", subset]
-    words += ["--required-batch-size-multiple", "1", "--post-process", "subword_nmt", *flags]
+    words += ["--required-batch-size-multiple", "1", *flags]
     with (out / "generated.txt").open("wb") as file:
         logged(out / "generate.log", words, stdout=file)
     reference = f"{test}.{recipe.target}"

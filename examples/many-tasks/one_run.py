@@ -142,7 +142,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
 
 
 def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
-    """How many translations of a test set loop, and how many only the maximum length stopped."""
+    """How many translations of a test set loop, and how many reach the maximum length."""
     name = f"{folder.name}.{recipe.target}"
     lines = folder / "hypotheses.txt", recipe.data / "reference" / name
     looping = failures.looping(*([*files.read_lines(path)] for path in lines))

@@ -88,9 +88,9 @@ class TrainedModel:
         """The `bits_per_token` of a translation model on the sample's references.
 
         Raises:
-            UserError: if they say that the model was trained with another dictionary (they are more
-                than if all types were as likely), or in the other direction (they are fewer with
-                source and target exchanged).
+            UserError: if they are one bit worse than chance, as with a wrong dictionary; or one bit
+                worse than with source and target swapped, so that it was trained in the other
+                direction.
         """
         data, model = sample.data, self.runnable()
         assert data.target is not None

@@ -99,7 +99,7 @@ def legend(about: dict[str, Any]) -> str:
         for model in about["models"]
     )
     return (
-        "= is the reference but for spaces and quotation marks, ≠ is not.\n"
+        "= means the translation equals the reference, ignoring spaces and quotation marks.\n"
         f"On all {sentences:,} phrases of the test set:\n"
         f"{rows}\n"
         "One training run each: the difference says nothing about the scheme."

@@ -50,7 +50,7 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
         2000,
         "N",
         "lines that are read, sorted by length and translated before the first is written: more "
-        "are faster, and 1 answers a pipe line by line, as a terminal is",
+        "are faster, and 1 answers a pipe line by line, as on a terminal",
     ),
 )
 PRECISIONS = ("fp16", "bf16")

@@ -92,7 +92,7 @@ def by_frequency(
 ) -> list[tuple[Group, int, list[float]]]:
     """F1 of the words of each frequency in the training data, from 0 to 100.
 
-    A word of a translation is right if its reference has it, each time that it has it.
+    A word counts as right at most as often as it occurs in the reference.
 
     Args:
         references: words.

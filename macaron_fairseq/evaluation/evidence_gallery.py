@@ -117,5 +117,5 @@ def loops(runs: Sequence[Run], families: Mapping[str, str]) -> str:
             ]
         )
     head = ["family", "scheme", "runs", "translations", "loop", "of 1,000", "at maximum length"]
-    note = f"{failures.DEFINITION} The maximum length is not known where it goes by the source's."
+    note = f"{failures.DEFINITION} How many reach the maximum length is not known of older records."
     return table(head, rows) + "\n\n" + note if rows else ""

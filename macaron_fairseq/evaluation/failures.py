@@ -5,6 +5,7 @@ A few of them move a corpus score by points. No average shows them, so reports c
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from macaron_fairseq.common.files import read_lines
@@ -26,7 +27,38 @@ LOOP = re.compile(
 
 # fairseq-generate's --max-len-a and --max-len-b unless it is told others.
 LENGTH_FLAGS = {"--max-len-a": "0", "--max-len-b": "200"}
-POSITIONAL_SCORES = re.compile(r"P-(\d+)\t(.*)")
+PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")
+
+
+@dataclass(frozen=True)
+class MaximumLength:
+    """The most tokens of a translation, its end not counted: a * source tokens + b.
+
+    fairseq takes the longest source of a batch, with its end. Here a sentence's own source sets
+    its limit. So a translation that fairseq cut off always counts. One that ended by itself
+    counts if it is that long, which only longer sources in its batch made possible.
+    """
+
+    a: float
+    b: int
+
+    def of(self, source_tokens: int) -> int:
+        """The limit of a source of so many model tokens, its end not counted."""
+        return int(self.a * (source_tokens + 1) + self.b)
+
+    def __str__(self) -> str:
+        """As a sentence says it."""
+        if not self.a:
+            return f"{self.b:,} tokens"
+        return f"{self.a:g} times the tokens of the source and its end, plus {self.b:,}"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Model tokens of a sentence and of its best translation, their ends not counted."""
+
+    source: int
+    translation: int
 
 
 def loops(hypothesis: str, reference: str) -> bool:
@@ -39,10 +71,8 @@ def repeats(line: str) -> bool:
     return LOOP.search(" ".join(line.split())) is not None
 
 
-def maximum_length(decoding: str | None) -> int | None:
-    """The most tokens that fairseq-generate gave a translation, its end not counted.
-
-    None where that is not known, or depends on the source (--max-len-a).
+def maximum_length(decoding: str | None) -> MaximumLength | None:
+    """The limit that fairseq-generate was given; None where that is not known.
 
     Args:
         decoding: what a recipe wrote down: words, then the flags.
@@ -52,24 +82,33 @@ def maximum_length(decoding: str | None) -> int | None:
     flags = training_flags.parse(decoding.split())
     a, b = (" ".join(flags.get(name, [usual])) for name, usual in LENGTH_FLAGS.items())
     try:
-        return int(b) if float(a) == 0 else None
+        return None if "--match-source-len" in flags else MaximumLength(float(a), int(b))
     except ValueError:
         return None
 
 
-def lengths_in_tokens(generated: Path) -> dict[int, int]:
-    """The tokens of each best hypothesis, its end not counted, by the sentence's number from 0.
+def lengths_in_tokens(generated: Path) -> tuple[dict[int, Lengths], bool]:
+    """The lengths of each sentence, by its number from 0, and whether sources are in model tokens.
 
-    fairseq prints a score for each token of a hypothesis, and one for its end, after P-.
+    fairseq prints the source after S-, a hypothesis after H-, and after P- a score for each of its
+    tokens and one for its end. With --post-process S- and H- lines have words instead of tokens.
     Empty where the file is missing or holds no such lines.
     """
-    if not generated.is_file():
-        return {}
-    found: dict[int, int] = {}
-    for line in read_lines(generated):
-        if match := POSITIONAL_SCORES.fullmatch(line):
-            found.setdefault(int(match[1]), len(match[2].split()) - 1)
-    return found
+    sources: dict[int, int] = {}
+    words: dict[int, int] = {}
+    tokens: dict[int, int] = {}
+    for line in read_lines(generated) if generated.is_file() else ():
+        if not (match := PRINTED.fullmatch(line)):
+            continue
+        kind, number, text = match[1], int(match[2]), match[3]
+        if kind == "S":
+            sources[number] = len(text.split())
+        elif kind == "H":
+            words.setdefault(number, len(text.partition("\t")[2].split()))
+        else:
+            tokens.setdefault(number, len(text.split()) - 1)
+    found = {number: Lengths(sources.get(number, 0), tokens[number]) for number in tokens}
+    return found, words == tokens and sources.keys() == tokens.keys()
 
 
 def looping(hypotheses: Sequence[str], references: Sequence[str]) -> list[int]:
@@ -79,9 +118,9 @@ def looping(hypotheses: Sequence[str], references: Sequence[str]) -> list[int]:
 
 
 def cut_off(generated: Path, decoding: str | None) -> list[int] | None:
-    """The numbers of the translations that reached the maximum length; None if not known."""
+    """The numbers of the translations that reached the `MaximumLength`; None if not known."""
     maximum = maximum_length(decoding)
-    lengths = lengths_in_tokens(generated)
-    if maximum is None or not lengths:
+    lengths, sources_known = lengths_in_tokens(generated)
+    if maximum is None or not lengths or (maximum.a and not sources_known):
         return None
-    return sorted(i for i, length in lengths.items() if length >= maximum)
+    return sorted(i for i, x in lengths.items() if x.translation >= maximum.of(x.source))

@@ -45,7 +45,7 @@ def bleu(
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """chrF of detokenised text: characters of up to 6, no words, spaces left out."""
+    """chrF of detokenised text: character n-grams up to length 6, no words, spaces left out."""
     metric = CHRF(lowercase=lowercase)
     result = metric.corpus_score(hypotheses, [references])
     return Score("chrF", result.score, metric.get_signature().format())

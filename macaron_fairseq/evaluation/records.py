@@ -67,7 +67,7 @@ class Run:
     command: str
     date: str
     looping: int | None = None  # translations of the test set, see `failures`; None: not known
-    cut_off: int | None = None  # those that only the maximum length stopped
+    cut_off: int | None = None  # those that reached the maximum length
 
     @property
     def score(self) -> float:

@@ -90,7 +90,7 @@ def translations(test: Summary) -> Table:
         f"Each run on {test['name']}: scores, length and failures",
         [*header, "BLEU without failures"],
         rows,
-        ("" if maximum is None else f"The maximum length is {maximum:,} tokens. ")
+        ("" if maximum is None else f"The maximum length is {maximum}. ")
         + "Length ratio: words of the translations by words of the references. Failures loop or "
         "are at maximum length. BLEU without them is a diagnosis, not a result: each run is then "
         "scored on other lines.",
@@ -142,7 +142,7 @@ def by_frequency(test: Summary, baseline: str) -> Table:
         f"F1 of words by their frequency in the training data, on {test['name']}",
         ("times in training", "words"),
         baseline,
-        "A word is right if the reference has it, each time that it has it. F1 is the harmonic "
+        "A word counts as right at most as often as it occurs in the reference. F1 is the harmonic "
         "mean of precision and recall, times 100.",
     )
 

@@ -88,6 +88,7 @@ def summarize(
     scored = test.scored
     lengths = [len(words) for words in test.references]
     systems = [test.texts.hypotheses[run.key] for run in test.runs]
+    maximum = failures.maximum_length(scored.decoding)
     return {
         "name": test.name,
         "sentences": scored.sentences,
@@ -108,7 +109,7 @@ def summarize(
             }
             for arch, theirs in test.archs.items()
         ],
-        "maximum_length": failures.maximum_length(scored.decoding),
+        "maximum_length": maximum and str(maximum),
         "translations": [lengths_and_failures(test, run) for run in test.runs],
         "by_length": over_seeds(
             test,

@@ -50,7 +50,7 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         choices=KERNELS,
         default=SUPPRESS,
         help="who computes attention, dropout and linear maps: this package, or fairseq "
-        f"(default: {FUSED}). The results are the same, but for rounding and for the numbers that "
+        f"(default: {FUSED}). The results are the same, except for rounding and the numbers that "
         "dropout draws on a GPU and in bf16",
     )
     parser.add_argument(

@@ -91,6 +91,6 @@ def translate(number: int) -> list[Phrase]:
 
 
 def is_as_reference(translation: str, reference: str, data: DataFolder) -> bool:
-    """Whether they are the same but for what preprocessing changes: spaces and quotation marks."""
+    """Whether they are the same, apart from what preprocessing changes: spaces, quotation marks."""
     (seen,) = data.decode([data.encoder(data.target)(reference)])
     return translation == seen
