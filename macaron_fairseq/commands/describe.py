@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
         "operations next to those of the Transformer with FFNs of the same width together, and "
-        "the parameters of the architecture's named baseline. No data is needed. Works for "
-        "macaron_transformer, fairseq's transformer, and its masked language models (roberta, "
-        "masked_lm)."
+        "the parameters of the architecture's named baseline. No data is needed. Works for the "
+        "translation and language models of this package, their baselines, and fairseq's "
+        "transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)

@@ -11,8 +11,9 @@ DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
 to the tokens: cosines, clusters, effective rank, energy, relative step size and its angle to the
 state, velocity on the sphere, figures of the Jacobian's spectrum, local error by step halving.
-Two models are shown next to each other. Works for macaron_transformer, fairseq's transformer, and
-its masked language models (roberta, masked_lm), pre-norm and post-norm.
+Two models are shown next to each other. Works for translation models and for language models,
+masked and causal, of this package and of fairseq (transformer, transformer_lm, roberta, masked_lm),
+pre-norm and post-norm.
 """
 
 EXAMPLES = """\

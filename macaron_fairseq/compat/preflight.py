@@ -29,8 +29,8 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
-    That is half precision on a CPU; `--macaron-matmul bf16` where it cannot work; missing and bad
-    checkpoints; data that was cut short; processes that would train separately.
+    That is half precision on a CPU; `--macaron-matmul bf16` where it cannot work; checkpoints that
+    are missing, bad, or do not fit; data that was cut short; processes that would train separately.
 
     Raises:
         UserError: naming what to change.
