@@ -127,7 +127,7 @@ def segmented(recipe: TextRecipe, out: Path) -> None:
 
 
 def binarised(recipe: TextRecipe, out: Path) -> None:
-    """What fairseq trains on, and what a report of perplexities needs beside it."""
+    """What fairseq trains on, and what a report of perplexities needs with it."""
     work, end = recipe.work / "prepare", recipe.source
     say(recipe.name, "binarising")
     words: Words = ["fairseq-preprocess", "--only-source", "--destdir", out / "data-bin"]

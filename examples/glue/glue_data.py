@@ -78,7 +78,7 @@ def examples(recipe: TextRecipe, task: str) -> dict[str, Any]:
 
 
 def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: Path) -> None:
-    """What fairseq reads, and beside it what scoring and answering need."""
+    """What fairseq reads, and next to it what scoring and answering need."""
     splits = [task.train, *task.dev, *task.test]
     splits += [DIAGNOSTIC] * (DIAGNOSTIC.name in found)
     text, end = out / "text", recipe.source

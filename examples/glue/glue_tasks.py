@@ -1,8 +1,8 @@
 """The tasks of GLUE, and how their files are read: as the official baselines' code reads them.
 
-A line is split at tabs. Quotes are characters as others. A line of train or dev that has too few
-columns, no label or an empty sentence is left out, which is said; in a test file it is a mistake,
-since the server wants an answer for each line. A label that is none is a mistake everywhere.
+A line is split at tabs. Quotes are characters as others. A line of train or dev with too few
+columns, no label or an empty sentence is left out, and the recipe says so. In a test file it is a
+mistake, since the server wants an answer for each line. A label that is none is one everywhere.
 """
 
 import math

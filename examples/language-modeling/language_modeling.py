@@ -123,7 +123,7 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
 
 
 def report(recipe: TextRecipe) -> None:
-    """The table of all trainings, written and printed."""
+    """The table of all training runs, written and printed."""
     counts = stage_text.counts(recipe)["test"]
     found: dict[str, dict[int, perplexity.Perplexity]] = {}
     for arch in recipe.archs:

@@ -23,7 +23,7 @@ PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat
 
 
 class Teachers:
-    """Models in evaluation mode, with frozen parameters and in a precision of their own.
+    """Models in evaluation mode, with frozen parameters each in its own precision.
 
     This is no module: a criterion that has it neither saves the models nor moves nor trains them.
     """

@@ -116,8 +116,8 @@ def distilled_loss(
 class DistilledLoss(torch.autograd.Function):
     """`distilled_loss`; gradients are computed on the way forward, and kept as in `ChunkedLoss`.
 
-    Let p and p_T be the student's softmax at 1 and at T, e the share of each other type, and
-    t = 1 - epsilon that of the target. The gradient by the logits is
+    p and p_T are the student's softmax at 1 and at T. The target's share is t = 1 - epsilon, and e
+    that of each other type. The gradient by the logits is
 
         (1 - w) (p - (t - e) onehot - e) + w c / T (p_T - q_T).
     """
