@@ -2,11 +2,11 @@
 
 Their `bert/` is a fork of fairseq 0.6. Its network differs from `macaron_roberta`:
 
-- LayerNorms have no gain and bias;
-- the first FFN of a layer always has ReLU, the second exact GELU;
-- embeddings are scaled, and a text's two sentences have embeddings;
-- the head for hidden tokens has no bias;
-- a sentence's class comes from its first token by one linear map.
+- LayerNorms have no gain and bias.
+- The first FFN of a layer always has ReLU, the second exact GELU.
+- Embeddings are scaled, and a text's two sentences have embeddings.
+- The head for hidden tokens has no bias.
+- A sentence's class comes from its first token by one linear map.
 
 Their code puts six symbols in front of the words of a dictionary: see `dictionary`.
 """
