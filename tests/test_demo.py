@@ -112,7 +112,7 @@ def test_the_page_is_that_of_dynamics(tmp_path, monkeypatch, capsys):
 
 
 def test_there_are_a_hundred_phrases():
-    with pytest.raises(UserError, match=r"^there are 100 phrases, not 101: ask for fewer$"):
+    with pytest.raises(UserError, match=r"^there are 100 phrases: ask for no more than that$"):
         demo.translate(101)
 
 
