@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import urllib.parse
 from types import SimpleNamespace
 
@@ -99,7 +100,9 @@ def test_models_hide(page):
     assert page.get_by_text("No model is shown.").count() > 0
 
 
-def test_the_letters_of_all_pictures_are_of_one_size(page):
+def test_the_letters_of_all_pictures_are_of_one_size(page, made):
+    without_script = re.findall(r"<text[^>]*font-size: ([\d.]+)px", made.path.read_text("utf-8"))
+    assert len({*without_script}) == 1
     sizes = page.evaluate(
         """() => Object.fromEntries(["lines", "distributions"].map(kind => [kind,
           [...document.querySelectorAll("figure")]
