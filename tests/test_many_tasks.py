@@ -131,7 +131,7 @@ def test_jobs_end_with_their_status(tmp_path):
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(one_run, "LOCK_SECONDS", 0)
+    monkeypatch.setattr(launch, "LOCK_SECONDS", 0)
     with one_run.only_one(tmp_path / "lock", waits=False):
         with pytest.raises(SystemExit) as end, one_run.only_one(tmp_path / "lock", waits=False):
             pass
