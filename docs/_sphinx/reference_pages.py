@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent.parent
-MARKER = re.compile("<!-- generated: ([a-z-]+) -->(?:\n\n.*?<!-- end -->)?", re.DOTALL)
-WRITTEN = re.compile("(<!-- generated: ([a-z-]+) -->\n\n).*?(<!-- end -->)", re.DOTALL)
+WRITTEN_PART = "(?:(?!<!-- generated).)*?<!-- end -->"
+MARKER = re.compile(f"<!-- generated: ([a-z-]+) -->(?:\n\n{WRITTEN_PART})?", re.DOTALL)
+WRITTEN = re.compile(f"(<!-- generated: ([a-z-]+) -->\n\n){WRITTEN_PART}", re.DOTALL)
 LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
 
 
@@ -59,7 +60,7 @@ def insert(app: "Sphinx", page: str, source: list[str]) -> None:
 
 def renewed(page: str) -> str:
     """A page whose tables are those of the code."""
-    return WRITTEN.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n\n{found[3]}", page)
+    return WRITTEN.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n\n<!-- end -->", page)
 
 
 def mark_code(
