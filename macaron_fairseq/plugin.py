@@ -14,7 +14,7 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
-from macaron_fairseq.compat import gpus, numpy_names, tpu
+from macaron_fairseq.compat import numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
@@ -88,7 +88,6 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
         register_model(name)(model)
 architectures.register_all()
 tpu.allow_bf16_without()
-gpus.advise_on_memory()
 criterion.register()
 masked_lm_criterion.register()
 rdrop.register()

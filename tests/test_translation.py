@@ -416,7 +416,7 @@ MISTAKES = {
     "no preprocessing": (
         without("preprocessing.json"),
         "DATA/preprocessing.json is missing: give the folder that the prepare stage of a recipe "
-        f"made, or write the file, like {EXAMPLE}, next to data-bin/ and the BPE merges in code",
+        f"made; or write the file, like {EXAMPLE}, next to data-bin/ and code",
     ),
     "no JSON": (
         with_content("preprocessing.json", b"{"),

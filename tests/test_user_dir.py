@@ -140,15 +140,22 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         name: set(names) - set(host["registries"][name])
         for name, names in plugin["registries"].items()
     }
-    assert added.pop("models") == {"macaron_transformer", "transformer_pre_norm"}
+    assert added.pop("models") == {
+        *("macaron_transformer", "transformer_pre_norm", "macaron_roberta", "roberta_pre_norm"),
+        *("macaron_transformer_lm", "transformer_lm_pre_norm", "released_bert"),
+    }
     architectures = added.pop("architectures")
     assert {"macaron_transformer", "macaron_transformer_tiny", "transformer_pre_norm"} < {
         *architectures
     }
-    assert all("macaron" in name or name.endswith("_pre_norm") for name in architectures)
+    authors = {name for name in architectures if name.startswith("transformer_bert_")}
+    authors |= {"transformer_classifier_base"}
+    others = architectures - authors
+    assert all("macaron" in name or name.endswith("_pre_norm") for name in others)
     chunked = "chunked_label_smoothed_cross_entropy"
     assert added.pop("criterions") == {
-        *(chunked, f"{chunked}_with_rdrop", "distilled_label_smoothed_cross_entropy")
+        *(chunked, f"{chunked}_with_rdrop", "distilled_label_smoothed_cross_entropy"),
+        "chunked_masked_lm",
     }
     assert added.pop("tasks") == {"macaron_translation"}
     assert added.pop("allowed in checkpoints") == {
@@ -157,7 +164,7 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         *("dict", "list", "int", "defaultdict", "typing.Any", "DictConfig", "ListConfig"),
         *("AnyNode", "ContainerMetadata", "Metadata", "_TensorPlaceholder"),
     }
-    assert added == {"optimizers": set(), "tokenizers": set()}
+    assert added == {"optimizers": {"fused_adam"}, "tokenizers": set()}
     for name, names in host["registries"].items():
         assert set(names) <= set(plugin["registries"][name])
 

@@ -44,6 +44,7 @@ def check(argv: Sequence[str]) -> None:
     count = 0 if args.cpu else torch.cuda.device_count()
     gpus.check(args, command, count)
     if command == "train":
+        gpus.advise_on_memory()
         if args.macaron_matmul == "bf16":
             bf16.refuse_where_wrong(args, on_gpu=count > 0)
             bf16.refuse_where_slow()
