@@ -1,5 +1,6 @@
 """The task's beam search among candidates against fairseq's among all types."""
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from conftest import USER_DIR, hypotheses, run
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import EnsembleModel, SequenceGeneratorWithAlignment
 from fairseq.sequence_scorer import SequenceScorer
@@ -146,6 +148,27 @@ def test_dropout_while_searching_is_fairseqs():
 def test_ensembles_of_several_kinds():
     generator = assert_same([model(), model("transformer", seed=2), model(seed=3)], beam=4)
     assert isinstance(generator.search, CandidateSearch)
+
+
+@pytest.mark.parametrize(
+    ("arch", "layers", "projection", "sentences"),
+    # An LSTM takes the longest sentence first. The other's source is as long as its batch is wide.
+    [("lstm", 1, "fc_out", 2), ("fconv", "[(16, 3)] * 2", "fc3", 3)],
+)
+def test_models_that_are_no_transformers_search_as_in_fairseq(arch, layers, projection, sentences):
+    """What their encoders return has other forms."""
+    torch.manual_seed(1)
+    args = Namespace(encoder_embed_dim=16, decoder_embed_dim=16, decoder_out_embed_dim=16)
+    args.encoder_hidden_size = args.decoder_hidden_size = 16
+    args.encoder_layers = args.decoder_layers = layers
+    args.max_source_positions = args.max_target_positions = 64
+    args.criterion = "cross_entropy"
+    ARCH_CONFIG_REGISTRY[arch](args)
+    other = ARCH_MODEL_REGISTRY[arch].build_model(args, task(WORDS)).eval()
+    with torch.no_grad():
+        for weights in getattr(other.decoder, projection).parameters():
+            weights.mul_(30)  # with preferences, which weights as they start have not
+    assert_same([other], beam=3, sentences=sentences)
 
 
 def test_the_longest_translation_ends():

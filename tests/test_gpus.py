@@ -138,6 +138,9 @@ def broken_cuda(monkeypatch, tmp_path, error):
     """A PyTorch for GPUs, a GPU, and a driver that it cannot use."""
     (tmp_path / "version").touch()
     monkeypatch.setattr(gpus, "DRIVER", tmp_path / "version")
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpus, "DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # NVML counts them all the same
@@ -162,6 +165,12 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
     assert sentence.endswith(", or add --cpu without --fp16") and "URL" not in sentence
     assert refusal("fairseq-generate", "data").endswith(", or add --cpu")
     preflight.check(["fairseq-train", "data", "--cpu"])
+    # Hidden on purpose, or not of this job.
+    with monkeypatch.context() as hidden:
+        hidden.setenv("CUDA_VISIBLE_DEVICES", "")
+        preflight.check(["fairseq-generate", "data"])
+    (tmp_path / "nvidia0").unlink()
+    preflight.check(["fairseq-generate", "data"])
 
 
 def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):

@@ -94,6 +94,30 @@ def test_either_goes_on_from_the_others_checkpoint(way):
         torch.testing.assert_close(y, x, rtol=2e-6, atol=2e-7)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_after_fairseqs_adam_the_weights_are_those_that_it_left(dtype):
+    """It keeps the fp32 weights in the state that it knows nothing of, as they were."""
+    begun = parameters(torch.float16)
+    ours = optimizer.FairseqAdam(config(fp16=True), begun)
+    set_gradients(begun, 0)
+    ours.step()
+    between = [nn.Parameter(x.detach().to(dtype)) for x in begun]
+    theirs = adam.FairseqAdam(config(), between)
+    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
+    for update in (1, 2):
+        set_gradients(between, update)
+        theirs.step()
+    last = [nn.Parameter(x.detach().clone()) for x in between]
+    again = optimizer.FairseqAdam(config(fp16=True), last)
+    again.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    assert all(map(torch.equal, last, between))
+    set_gradients(last, 3)
+    again.step()
+    for x, y in zip(last, between, strict=True):  # one update further, not back at the first
+        assert not torch.equal(x, y)
+        torch.testing.assert_close(x, y, rtol=0, atol=2 * config().lr[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_up_in_fp32(dtype):
     """Updates too small for the parameter's precision add up, and fairseq's Adam loses them."""

@@ -6,6 +6,8 @@ bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a t
 """
 
 import logging
+import multiprocessing
+import os
 import warnings
 from argparse import Namespace
 from pathlib import Path
@@ -21,6 +23,7 @@ FP16 = ("fp16", "memory_efficient_fp16")
 BF16 = ("bf16", "memory_efficient_bf16")
 # Of NVIDIA's driver, also where PyTorch cannot use it.
 DRIVER = Path("/proc/driver/nvidia/version")
+DEVICES = Path("/dev")
 
 
 def check(args: Namespace, command: str, gpus: int) -> None:
@@ -52,7 +55,9 @@ def check(args: Namespace, command: str, gpus: int) -> None:
                 f"{'--cpu rules it out' if args.cpu else why_none()}: "
                 "leave it out to compute in fp32 on the CPU"
             )
-    if gpus and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
+    # Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
+    is_asked_here = gpus == 1 or multiprocessing.parent_process() is not None
+    if is_asked_here and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
         raise UserError(
             f"{flags[0]} needs a GPU of compute capability 8.0 or higher, and this one, "
             f"{torch.cuda.get_device_name()}, has {capability()}: use --fp16 instead"
@@ -72,6 +77,8 @@ def why_unusable() -> str | None:
     """What to do where there is a GPU, and PyTorch is built for it but cannot use it; or None."""
     if torch.version.cuda is None or torch.cuda.is_available() or not DRIVER.exists():
         return None
+    if "CUDA_VISIBLE_DEVICES" in os.environ or not [*DEVICES.glob("nvidia[0-9]*")]:
+        return None  # hidden on purpose, or not of this job
     return (
         f"PyTorch {torch.__version__} cannot use the GPU here ({why_not_started()}): update its "
         f"driver, install a PyTorch for an older CUDA than {torch.version.cuda}"

@@ -5,7 +5,8 @@ one. It answers another number of positions with a traceback. Both can go when
 `test_fairseq_drops_a_head_of_other_classes` fails.
 """
 
-from argparse import ArgumentParser
+import re
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from macaron_fairseq.common.errors import UserError
 
 HEAD = "sentence_classification_head"  # fairseq's default
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
+# Architectures of this package and of the authors; others' users may mean what fairseq does.
+OURS = "macaron_roberta|roberta_.*_pre_norm$|transformer_(bert|classifier)_"
 # How many positions a model has where no flag says it, by the task.
 DEFAULTS = {"masked_lm": 1024, "sentence_prediction": 512}
 
@@ -28,13 +31,17 @@ def refuse_other(path: Path, weights: Mapping[str, Tensor], flags: Sequence[str]
         weights: its parameters by name.
         flags: those of fairseq-train.
     """
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--task")
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("arch", "task"):
+        parser.add_argument(f"--{name}")
     parser.add_argument("--classification-head-name", default=HEAD)
     for name in ("num-classes", "max-positions", "tokens-per-sample"):
         parser.add_argument(f"--{name}", type=int)
-    args, _ = parser.parse_known_args(flags)
-    if args.task not in DEFAULTS:
+    try:
+        args, _ = parser.parse_known_args(flags)
+    except ArgumentError:  # fairseq will say it
+        return
+    if args.task not in DEFAULTS or not re.match(OURS, args.arch or ""):
         return
     head = weights.get(f"classification_heads.{args.classification_head_name}.out_proj.weight")
     if head is not None and args.num_classes not in (None, len(head)):

@@ -35,6 +35,7 @@ from macaron_fairseq.distillation.word_level import (
 from macaron_fairseq.fast.criterion import (
     ChunkedLabelSmoothedCrossEntropyCriterion,
     has_plain_projection,
+    on_the_host,
     products_dtype,
     unwrap,
 )
@@ -298,7 +299,9 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
     def ask(self, sample: dict[str, Any]) -> list[Logits]:
         """What each teacher says of the target tokens that count."""
         assert self.teachers is not None
-        inputs = {k: v for k, v in sample["net_input"].items() if k != "features_only"}
+        # What the student's criterion asked of it, which not every model knows.
+        own = "features_only", "alignment_layer"
+        inputs = {k: v for k, v in sample["net_input"].items() if k not in own}
         sample = {**sample, "net_input": inputs}
         plain = all(has_plain_projection(model) for model in self.teachers.models)
         options = {"features_only": True} if plain else {}
@@ -319,6 +322,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Aggregate what was logged; KL and entropy are shown in bits per token."""
+        logging_outputs = on_the_host(logging_outputs)
         super().reduce_metrics(logging_outputs)
         tokens = sum(log.get("ntokens", 0) for log in logging_outputs)
         for name in ("kd_loss", "teacher_entropy"):

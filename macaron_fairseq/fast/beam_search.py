@@ -138,7 +138,8 @@ class CandidateModel(EnsembleModel):
 
         Then hypotheses stay in their sentences, and the source is the same for all of a sentence.
         """
-        if encoder_outs and all(is_as_long(x, new_order) for x in encoder_outs):
+        are_known = all(isinstance(x, TransformerModelBase) for x in self.models)
+        if are_known and encoder_outs and all(is_as_long(x, new_order) for x in encoder_outs):
             return encoder_outs
         return super().reorder_encoder_out(encoder_outs, new_order)
 

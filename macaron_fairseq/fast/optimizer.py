@@ -137,11 +137,20 @@ class FusedAdam(torch.optim.Optimizer):
             for name in (*MOMENTS, MASTER):
                 if name in state:  # PyTorch has cast it to the parameter's precision
                     kept[name] = state[name].to(parameter.device, exact_type(parameter))
+            exact = kept.pop(MASTER, None)
+            if exact is not None and not rounds_to(exact, parameter):
+                exact = None  # another optimizer went on since, and left them as they were
             if parameter.dtype in HALF:
-                kept.setdefault(MASTER, parameter.detach().float())
-            elif MASTER in kept:  # of fairseq's FP16Optimizer, whose parameters they are
+                kept[MASTER] = parameter.detach().float() if exact is None else exact
+            elif exact is not None:  # of fairseq's FP16Optimizer, whose parameters they are
                 with torch.no_grad():
-                    parameter.copy_(kept.pop(MASTER))
+                    parameter.copy_(exact)
+
+
+def rounds_to(exact: Tensor, weights: Tensor) -> bool:
+    """Whether these are fp32 weights of those, which may be of half precision, or were."""
+    dtypes = [weights.dtype] if weights.dtype in HALF else [*HALF, torch.float32]
+    return any(torch.equal(exact.to(dtype).float(), weights.float()) for dtype in dtypes)
 
 
 def exact_type(parameter: Tensor) -> torch.dtype:
