@@ -149,5 +149,9 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     assert "1/1 CoLA" in output and f"`{arch}` less `{arch}` from scratch" in output
     output = run(glue, "finetune", *options, *flags)
     assert "2 of 2 runs are done already" in output
+    options[-1] = "1"
+    output = run(glue, "report", *options, *flags, status=1)
+    assert f"{arch}: 2 of 2 finished runs were made with other options" in output
+    options[-1] = "2"
     output = run(glue, "finetune", *options, "--pretrain-seeds", "2", *flags, status=1)
     assert "has not been pre-trained to its end: run the stage pretrain" in output

@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -312,6 +314,9 @@ def updates_of(glue: Glue, name: str, examples: int) -> int:
     return min(whole, glue.most_updates or whole)
 
 
+sha256 = cache(files.sha256)  # of one file, for all runs
+
+
 def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_run.Plan:
     """All that a run goes by; ends the program where its start is missing."""
     recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
@@ -332,7 +337,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     flags += ["--max-update", str(updates), *model_flags(recipe.extra)]
     start, from_model = "", []
     if glue.pretrained:
-        start = files.sha256(glue.pretrained)
+        start = sha256(glue.pretrained)
         from_model = ["--finetune-from-model", str(glue.pretrained)]
     elif system.is_pretrained:
         pretrained = recipe.run(
@@ -375,13 +380,20 @@ def around(recipe: TextRecipe) -> list[str]:
     return ["--init-token", "0", "--separator-token", "2"]
 
 
+# Flags of the network itself, or how they begin. Dropouts and positions are each stage's own.
+OF_NETWORK = (
+    *("--macaron-", "--encoder-", "--activation-fn", "--layernorm-embedding"),
+    *("--untie-weights-roberta", "--quant-noise-", "--spectral-norm-"),
+)
+
+
 def model_flags(extra: Sequence[str]) -> list[str]:
     """Of the flags after --, those of the model itself: fine-tuning needs them too."""
     found: list[str] = []
     is_kept = False
     for word in extra:
         if word.startswith("--"):
-            is_kept = word.startswith(("--macaron-", "--encoder-"))
+            is_kept = word.startswith(OF_NETWORK)
         if is_kept:
             found.append(word)
     return found
@@ -400,13 +412,21 @@ def report(glue: Glue) -> None:
     for is_pretrained in (True, False):
         for arch in glue.recipe.archs:
             system = System(arch, is_pretrained)
-            found = [
-                glue_report.of_file(path, seed, f"{rate:g}")
-                for name in glue.tasks
-                for seed in glue.seeds
-                for rate in glue.setting.learning_rates
-                if (path := place(glue, name, system, seed, rate) / "result.json").is_file()
-            ]
+            found, others = [], 0
+            for name, seed, rate in product(glue.tasks, glue.seeds, glue.setting.learning_rates):
+                path = place(glue, name, system, seed, rate) / "result.json"
+                if not path.is_file():
+                    continue
+                if glue_run.identity_of(path) == plan(glue, name, system, seed, rate).identity:
+                    found.append(glue_report.of_file(path, seed, f"{rate:g}"))
+                else:
+                    others += 1
+            if others:
+                say(
+                    NAME,
+                    f"{system.file}: {others} of {others + len(found)} finished runs were made "
+                    "with other options, text or pre-training and are left out",
+                )
             if found:
                 runs[system] = found
     if not runs:

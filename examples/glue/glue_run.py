@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 import glue_metrics
 import stage_train
 from glue_tasks import TASKS
-from launch import only_one
+from launch import ELSEWHERE, only_one
 
 from macaron_fairseq.common import files
 
@@ -85,9 +85,11 @@ def train(flags: Sequence[str]) -> None:
     from fairseq_cli import train
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without it
+    from macaron_fairseq.compat import preflight
 
     assert macaron_fairseq.plugin
     sys.argv = ["fairseq-train", *flags]
+    preflight.check(sys.argv)  # which the import did not see
     train.cli_main()
 
 
@@ -131,14 +133,23 @@ def predict(checkpoint: Path, subsets: Sequence[str], cpu: bool) -> dict[str, li
 
 def plan_of(folder: Path, plan: Plan) -> None:
     """Write what a run is to do, and clear away what another plan left."""
-    path = folder / "result.json"
-    if path.is_file() and json.loads(path.read_text("utf-8"))["identity"] != plan.identity:
-        path.unlink()
-    before = folder / "plan.json"
-    if before.is_file() and json.loads(before.read_text("utf-8"))["identity"] != plan.identity:
-        for old in folder.glob("checkpoint*.pt*"):
-            old.unlink()
-    files.write(before, files.as_json(asdict(plan)))
+    path, before = folder / "result.json", folder / "plan.json"
+    try:
+        with only_one(folder / "run.lock", waits=False):
+            if path.is_file() and identity_of(path) != plan.identity:
+                path.unlink()
+            if before.is_file() and identity_of(before) != plan.identity:
+                for old in folder.glob("checkpoint*.pt*"):
+                    old.unlink()
+            files.write(before, files.as_json(asdict(plan)))
+    except SystemExit as end:
+        if end.code != ELSEWHERE:
+            raise  # else the process that is at the run goes by its own plan
+
+
+def identity_of(path: Path) -> str:
+    """What a plan or a result was made from."""
+    return json.loads(path.read_text("utf-8"))["identity"]
 
 
 if __name__ == "__main__":
