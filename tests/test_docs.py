@@ -306,6 +306,7 @@ def test_commands_are_known(page, tmp_path):
 # Fewer updates than a reader's, after which a model is still better than chance.
 SHORTER = {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--warmup-updates 10"}
 # And fewer sentences, of which each takes seconds.
+SHORTER |= {"--sentences 20 ": "--sentences 2 --jacobian-sentences 1 "}
 SHORTER |= {"--sentences 8": "--sentences 2 --jacobian-sentences 1"}
 SHORTER |= {"--sentences 4 --jacobian-sentences 2": "--sentences 2 --jacobian-sentences 1"}
 

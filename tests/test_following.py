@@ -292,6 +292,14 @@ def test_the_maps_are_all_that_is_saved(teacher):
     assert sum(p.numel() for p in ours.parameters()) == 4 * (24 * 16 + 24)
 
 
+def test_a_student_that_followed_nobody_may_begin_to(teacher):
+    """fairseq saves None for a criterion without parameters, and hands that on."""
+    ours = following(build(STUDENT, *FLAGS), teacher=teacher.path, trajectory_weight=1.0)
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    ours.load_state_dict(None, strict=True)
+    assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
+
+
 def test_half_precision_states_meet_a_full_teachers(teacher):
     model = build(STUDENT, *FLAGS).to(torch.bfloat16).train()
     ours = following(model, teacher=teacher.path, trajectory_weight=1.0).to(torch.bfloat16)

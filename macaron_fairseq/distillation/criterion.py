@@ -212,6 +212,13 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
             "trajectory, with weight %g: %s", self.trajectory_weight, self.following.describe()
         )
 
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take the maps of a checkpoint. A student that followed nobody has none: new ones stay."""
+        if state_dict is None:
+            logger.info("the checkpoint has no maps of a trajectory: new ones are learnt")
+            return None
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
