@@ -56,7 +56,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
                 "leave it out to compute in fp32 on the CPU"
             )
     # Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
-    is_asked_here = gpus == 1 or multiprocessing.parent_process() is not None
+    is_asked_here = gpus == 1 or (gpus and multiprocessing.parent_process() is not None)
     if is_asked_here and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
         raise UserError(
             f"{flags[0]} needs a GPU of compute capability 8.0 or higher, and this one, "
