@@ -129,9 +129,7 @@ def main(words: Sequence[str]) -> None:
 
 def run(words: Sequence[str]) -> None:
     """The stages that the command line names."""
-    own, extra = list(words), []
-    if "--" in own:
-        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
     recipe_options.check_extra(extra, 0)
     every_task = tasks.read(args.tasks_file)

@@ -23,6 +23,7 @@ import stage_prepare
 import stage_train
 import tasks
 from launch import only_one
+from options import own_and_flags
 from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
@@ -239,9 +240,7 @@ def words(
 
 def main(argv: Sequence[str]) -> None:
     """Do what the command line says."""
-    own, extra = list(argv), []
-    if "--" in own:
-        own, extra = own[: own.index("--")], own[own.index("--") + 1 :]
+    own, extra = own_and_flags(argv)
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("task")
     parser.add_argument("variant")
