@@ -284,7 +284,7 @@ def follow_training(
 
 
 class LinesOfABar:
-    """stderr for a bar where it is no terminal: each state of the bar is a line, without padding."""
+    """stderr for a bar where it is no terminal: each state of it is a line."""
 
     def write(self, text: str) -> None:
         """Write what is there of a line."""
