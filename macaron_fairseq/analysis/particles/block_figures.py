@@ -1,0 +1,161 @@
+"""Pictures of what a perceptron block changes, over beta, time, its strength and the dimension."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter
+from numpy.typing import NDArray
+
+from macaron_fairseq.analysis.figures import png
+from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles.block_experiments import (
+    Counts,
+    Energies,
+    Modes,
+    Sweep,
+)
+from macaron_fairseq.analysis.particles.block_views import TITLES, WITH, WITHOUT
+from macaron_fairseq.analysis.particles.figures import TIME
+
+ROOT_BETA = "√β"
+
+
+def counts(result: Counts, title: str, mass: float) -> bytes:
+    """Numbers of clusters, modes and heavy clusters, masses and times, over the root of beta."""
+    figure = Figure(figsize=(12, 7), layout="constrained")
+    figure.suptitle(title)
+    grid: Any = figure.subplots(2, 3, sharex=True)
+    roots = np.sqrt(result.betas)
+    sides = ((result.without, WITHOUT, TITLES[0]), (result.with_block, WITH, TITLES[1]))
+    numbers = (
+        ("clusters", "clusters"),
+        ("modes", "modes of the density"),
+        ("heavy", f"clusters of {mass:.0%} of the particles or more"),
+    )
+    for axes, (name, label) in zip(grid[0], numbers, strict=True):
+        for ends, colour, side in sides:
+            _draw_mean(axes, roots, getattr(ends, name), colour, side)
+        axes.set_title(label, fontsize="medium")
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
+    if result.predicted_mode is not None:
+        predicted = {"color": "grey", "ls": ":", "label": r"fastest mode by $\gamma_k$"}
+        grid[0, 1].plot(roots, result.predicted_mode, **predicted)
+    grid[0, 1].legend(fontsize="small")
+    heaviest, masses, times = grid[1]
+    for ends, colour, side in sides:
+        largest = np.array([[of_start[0] for of_start in row] for row in ends.masses])
+        _draw_mean(heaviest, roots, largest, colour, side)
+        _draw_mean(times, roots, ends.time, colour, side)
+        given_up = ~ends.converged
+        where = np.broadcast_to(roots[:, None], given_up.shape)[given_up]
+        times.plot(where, ends.time[given_up], "x", color=colour)
+    heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound")
+    heaviest.axhline(
+        4 / (4 + 0.75 * np.exp(11 / 8)), color="grey", lw=0.8, label="its limit, 0.5742"
+    )
+    heaviest.set(ylim=(0, 1.05))
+    heaviest.set_title("share of the heaviest cluster", fontsize="medium")
+    heaviest.legend(fontsize="small")
+    for root, row in zip(roots, result.with_block.masses, strict=True):
+        for of_start in row:
+            masses.plot([root] * len(of_start), of_start, ".", color=WITH, alpha=0.5)
+    masses.set(yscale="log", ylim=(None, 1.2))
+    masses.yaxis.set_major_formatter("{x:g}")
+    masses.yaxis.set_minor_formatter(NullFormatter())
+    masses.set_title("shares of all clusters, with the block", fontsize="medium")
+    times.set_title("time until rest (cross: given up)", fontsize="medium")
+    times.set(yscale="log")
+    for axes in grid[1]:
+        axes.set_xlabel(ROOT_BETA)
+    for axes in grid.ravel():
+        axes.grid(alpha=0.3)
+    return png(figure, dpi=80)
+
+
+def energies(result: Energies, title: str) -> bytes:
+    """The energy over time, linear and logarithmic, one colour for each beta."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure.suptitle(title)
+    for axes, scale in zip(figure.subplots(1, 2, sharey=True), ("linear", "log"), strict=True):
+        first = 1 if scale == "log" else 0  # 0 has no logarithm
+        for i, beta in enumerate(result.betas):
+            colour, times = f"C{i % 10}", result.times[first:]
+            axes.plot(times, result.with_block[i, first:], color=colour, label=f"β = {beta:g}")
+            axes.plot(times, result.without[i, first:], color=colour, ls="--", lw=0.8)
+        axes.set(xlabel=TIME, xscale=scale)
+        axes.grid(alpha=0.3)
+        if scale == "linear":
+            axes.set_ylabel("energy")
+            axes.plot([], [], color="grey", ls="--", lw=0.8, label=TITLES[0])
+            axes.legend(fontsize="small")
+    return png(figure, dpi=80)
+
+
+def sweep(result: Sweep, title: str) -> bytes:
+    """Time until rest and clusters over the values; dashed lines are without the block."""
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure.suptitle(f"{title}\ndashed: without the block; crosses: given up")
+    left, right = figure.subplots(1, 2)
+    for i, name in enumerate(result.systems):
+        for ends, dashed in ((result.with_block[i], False), (result.without[i], True)):
+            colour, label = f"C{i}", "" if dashed else name
+            for axes, values in ((left, ends.time), (right, ends.clusters)):
+                _draw_mean(axes, result.values, values, colour, label, dashed)
+            shape = (len(result.values), ends.time.shape[1])
+            given_up = ~np.broadcast_to(ends.converged, shape)
+            where = np.broadcast_to(result.values[:, None], shape)[given_up]
+            left.plot(where, np.broadcast_to(ends.time, shape)[given_up], "x", color=colour)
+    left.set(ylabel="time until rest", yscale="log")
+    right.set(ylabel="clusters", yscale="log", ylim=(0.9, None))
+    right.yaxis.set_major_formatter("{x:g}")
+    right.yaxis.set_minor_formatter(NullFormatter())
+    for axes in (left, right):
+        axes.set(xlabel={"strength": "strength of the block", "dim": "dimension d"}[result.over])
+        axes.set_xscale("log", base=2 if result.over == "dim" else 10)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.3)
+    left.legend(fontsize="small")
+    return png(figure, dpi=80)
+
+
+def modes(result: Modes) -> bytes:
+    """The growth rates by mode, and the fastest mode over the root of beta."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for i, (beta, growth) in enumerate(zip(result.betas, result.growth, strict=True)):
+        left.plot(growth, "o-", color=f"C{i % 10}", ms=4, label=f"β = {beta:g}")
+        left.plot(result.predicted[i], growth.max(), "o", color=f"C{i % 10}", ms=9, mfc="none")
+    left.set(
+        xlabel="mode k", ylabel=r"$e^{-\beta} \gamma_k$", title="how fast a wave of k crests grows"
+    )
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.legend(fontsize="small")
+    roots = np.sqrt(result.fine_betas)
+    right.plot(roots, result.fine_predicted, label=r"k of the largest $\gamma_k$")
+    right.plot(roots, np.sqrt(2) * roots, color="grey", ls="--", label="√(2β)")
+    right.plot(np.sqrt(result.betas), result.predicted, "ko", ms=5)
+    right.set(xlabel=ROOT_BETA, ylabel="fastest mode k")
+    right.legend(fontsize="small")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    return png(figure, dpi=80)
+
+
+def _draw_mean(
+    axes: Axes, x: Floats, values: NDArray[Any], colour: str, label: str, dashed: bool = False
+) -> None:
+    """The mean over the starts, (s, r), with a band of one standard deviation; none if dashed.
+
+    A single setting is a line across all of x.
+    """
+    mean, deviation = values.mean(axis=1), values.std(axis=1)
+    if dashed:
+        axes.plot(x, np.broadcast_to(mean, x.shape), color=colour, ls="--", lw=0.9)
+        return
+    axes.plot(x, mean, "o-", color=colour, ms=4, label=label)
+    if values.shape[1] > 1:
+        low = np.maximum(mean - deviation, values.min(axis=1))  # no time or number below 0
+        axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.15, lw=0)
