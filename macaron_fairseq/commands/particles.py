@@ -120,6 +120,11 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     ),
     "drift": (ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"),
     "mass": (number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"),
+    "block-frames shown": (
+        number(0, 1e9, "a number of at least 0"),
+        "T",
+        "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
+    ),
     "over": (str, "NAME", "what to change from run to run: strength, of the block, or dim"),
     "values": (ABOVE_0, "V", "the values to try (default: nine of them)"),
 }

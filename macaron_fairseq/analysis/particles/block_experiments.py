@@ -32,6 +32,12 @@ def without_block(system: System) -> System:
     return replace(system, perceptron=None)
 
 
+def _refuse_fast(systems: Sequence[System], time: float) -> None:
+    """Before the first of them begins; without their block they are no faster."""
+    for system in systems:
+        simulation.refuse_fast(system, time)
+
+
 @dataclass(frozen=True)
 class Path:
     """Particles over time."""
@@ -52,6 +58,7 @@ class Paths:
 
 def paths(system: System, start: Floats, times: Floats, scale: float) -> Paths:
     """Follow particles from `start`, (n, d), twice; `scale` is that of `settling.threshold`."""
+    _refuse_fast([system], times[-1])
     angle = settling.threshold(scale, system.beta, start.shape[1])
     found = []
     for one, what in ((without_block(system), "without the block"), (system, "with the block")):
@@ -59,6 +66,51 @@ def paths(system: System, start: Floats, times: Floats, scale: float) -> Paths:
             x = simulation.integrate(one, start, times, shown.update)
         found.append(Path(x, settling.cluster_labels(x[-1], angle)))
     return Paths(times, angle, *found)
+
+
+@dataclass(frozen=True)
+class Field:
+    """How fast a particle anywhere on the circle would move, in radians per time."""
+
+    angles: Floats  # from -pi to pi, (m,)
+    attention: Floats  # because of the other particles, at each of the times, (t, m)
+    block: Floats  # because of the block, (m,)
+
+
+def field(system: System, positions: Floats, angles: Floats) -> Field:
+    """The field of the particles at `positions`, (t, n, 2), at these angles, (m,)."""
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    tangents = np.stack([-np.sin(angles), np.cos(angles)], axis=1)
+    weights = np.exp(system.beta * (points @ positions.swapaxes(1, 2) - 1))  # (t, m, n)
+    pull = weights @ positions
+    if system.name == "sa":
+        pull = pull / weights.sum(axis=2, keepdims=True)
+    elif system.name == "none":
+        pull = np.zeros_like(pull)
+    else:
+        pull = pull * np.exp(system.beta if system.name == "usa" else 0) / positions.shape[1]
+    drift = system.perceptron.drift(points) if system.perceptron else np.zeros_like(points)
+    sign = -1 if system.descends else 1
+    return Field(
+        angles, sign * (pull * tangents).sum(axis=2), sign * (drift * tangents).sum(axis=1)
+    )
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Particles at a few times and, on the circle, what moves those with the block."""
+
+    paths: Paths
+    field: Field | None
+
+
+def frames(system: System, start: Floats, times: Floats, scale: float) -> Frames:
+    """Follow particles as `paths` does."""
+    found = paths(system, start, times, scale)
+    if start.shape[1] > 2:
+        return Frames(found, None)
+    angles = np.linspace(-np.pi, np.pi, 361)
+    return Frames(found, field(system, found.with_block.positions, angles))
 
 
 @dataclass(frozen=True)
@@ -89,8 +141,6 @@ def _ends(
     systems: Sequence[System], starts: Sequence[Floats], criteria: Criteria, what: str
 ) -> Ends:
     """Settle each system from each of its starts: one array (r, n, d) for each system."""
-    for system in systems:
-        simulation.refuse_fast(system, criteria.time)
     trials = len(starts[0])
     found = []
     work = list(product(zip(systems, starts, strict=True), range(trials)))
@@ -128,6 +178,7 @@ class Counts:
 def counts(system: System, starts: Floats, betas: Floats, criteria: Criteria) -> Counts:
     """Let particles from each of `starts`, (r, n, d), come to rest at each of `betas`, (b,)."""
     systems = [replace(system, beta=float(beta)) for beta in betas]
+    _refuse_fast(systems, criteria.time)
     alone = [without_block(one) for one in systems]
     constant = localization.block_constant(system.perceptron)
     modes = [localization.predicted_mode(one.beta) for one in systems]
@@ -154,9 +205,8 @@ class Energies:
 def energies(system: System, start: Floats, times: Floats, betas: Floats) -> Energies:
     """Follow the energy of particles from `start`, (n, d)."""
     systems = [replace(system, beta=float(beta)) for beta in betas]
+    _refuse_fast(systems, times[-1])
     both = [[without_block(one) for one in systems], systems]
-    for one in both[0] + both[1]:
-        simulation.refuse_fast(one, times[-1])
     work = [(one, side) for side in (0, 1) for one in both[side]]
     found = [
         [one.energy(x) for x in simulation.integrate(one, start, times)]
@@ -196,9 +246,11 @@ def sweep(
         criteria: when they rest.
     """
     without, with_block = [], []
-    for name in names:
-        systems = [system_of(name, value) for value in values]
-        starts = [starts_of(value) for value in values]
+    with_name = {name: [system_of(name, value) for value in values] for name in names}
+    for systems in with_name.values():
+        _refuse_fast(systems, criteria.time)
+    starts = [starts_of(value) for value in values]
+    for name, systems in with_name.items():
         alone = [without_block(one) for one in systems]
         first = 1 if over == "strength" else len(values)  # of which each has another null
         without.append(_ends(alone[:first], starts[:first], criteria, f"{name} without the block"))

@@ -109,9 +109,9 @@ def sweep(result: Sweep, title: str) -> bytes:
             where = np.broadcast_to(result.values[:, None], shape)[given_up]
             left.plot(where, np.broadcast_to(ends.time, shape)[given_up], "x", color=colour)
     left.set(ylabel="time until rest", yscale="log")
-    right.set(ylabel="clusters", yscale="log", ylim=(0.9, None))
+    right.set(ylabel="clusters", ylim=(0.9, None))
+    right.set_yscale("log", base=2)
     right.yaxis.set_major_formatter("{x:g}")
-    right.yaxis.set_minor_formatter(NullFormatter())
     for axes in (left, right):
         axes.set(xlabel={"strength": "strength of the block", "dim": "dimension d"}[result.over])
         axes.set_xscale("log", base=2 if result.over == "dim" else 10)

@@ -35,7 +35,7 @@ def paths(args: Namespace, system_of: SystemOf) -> Result:
     """Follow particles with and without the block, and draw their paths."""
     system = _with_potential(args, system_of)
     times = block_experiments.times_of_both_scales(args.time)
-    result = _paths(args, system, times)
+    result = block_experiments.paths(system, _start(args), times, args.cluster_scale)
     picture = block_views.paths(result, _block(system), _title(args))
     return result, picture, _clusters_of(result), system
 
@@ -46,11 +46,11 @@ def frames(args: Namespace, system_of: SystemOf) -> Result:
     parts = (0, 0.5, 1) if args.dim == 2 else (0, 0.25, 0.5, 0.75, 1)
     shown = sorted({*args.shown}) if args.shown else [part * args.time for part in parts]
     times = np.union1d([0.0], shown)
-    if times[-1] <= 0:
-        raise UserError("--shown needs a time above 0")
-    result = _paths(args, system, times)
+    if not 0 < times[-1] <= args.time:
+        raise UserError(f"--shown needs a time above 0, and none after --time {args.time:g}")
+    result = block_experiments.frames(system, _start(args), times, args.cluster_scale)
     picture = block_views.frames(result, _block(system), _title(args))
-    return result, picture, _clusters_of(result), system
+    return result, picture, _clusters_of(result.paths), system
 
 
 def counts(args: Namespace, system_of: SystemOf) -> Result:
@@ -143,11 +143,10 @@ def _block(system: System) -> Any:
     return system.perceptron
 
 
-def _paths(args: Namespace, system: System, times: Floats) -> Paths:
+def _start(args: Namespace) -> Floats:
     if args.dim not in (2, 3):
         raise UserError(f"--dim {args.dim} cannot be drawn: choose 2, the circle, or 3, the sphere")
-    start = simulation.random_start(args.particles, args.dim, args.seed)
-    return block_experiments.paths(system, start, times, args.cluster_scale)
+    return simulation.random_start(args.particles, args.dim, args.seed)
 
 
 def _criteria(args: Namespace) -> Criteria:

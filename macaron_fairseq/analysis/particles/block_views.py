@@ -1,6 +1,5 @@
 """Pictures of particles on the circle and on the sphere, with the block's potential behind them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,10 +7,11 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.block_experiments import Path, Paths
+from macaron_fairseq.analysis.particles.block_experiments import Field, Frames, Path, Paths
 from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
@@ -35,17 +35,18 @@ def paths(result: Paths, block: Perceptron, title: str) -> bytes:
     return png(draw[dim](result, block, title), dpi=80)
 
 
-def frames(result: Paths, block: Perceptron, title: str) -> bytes:
+def frames(result: Frames, block: Perceptron, title: str) -> bytes:
     """Where the particles are at each of the times: histograms on the circle, maps of the sphere.
 
     Raises:
         ValueError: if the particles are in more than three dimensions.
     """
-    draw = {2: _frames_of_the_circle, 3: _frames_of_the_sphere}
-    dim = result.with_block.positions.shape[2]
-    if dim not in draw:
+    dim = result.paths.with_block.positions.shape[2]
+    if dim > 3:
         raise ValueError(f"no picture of particles in {dim} dimensions")
-    return png(draw[dim](result, block, title), dpi=80)
+    if result.field:
+        return png(_frames_of_the_circle(result.paths, result.field, block, title), dpi=80)
+    return png(_frames_of_the_sphere(result.paths, block, title), dpi=80)
 
 
 # --- the circle ----------------------------------------------------------------------------------
@@ -61,9 +62,9 @@ def on_circle(angles: Floats) -> Floats:
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
-def _range_of(potential: Floats) -> Normalize:
-    """From its lowest to its highest, since a constant in it means nothing."""
-    return Normalize(float(potential.min()), float(potential.max()))
+def _draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> Any:
+    """Colours behind all else, from the lowest to the highest: a constant in it means nothing."""
+    return axes.pcolormesh(x, y, potential, cmap=POTENTIAL, shading="gouraud", zorder=0)
 
 
 def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure:
@@ -78,14 +79,8 @@ def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure
             first = 1 if scale == "log" else 0  # 0 has no logarithm
             times = result.times[first:]
             if path is result.with_block:
-                axes.pcolormesh(
-                    times[[0, -1]],
-                    angles,
-                    np.repeat(potential[:, None], 2, axis=1),
-                    cmap=POTENTIAL,
-                    norm=_range_of(potential),
-                    shading="gouraud",
-                )
+                values = np.repeat(potential[:, None], 2, axis=1)
+                _draw_potential(axes, times[[0, -1]], angles, values)
             _draw_angles(axes, times, angles_of(path.positions[first:]), colour)
             axes.set(xscale=scale, xlim=times[[0, -1]], ylim=(-np.pi, np.pi))
             axes.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
@@ -125,41 +120,45 @@ def _clusters(path: Path) -> str:
     return f"{number} cluster{'s' if number > 1 else ''} at the end"
 
 
-def _frames_of_the_circle(result: Paths, block: Perceptron, title: str) -> Figure:
-    figure = Figure(figsize=(3.4 * len(result.times), 6.8), layout="constrained")
-    figure.suptitle(f"{title}\nfilled: with the block; outlined: without it; inside: potential")
+def _frames_of_the_circle(result: Paths, field: Field, block: Perceptron, title: str) -> Figure:
     count = len(result.times)
-    rings: Any = [figure.add_subplot(2, count, i + 1, projection="polar") for i in range(count)]
-    flats: Any = [figure.add_subplot(2, count, count + i + 1) for i in range(count)]
+    figure = Figure(figsize=(3.4 * count, 8.4), layout="constrained")
+    figure.suptitle(f"{title}\nfilled: with the block; outlined: without it; inside: potential")
+    grid = figure.add_gridspec(3, count, height_ratios=(1.4, 1, 1))
     edges = np.linspace(-np.pi, np.pi, BINS + 1)
-    counts = [
-        [np.histogram(angles_of(path.positions[i]), edges)[0] for i in range(count)]
-        for path in (result.with_block, result.without)
-    ]
-    for i, (ring, flat) in enumerate(zip(rings, flats, strict=True)):
-        filled, outlined = counts[0][i], counts[1][i]
+    potential = block.potential(on_circle(field.angles))
+    fields = np.vstack([field.attention, field.attention + field.block, field.block])
+    speed = 1.05 * float(np.abs(fields).max())
+    for i, time in enumerate(result.times):
+        ring: Any = figure.add_subplot(grid[0, i], projection="polar")
+        flat: Any = figure.add_subplot(grid[1, i])
+        moving: Any = figure.add_subplot(grid[2, i])
+        filled, outlined = (
+            np.histogram(angles_of(path.positions[i]), edges)[0]
+            for path in (result.with_block, result.without)
+        )
         top = max(filled.max(), outlined.max())
         _draw_ring(ring, block)
         for values, colour, fill in ((filled, WITH, True), (outlined, WITHOUT, False)):
-            heights = 0.5 * values / top
             looks = {"color": colour} if fill else {"color": "none", "edgecolor": colour}
+            heights = 0.5 * values / top
             ring.bar(edges[:-1], heights, np.diff(edges), bottom=1, align="edge", **looks)
             flat.stairs(values, edges, color=colour, fill=fill)
-        ring.set_title(f"time {result.times[i]:.3g}", fontsize="medium")
-        angles = np.linspace(-np.pi, np.pi, 361)
-        potential = block.potential(on_circle(angles))
-        flat.pcolormesh(
-            angles,
-            (0, 1.05 * top),
-            np.repeat(potential[None], 2, axis=0),
-            cmap=POTENTIAL,
-            norm=_range_of(potential),
-            shading="gouraud",
-            zorder=0,
-        )
-        flat.set(xlim=(-np.pi, np.pi), ylim=(0, 1.05 * top), xlabel="angle (radians)")
-        flat.set_xticks(PI_TICKS, PI_LABELS)
-    flats[0].set_ylabel("particles")
+        ring.set_title(f"time {time:.3g}", fontsize="medium")
+        flat.set(ylim=(0, 1.05 * top))
+        moving.plot(field.angles, field.attention[i], color=WITHOUT, ls="--", label="attention")
+        moving.plot(field.angles, field.block, color=WITH, ls="--", label="block")
+        moving.plot(field.angles, field.attention[i] + field.block, color="black", label="both")
+        moving.set(xlabel="angle (radians)", ylim=(-speed, speed))
+        for axes in (flat, moving):
+            values = np.repeat(potential[None], 2, axis=0)
+            _draw_potential(axes, field.angles, axes.get_ylim(), values)
+            axes.set(xlim=(-np.pi, np.pi))
+            axes.set_xticks(PI_TICKS, PI_LABELS)
+        if i == 0:
+            flat.set_ylabel("particles")
+            moving.set_ylabel("angular velocity")
+            moving.legend(fontsize="x-small")
     return figure
 
 
@@ -169,10 +168,10 @@ def _draw_ring(axes: Any, block: Perceptron) -> None:
     x = on_circle(angles)
     away = (x @ block.a.T < 0).mean(axis=1)
     potential = block.potential(x)
-    shade = {"shading": "gouraud"}
-    axes.pcolormesh(angles, (0, 0.75), [away, away], cmap="Greys", vmin=0, vmax=2.5, **shade)
-    ring = [potential, potential]
-    axes.pcolormesh(angles, (0.78, 1), ring, cmap=POTENTIAL, norm=_range_of(potential), **shade)
+    axes.pcolormesh(
+        angles, (0, 0.75), [away, away], cmap="Greys", vmin=0, vmax=2.5, shading="gouraud"
+    )
+    _draw_potential(axes, angles, (0.78, 1), np.stack([potential, potential]))
     axes.plot(angles, np.ones_like(angles), color="black", lw=0.8)
     axes.set(ylim=(0, 1.55), yticks=[], xticks=[])
     axes.grid(False)
@@ -203,8 +202,7 @@ def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure
         chart: Any = figure.add_subplot(grid[1, column], projection="mollweide")
         globe.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
         if path is result.with_block:
-            norm = _range_of(potential)
-            colours = POTENTIAL(norm(potential))
+            colours = POTENTIAL(Normalize()(potential))
             colours[..., 3] = 0.4
             globe.computed_zorder = False  # paths stand out, those behind too
             globe.plot_surface(
@@ -254,11 +252,6 @@ def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figur
     return figure
 
 
-def _draw_potential(axes: Axes, east: Floats, north: Floats, potential: Floats) -> Any:
-    norm = _range_of(potential)
-    return axes.pcolormesh(east, north, potential, cmap=POTENTIAL, norm=norm)
-
-
 def _draw_boundaries(axes: Axes, block: Perceptron) -> None:
     """The great circle a . x = 0 of each neuron."""
     for a in block.a:
@@ -269,6 +262,6 @@ def _draw_boundaries(axes: Axes, block: Perceptron) -> None:
         axes.plot(np.where(jumps, np.nan, east), north, color="grey", lw=0.8)
 
 
-def _places(x: Floats) -> Sequence[Floats]:
+def _places(x: Floats) -> tuple[Floats, Floats]:
     """Longitudes and latitudes of points (..., 3)."""
     return angles_of(x[..., :2]), np.arcsin(np.clip(x[..., 2], -1, 1))
