@@ -125,6 +125,7 @@ class Ends:
     ]  # the share in each cluster, the largest first, (s, r, clusters)
     time: Floats  # when they came to rest, or were given up, (s, r)
     converged: NDArray[np.bool_]  # (s, r)
+    angles: Floats | None  # of the particles on the circle, in radians; None elsewhere, (s, r, n)
 
 
 @dataclass(frozen=True)
@@ -151,8 +152,9 @@ def _ends(
         mass = settling.masses(end.labels)
         heavy = int((mass >= criteria.mass).sum())
         modes = settling.modes(end.positions, angle)
-        found.append((len(mass), modes, heavy, mass.tolist(), end.time, end.converged))
-    clusters, modes_, heavies, masses, times, converged = zip(*found, strict=True)
+        angles = np.arctan2(end.positions[:, 1], end.positions[:, 0])
+        found.append((len(mass), modes, heavy, mass.tolist(), end.time, end.converged, angles))
+    clusters, modes_, heavies, masses, times, converged, angles_ = zip(*found, strict=True)
     shape = (len(systems), trials)
     return Ends(
         clusters=np.reshape(clusters, shape),
@@ -161,6 +163,7 @@ def _ends(
         masses=[list(masses[i * trials : (i + 1) * trials]) for i in range(len(systems))],
         time=np.reshape(times, shape),
         converged=np.reshape(converged, shape),
+        angles=np.reshape(angles_, (*shape, -1)) if starts[0].shape[2] == 2 else None,
     )
 
 

@@ -10,42 +10,71 @@ from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles import localization
 from macaron_fairseq.analysis.particles.block_experiments import (
     Counts,
+    Ends,
     Energies,
     Modes,
     Sweep,
 )
-from macaron_fairseq.analysis.particles.block_views import TITLES, WITH, WITHOUT
-from macaron_fairseq.analysis.particles.figures import TIME
+from macaron_fairseq.analysis.particles.block_views import (
+    TITLES,
+    WITH,
+    WITHOUT,
+    draw_potential,
+    on_circle,
+)
+from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
+from macaron_fairseq.analysis.particles.systems import Perceptron
 
 ROOT_BETA = "√β"
 
 
-def counts(result: Counts, title: str, mass: float) -> bytes:
-    """Numbers of clusters, modes and heavy clusters, masses and times, over the root of beta."""
-    figure = Figure(figsize=(12, 7), layout="constrained")
+def counts(result: Counts, block: Perceptron, title: str, mass: float) -> bytes:
+    """Numbers of clusters, modes and heavy clusters, masses and times, over the root of beta.
+
+    On the circle also where the particles of all starts end, on the block's potential.
+    """
+    columns = 3 if result.with_block.angles is None else 4
+    figure = Figure(figsize=(4 * columns, 7), layout="constrained")
     figure.suptitle(title)
-    grid: Any = figure.subplots(2, 3, sharex=True)
+    grid: Any = figure.subplots(2, columns, sharex=True)
     roots = np.sqrt(result.betas)
-    sides = ((result.without, WITHOUT, TITLES[0]), (result.with_block, WITH, TITLES[1]))
     numbers = (
         ("clusters", "clusters"),
         ("modes", "modes of the density"),
         ("heavy", f"clusters of {mass:.0%} of the particles or more"),
     )
-    for axes, (name, label) in zip(grid[0], numbers, strict=True):
-        for ends, colour, side in sides:
+    for axes, (name, label) in zip(grid[0, :3], numbers, strict=True):
+        for ends, colour, side in _sides(result):
             _draw_mean(axes, roots, getattr(ends, name), colour, side)
         axes.set_title(label, fontsize="medium")
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter("{x:g}")
+        if name != "heavy":  # of which there may be none
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
     if result.predicted_mode is not None:
         predicted = {"color": "grey", "ls": ":", "label": r"fastest mode by $\gamma_k$"}
         grid[0, 1].plot(roots, result.predicted_mode, **predicted)
     grid[0, 1].legend(fontsize="small")
-    heaviest, masses, times = grid[1]
-    for ends, colour, side in sides:
+    _draw_masses(grid[1, :3], roots, result)
+    if columns == 4:
+        _draw_ends(grid[:, 3], roots, result, block)
+    for axes in grid[1]:
+        axes.set_xlabel(ROOT_BETA)
+    for axes in grid.ravel():
+        axes.grid(alpha=0.3)
+    return png(figure, dpi=80)
+
+
+def _sides(result: Counts) -> tuple[tuple[Ends, str, str], ...]:
+    return (result.without, WITHOUT, TITLES[0]), (result.with_block, WITH, TITLES[1])
+
+
+def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
+    """The share of the heaviest cluster with its bound, all shares, and the time until rest."""
+    heaviest, masses, times = axes_of_kinds
+    for ends, colour, side in _sides(result):
         largest = np.array([[of_start[0] for of_start in row] for row in ends.masses])
         _draw_mean(heaviest, roots, largest, colour, side)
         _draw_mean(times, roots, ends.time, colour, side)
@@ -53,26 +82,36 @@ def counts(result: Counts, title: str, mass: float) -> bytes:
         where = np.broadcast_to(roots[:, None], given_up.shape)[given_up]
         times.plot(where, ends.time[given_up], "x", color=colour)
     heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound")
-    heaviest.axhline(
-        4 / (4 + 0.75 * np.exp(11 / 8)), color="grey", lw=0.8, label="its limit, 0.5742"
-    )
+    limit = localization.heaviest_mass_bound(0, 0)  # without a block, at every beta
+    heaviest.axhline(limit, color="grey", lw=0.8, label=f"its limit, {limit:.4f}")
     heaviest.set(ylim=(0, 1.05))
     heaviest.set_title("share of the heaviest cluster", fontsize="medium")
     heaviest.legend(fontsize="small")
     for root, row in zip(roots, result.with_block.masses, strict=True):
         for of_start in row:
             masses.plot([root] * len(of_start), of_start, ".", color=WITH, alpha=0.5)
-    masses.set(yscale="log", ylim=(None, 1.2))
+    masses.set(yscale="log", ylim=(min(0.08, masses.get_ylim()[0] / 1.5), 1.2))
     masses.yaxis.set_major_formatter("{x:g}")
     masses.yaxis.set_minor_formatter(NullFormatter())
     masses.set_title("shares of all clusters, with the block", fontsize="medium")
     times.set_title("time until rest (cross: given up)", fontsize="medium")
     times.set(yscale="log")
-    for axes in grid[1]:
-        axes.set_xlabel(ROOT_BETA)
-    for axes in grid.ravel():
-        axes.grid(alpha=0.3)
-    return png(figure, dpi=80)
+    times.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_ends(axes_of_sides: Any, roots: Floats, result: Counts, block: Perceptron) -> None:
+    """Where the particles of all starts end, without the block and with it."""
+    for axes, (ends, _, side) in zip(axes_of_sides, _sides(result), strict=True):
+        if ends is result.with_block and block.s is not None:
+            angles = np.linspace(-np.pi, np.pi, 361)
+            values = np.repeat(block.potential(on_circle(angles))[:, None], 2, axis=1)
+            draw_potential(axes, (0, max(1.05 * roots[-1], 1)), angles, values)
+        of_betas: Any = ends.angles
+        for root, angles in zip(roots, of_betas, strict=True):
+            axes.plot(np.full(angles.size, root), angles.ravel(), "k.", ms=2)
+        axes.set(ylim=(-np.pi, np.pi))
+        axes.set_yticks(PI_TICKS, PI_LABELS)
+        axes.set_title(f"angles at the end, {side}", fontsize="medium")
 
 
 def energies(result: Energies, title: str) -> bytes:
@@ -90,7 +129,7 @@ def energies(result: Energies, title: str) -> bytes:
         if scale == "linear":
             axes.set_ylabel("energy")
             axes.plot([], [], color="grey", ls="--", lw=0.8, label=TITLES[0])
-            axes.legend(fontsize="small")
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return png(figure, dpi=80)
 
 

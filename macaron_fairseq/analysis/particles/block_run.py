@@ -19,7 +19,7 @@ from macaron_fairseq.analysis.particles import (
     simulation,
 )
 from macaron_fairseq.analysis.particles.block_experiments import Criteria, Ends, Paths
-from macaron_fairseq.analysis.particles.systems import System
+from macaron_fairseq.analysis.particles.systems import Perceptron, System
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
@@ -64,7 +64,8 @@ def counts(args: Namespace, system_of: SystemOf) -> Result:
         f"{_words(result.with_block, i)} with it"
         for i, beta in enumerate(betas)
     ]
-    return result, block_figures.counts(result, _title(args), args.mass), lines, system
+    picture = block_figures.counts(result, _block(system), _title(args), args.mass)
+    return result, picture, lines, system
 
 
 def energy(args: Namespace, system_of: SystemOf) -> Result:
@@ -126,20 +127,21 @@ EXPERIMENTS: dict[str, Callable[[Namespace, SystemOf], Result]] = {
 def _directed(args: Namespace, system_of: SystemOf, beta: float) -> System:
     look_up(DIRECTIONS, args.direction, "direction", "--direction")
     system = replace(system_of(args, beta), descends=DIRECTIONS[args.direction])
-    if system.perceptron is None:
-        raise UserError("there is no block: add --perceptron relu, gelu or tanh")
+    _block(system)
     return system
 
 
 def _with_potential(args: Namespace, system_of: SystemOf) -> System:
     beta = max(args.beta) if isinstance(args.beta, list) else args.beta
     system = _directed(args, system_of, beta)
-    if system.perceptron is not None and system.perceptron.s is None:
+    if _block(system).s is None:
         raise UserError('a potential needs weights in gradient form, "a" and "s": see --help')
     return system
 
 
-def _block(system: System) -> Any:
+def _block(system: System) -> Perceptron:
+    if system.perceptron is None:
+        raise UserError("there is no block: add --perceptron relu, gelu or tanh")
     return system.perceptron
 
 

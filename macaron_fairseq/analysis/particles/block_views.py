@@ -62,7 +62,7 @@ def on_circle(angles: Floats) -> Floats:
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
 
 
-def _draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> Any:
+def draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> Any:
     """Colours behind all else, from the lowest to the highest: a constant in it means nothing."""
     return axes.pcolormesh(x, y, potential, cmap=POTENTIAL, shading="gouraud", zorder=0)
 
@@ -80,7 +80,7 @@ def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure
             times = result.times[first:]
             if path is result.with_block:
                 values = np.repeat(potential[:, None], 2, axis=1)
-                _draw_potential(axes, times[[0, -1]], angles, values)
+                draw_potential(axes, times[[0, -1]], angles, values)
             _draw_angles(axes, times, angles_of(path.positions[first:]), colour)
             axes.set(xscale=scale, xlim=times[[0, -1]], ylim=(-np.pi, np.pi))
             axes.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
@@ -152,7 +152,7 @@ def _frames_of_the_circle(result: Paths, field: Field, block: Perceptron, title:
         moving.set(xlabel="angle (radians)", ylim=(-speed, speed))
         for axes in (flat, moving):
             values = np.repeat(potential[None], 2, axis=0)
-            _draw_potential(axes, field.angles, axes.get_ylim(), values)
+            draw_potential(axes, field.angles, axes.get_ylim(), values)
             axes.set(xlim=(-np.pi, np.pi))
             axes.set_xticks(PI_TICKS, PI_LABELS)
         if i == 0:
@@ -171,7 +171,7 @@ def _draw_ring(axes: Any, block: Perceptron) -> None:
     axes.pcolormesh(
         angles, (0, 0.75), [away, away], cmap="Greys", vmin=0, vmax=2.5, shading="gouraud"
     )
-    _draw_potential(axes, angles, (0.78, 1), np.stack([potential, potential]))
+    draw_potential(axes, angles, (0.78, 1), np.stack([potential, potential]))
     axes.plot(angles, np.ones_like(angles), color="black", lw=0.8)
     axes.set(ylim=(0, 1.55), yticks=[], xticks=[])
     axes.grid(False)
@@ -208,7 +208,7 @@ def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure
             globe.plot_surface(
                 *np.moveaxis(points, -1, 0), rcount=60, ccount=120, facecolors=colours, shade=False
             )
-            image = _draw_potential(chart, longitudes, latitudes, potential)
+            image = draw_potential(chart, longitudes, latitudes, potential)
             _draw_boundaries(chart, block)
             figure.colorbar(image, ax=chart, label="potential V", shrink=0.6)
         else:
@@ -240,7 +240,7 @@ def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figur
                 2, count, row * count + column + 1, projection="mollweide"
             )
             if path is result.with_block:
-                _draw_potential(chart, longitudes, latitudes, potential)
+                draw_potential(chart, longitudes, latitudes, potential)
                 _draw_boundaries(chart, block)
             else:
                 chart.set_title(f"time {result.times[column]:.3g}", fontsize="medium")
