@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import faulthandler
 import functools
+import importlib
 import json
 import logging
 import os
@@ -26,6 +27,8 @@ COMMANDS = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "macaron-
 COMMANDS += ["torchrun", "fairseq-eval-lm", "fairseq-hydra-train"]
 # Those of this package that import fairseq. The others see that it is not there.
 WITH_FAIRSEQ = ["average", "describe", "dynamics", "export", "order", "translate"]
+# Of other projects, what training and decoding import.
+PRELOADED = ["fairseq", "torch._dynamo", "numba", "sacremoses", "subword_nmt.apply_bpe"]
 LIMIT = 400  # seconds of a command, after which it says where it is and ends
 STAND_IN = """#!{python} -IS
 import json, os, socket, sys
@@ -64,8 +67,8 @@ def serve(address):
 
     if not os.fork():
         logging.disable()  # it asks for a package
-        import fairseq  # noqa: F401
-
+        for name in PRELOADED:
+            importlib.import_module(name)
         logging.disable(logging.NOTSET)
         address += ".fairseq"
     listener = socket.socket(socket.AF_UNIX)
