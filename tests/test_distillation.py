@@ -15,7 +15,7 @@ from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import teachers
+from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
@@ -210,7 +210,7 @@ def test_models_without_a_plain_projection_give_the_same(which, files, monkeypat
     """A hook makes an output another than a plain projection, and changes nothing."""
     model = build(STUDENT, *FLAGS)
     expected = taught(model, sample(), teacher=files.both, distill_temperature=2.0)
-    load = teachers.load_models
+    load = teacher_files.load_models
 
     def hooked(*args):
         models = load(*args)
@@ -220,7 +220,7 @@ def test_models_without_a_plain_projection_give_the_same(which, files, monkeypat
     if which != "teacher":
         model.decoder.output_projection.register_forward_pre_hook(lambda *_: None)
     if which != "student":
-        monkeypatch.setattr(teachers, "load_models", hooked)
+        monkeypatch.setattr(teacher_files, "load_models", hooked)
     found = taught(model, sample(), teacher=files.both, distill_temperature=2.0)
     assert_same(found, expected, tolerance=2e-5)
 

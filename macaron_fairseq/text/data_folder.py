@@ -52,9 +52,12 @@ class DataFolder:
         Raises:
             UserError: if a step is not known or the BPE merges cannot be read.
         """
-        steps = self.source_steps if language == self.source else self.target_steps
-        apply = Pipeline([*steps, "bpe"], language, self.path / CODES)
+        apply = Pipeline([*self.steps(language), "bpe"], language, self.path / CODES)
         return lambda line: apply(line).split()
+
+    def steps(self, language: str) -> list[str]:
+        """The steps before BPE of text in that language."""
+        return self.source_steps if language == self.source else self.target_steps
 
     def decode(self, sentences: Sequence[Tokens]) -> list[str]:
         """Raw text of the models' tokens, in the target language; lower case stays so."""
