@@ -362,7 +362,9 @@ def test_a_teacher_that_is_gone_is_named(tmp_path, files):
 
 def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     save(tmp_path / "t.pt", *FLAGS, types=61)
-    assert "embeds 65 source types, but the source dictionary has 64" in refusal(tmp_path / "t.pt")
+    found = refusal(tmp_path / "t.pt")
+    assert "embeds 65 source types, but the source dictionary has 64" in found
+    assert "or learn across vocabularies, with --criterion cross_vocabulary_" in found
 
 
 @pytest.mark.parametrize("known_from", ["manifest", "folder"])
@@ -385,7 +387,7 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
         )
     found = refusal(tmp_path / "t.pt", for_task)
     assert "was trained with another dict.de.txt than the student's" in found
-    assert "--srcdict" in found
+    assert "--srcdict" in found and "--teacher-data FOLDER" in found
 
 
 def test_a_teacher_of_another_direction_is_refused(tmp_path):
