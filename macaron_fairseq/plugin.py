@@ -42,34 +42,34 @@ def is_fused(args: Namespace) -> bool:
     return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
 
 
-class MacaronTransformerModel(FusedTransformerModel):
+class Chosen:
+    """A model that is built by one of two classes, as `--macaron-kernels` asks for."""
+
+    fused: Any
+    plain: Any
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Build the model of `fast/`, or that of `model/`."""
+        return (cls.fused if is_fused(args) else cls.plain).build_model(args, task)
+
+
+class MacaronTransformerModel(Chosen, FusedTransformerModel):
     """`macaron_transformer` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = transformer.MacaronTransformerModel
-        return (FusedTransformerModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedTransformerModel, transformer.MacaronTransformerModel
 
 
-class MacaronRobertaModel(FusedRobertaModel):
+class MacaronRobertaModel(Chosen, FusedRobertaModel):
     """`macaron_roberta` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = masked_language_model.MacaronRobertaModel
-        return (FusedRobertaModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedRobertaModel, masked_language_model.MacaronRobertaModel
 
 
-class MacaronLanguageModel(FusedLanguageModel):
+class MacaronLanguageModel(Chosen, FusedLanguageModel):
     """`macaron_transformer_lm` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = language_model.MacaronLanguageModel
-        return (FusedLanguageModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedLanguageModel, language_model.MacaronLanguageModel
 
 
 MODELS = {

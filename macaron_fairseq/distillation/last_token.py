@@ -25,8 +25,8 @@ class Attended:
     def weights(self, side: str, number: int, mask: Tensor) -> Tensor:
         """How much the last token attends to each in a layer, counted from 1; without gradient.
 
-        Where layer dropout has left the layer out, it is the one before that ran, and all tokens
-        have the same weight if there is none.
+        Where layer dropout has left the layer out, it is the last one before it that ran. If there
+        is none, all tokens have the same weight.
 
         Args:
             side: of the model.

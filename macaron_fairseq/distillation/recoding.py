@@ -1,7 +1,7 @@
-"""A student's tokens as its teacher's: both have a BPE and a dictionary of their own.
+"""A student's tokens as its teacher's, where BPE and dictionary differ.
 
-Their words are the same. So each word is joined, cut by the teacher's BPE, and where both BPE cut
-it at the same character, there a span ends (see `common_spans`).
+Their words are the same. So each word is joined, and cut by the teacher's BPE. A span ends where
+both cut it at the same character, see `common_spans`.
 """
 
 import functools
