@@ -46,9 +46,7 @@ def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
     """
     for name in path.split(os.pathsep):
         refuse_missing(name)
-        settings = task_settings(Path(name))
-        refuse_other_direction(name, settings, task)
-        refuse_other_dictionaries(Path(name), settings, task)
+        refuse_other_training(Path(name), task)
     # Building a model sets fairseq's task up to translate with it: the student's must not be.
     return Teachers(load_models(path, copy.copy(task)), precision)
 
@@ -107,6 +105,13 @@ def refuse_missing(path: str) -> None:
             f"--teacher {path}: no such checkpoint; give the path where the teacher is now, or "
             "--distill-weight 0 without --trajectory-weight, which needs none"
         )
+
+
+def refuse_other_training(path: Path, task: Any) -> None:
+    """Raise a `UserError` if a teacher has another direction or other dictionaries than a task."""
+    settings = task_settings(path)
+    refuse_other_direction(str(path), settings, task)
+    refuse_other_dictionaries(path, settings, task)
 
 
 def task_settings(path: Path) -> Mapping[str, Any]:

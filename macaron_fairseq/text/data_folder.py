@@ -46,6 +46,10 @@ class DataFolder:
             )
         return path
 
+    def steps(self, language: str) -> list[str]:
+        """The steps before BPE of text in that language."""
+        return self.source_steps if language == self.source else self.target_steps
+
     def encoder(self, language: str) -> Callable[[str], Tokens]:
         """A function that makes the models' tokens of a line of raw text in that language.
 
@@ -54,10 +58,6 @@ class DataFolder:
         """
         apply = Pipeline([*self.steps(language), "bpe"], language, self.path / CODES)
         return lambda line: apply(line).split()
-
-    def steps(self, language: str) -> list[str]:
-        """The steps before BPE of text in that language."""
-        return self.source_steps if language == self.source else self.target_steps
 
     def decode(self, sentences: Sequence[Tokens]) -> list[str]:
         """Raw text of the models' tokens, in the target language; lower case stays so."""
