@@ -65,10 +65,10 @@ class Shown {
     this.dimensions = ["x", "y", "z"].slice(0, flat ? 2 : scene.axes.length);
     this.points = scene.names.map((_, i) => i);
     this.type = this.dimensions.length === 3 ? "scatter3d" : "scatter";
-    const { from, step } = scene.positions;
-    const edge = [from, from + 65535 * step];
-    const margin = 0.06 * (edge[1] - edge[0] || 1);
-    this.range = scene.sphere ? [-1.08, 1.08] : [edge[0] - margin, edge[1] + margin];
+    this.name = this.dimensions.length === 3 ? breakText : escapeText;
+    const { from, to } = scene.positions;
+    const margin = 0.06 * (to - from || 1);
+    this.range = scene.sphere ? [-1.08, 1.08] : [from - margin, to + margin];
   }
 
   coordinates(lists) {
@@ -111,7 +111,7 @@ class Shown {
       this.trace(places, {
         mode: withNames ? "markers+text" : "markers",
         marker: { color: this.scene.colours, size: this.dimensions.length === 3 ? 5 : 9 },
-        text: withNames ? this.scene.names.map(escapeText) : undefined,
+        text: withNames ? this.scene.names.map(this.name) : undefined,
         textposition: "top center",
         textfont: { color: colour("--text"), size: 11 },
         hovertext: this.points.map((point) => this.text(step, point)),
@@ -139,16 +139,18 @@ class Shown {
         yaxis: { ...axis(1), scaleanchor: "x" },
       };
     const angle = (turn * Math.PI) / 180;
-    const eye = { x: 1.7 * Math.cos(angle), y: 1.7 * Math.sin(angle), z: 0.8 };
-    const nearer = plot.clientWidth < 600 ? 1.25 : 1; // narrow windows cut the sides off
+    const eye = { x: 1.8 * Math.cos(angle), y: 1.8 * Math.sin(angle), z: 0.8 };
+    const nearer = plot.clientWidth < 600 ? 1.4 : 1; // narrow windows cut the sides off
     const camera = { eye: { x: eye.x * nearer, y: eye.y * nearer, z: eye.z } };
     const scene = { xaxis: axis(0), yaxis: axis(1), zaxis: axis(2), aspectmode: "cube", camera };
     return { ...common, scene };
   }
 }
 
-// Plotly reads a few elements in texts; tokens may look like some.
+// Plotly reads a few elements in texts, and tokens may look like some. In WebGL it reads no
+// entities, but a space of no width makes an element none.
 const escapeText = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+const breakText = (text) => text.replaceAll("<", "<\u200b");
 
 const scenes = JSON.parse(find("scenes").textContent);
 const flat = !hasWebGL() && scenes.some((scene) => scene.axes.length > 2);
@@ -163,7 +165,7 @@ async function draw() {
   const traces = shown.traces(step, find("paths").checked, find("names").checked);
   const config = { responsive: true, displaylogo: false };
   await window.Plotly.react(plot, traces, shown.layout(Number(find("turn").value)), config);
-  plot.setAttribute("aria-label", `${shown.scene.title}: ${shown.scene.steps[step]}`);
+  plot.setAttribute("aria-label", `${find("which").textContent}: ${shown.scene.steps[step]}`);
   plot.dataset.step = step;
 }
 
@@ -176,6 +178,7 @@ async function choose() {
   find("step").max = scene.steps.length - 1;
   if (Number(find("step").value) > scene.steps.length - 1) find("step").value = 0;
   find("turn").closest("label").hidden = shown.dimensions.length < 3;
+  find("which").textContent = [scene.group, scene.title].filter(Boolean).join(", ");
   await draw();
 }
 

@@ -20,7 +20,7 @@ from macaron_fairseq.common import html_page
 from macaron_fairseq.common.errors import explain_missing
 
 HERE = Path(__file__).parent
-STEPS = 65535  # what a number between the smallest and the largest of an array is rounded to
+STEPS = 65535  # from the smallest number of an array to the largest
 # Of all paths together, before the page leaves them out until one asks for them.
 MANY = 20_000
 
@@ -73,6 +73,7 @@ def page(
         f"<p>{introduction}</p>",
         '<noscript><p class="soft">This page needs JavaScript.</p></noscript>',
         controls(scenes),
+        f'<h3 id="which"{" hidden" if len(scenes) == 1 else ""}></h3>',
         '<div id="plot" role="img" aria-label="The points"></div>',
         '<p class="soft">Drag to turn, or use the slider <em>Turn</em>. Point at a point for its '
         "values. The arrow keys move a slider that has the focus.</p>",
@@ -113,7 +114,12 @@ def packed(scene: Scene) -> dict[str, Any]:
     """A scene as the script reads it."""
     paths = scene.positions.shape[0] * scene.positions.shape[1] <= MANY
     return {
-        **{"title": scene.title, "steps": [*scene.steps], "names": [*scene.names]},
+        **{
+            "group": scene.group,
+            "title": scene.title,
+            "steps": [*scene.steps],
+            "names": [*scene.names],
+        },
         **{"axes": [*scene.axes], "colours": [*scene.colours], "sphere": scene.on_sphere},
         **{"labelled": scene.labelled, "paths": paths, "positions": numbers(scene.positions)},
         "values": {name: numbers(values) for name, values in scene.values.items()},
@@ -121,12 +127,17 @@ def packed(scene: Scene) -> dict[str, Any]:
 
 
 def numbers(array: Floats) -> dict[str, Any]:
-    """An array as 16-bit whole numbers, lowest byte first, from its smallest to its largest."""
-    smallest = float(array.min())
-    width = float(array.max()) - smallest
-    whole = np.round((array - smallest) * (STEPS / width if width else 0)).astype("<u2")
+    """An array as 16-bit whole numbers, lowest byte first, from its smallest to its largest.
+
+    Whole numbers stay what they are, where they are not further apart.
+    """
+    smallest, largest = float(array.min()), float(array.max())
+    step = (largest - smallest) / STEPS
+    if step == 0 or (step <= 1 and (array == np.round(array)).all()):
+        step = 1.0
+    whole = np.round((array - smallest) / step).astype("<u2")
     return {
-        **{"shape": [*array.shape], "from": smallest, "step": width / STEPS},
+        **{"shape": [*array.shape], "from": smallest, "to": largest, "step": step},
         "deflated": deflated(whole.tobytes()),
     }
 

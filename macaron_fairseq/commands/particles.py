@@ -220,7 +220,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import output
         from macaron_fairseq.analysis.particles.run import run as run_experiment
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     output.refuse_unwritable(args.output)
     parameters = {k: v for k, v in vars(args).items() if k not in OF_THE_COMMAND}
     output.report(run_experiment(args.choice, parameters, args.output, args.animate, args.page))

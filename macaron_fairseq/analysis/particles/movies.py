@@ -80,7 +80,8 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> Movie:
     cloud = _sphere if on_sphere else _circle
     move = cloud(panels["points"], x if x.shape[2] < 4 else x @ plane_of(x).T, colours)
     panels["clusters"].plot(result.times, result.clusters)
-    panels["clusters"].set(ylabel=f"clusters (cosine > {cosine:g})", yscale="log")
+    panels["clusters"].set(ylabel=f"clusters (cosine > {cosine:g})")
+    panels["clusters"].set_yscale("log", base=2)
     panels["clusters"].yaxis.set_major_formatter("{x:g}")
     panels["energy"].plot(result.times, result.energy)
     panels["energy"].set(ylabel="energy $E_β$", xlabel=TIME)
@@ -116,7 +117,8 @@ def _sphere(axes: Any, x: Floats, colours: Sequence[str]) -> Callable[[int], Non
     axes.plot_wireframe(
         np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
     )
-    axes.set(box_aspect=(1, 1, 1), xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    axes.set_box_aspect((1, 1, 1), zoom=1.5)
     axes.set_axis_off()
     points = axes.scatter(*x[0].T, c=colours, s=18)
     tails = [axes.plot([], [], [], color=c, lw=0.8)[0] for c in colours[:MOST_TAILS]]
