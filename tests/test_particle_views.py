@@ -170,6 +170,7 @@ def test_the_slider_moves_the_points(width, scheme, browser, tmp_path):
         assert overflow(shown) == [0, []]
 
 
+@pytest.mark.slow
 def test_pointing_at_a_particle_shows_its_values(browser, tmp_path):
     found = command("trajectories", "--page", "--dim", 2, output=tmp_path)["results"]
     place = ", ".join(f"{x:.3g}" for x in found["positions"][0][0]).replace("-", "\u2212")
@@ -178,6 +179,7 @@ def test_pointing_at_a_particle_shows_its_values(browser, tmp_path):
         box = shown.locator("#plot .scatterlayer .trace").last.locator("path.point").first
         box = box.bounding_box()
         shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        text = shown.locator("#plot .hoverlayer .hovertext").text_content(timeout=10_000)
+        text = shown.locator("#plot .hoverlayer .hovertext").text_content()
         assert text.startswith("particle 1cluster: 1speed: ")
         assert text.endswith(f"({place})")
+        assert not shown.locator("#turn").is_visible()

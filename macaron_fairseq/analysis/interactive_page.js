@@ -163,21 +163,22 @@ async function draw() {
   const last = shown.scene.steps.length - 1;
   find("now").textContent = `${shown.scene.steps[step]} (${step} of ${last})`;
   const traces = shown.traces(step, find("paths").checked, find("names").checked);
-  const config = { responsive: true, displaylogo: false };
+  const config = { responsive: true, displayModeBar: false };
   await window.Plotly.react(plot, traces, shown.layout(Number(find("turn").value)), config);
   plot.setAttribute("aria-label", `${find("which").textContent}: ${shown.scene.steps[step]}`);
   plot.dataset.step = step;
 }
 
 async function choose() {
-  const scene = scenes[Number(find("scene").value)];
+  const scene = scenes[Number(find("choice").value)];
   const names = Object.keys(scene.values);
   const values = await Promise.all(names.map((name) => unpack(scene.values[name])));
   const pairs = names.map((name, i) => [name, values[i]]);
   shown = new Shown(scene, await unpack(scene.positions), Object.fromEntries(pairs), flat);
   find("step").max = scene.steps.length - 1;
   if (Number(find("step").value) > scene.steps.length - 1) find("step").value = 0;
-  find("turn").closest("label").hidden = shown.dimensions.length < 3;
+  const turns = shown.dimensions.length === 3;
+  find("turn").closest("label").hidden = find("turning").hidden = !turns;
   find("which").textContent = [scene.group, scene.title].filter(Boolean).join(", ");
   await draw();
 }
@@ -205,7 +206,7 @@ await loadLibrary();
 find("paths").checked = scenes[0].paths;
 find("names").checked = scenes[0].labelled;
 for (const id of ["step", "turn", "paths", "names"]) find(id).addEventListener("input", draw);
-find("scene").addEventListener("input", choose);
+find("choice").addEventListener("input", choose);
 find("play").addEventListener("click", play);
 find("controls").addEventListener("submit", (event) => event.preventDefault());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

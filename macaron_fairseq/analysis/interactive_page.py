@@ -75,8 +75,8 @@ def page(
         controls(scenes),
         f'<h3 id="which"{" hidden" if len(scenes) == 1 else ""}></h3>',
         '<div id="plot" role="img" aria-label="The points"></div>',
-        '<p class="soft">Drag to turn, or use the slider <em>Turn</em>. Point at a point for its '
-        "values. The arrow keys move a slider that has the focus.</p>",
+        '<p class="soft"><span id="turning">Drag to turn, or use the slider <em>Turn</em>.</span> '
+        "Point at a point for its values. The arrow keys move a slider that has the focus.</p>",
         '<p class="soft" id="flat" hidden>This browser has no WebGL: only the first two '
         "coordinates are shown.</p>",
         html_page.definitions(facts),
@@ -100,7 +100,7 @@ def controls(scenes: Sequence[Scene]) -> str:
     hidden = " hidden" if len(scenes) == 1 else ""
     return (
         '<form id="controls" aria-label="What is shown">'
-        f'<label class="wide"{hidden}>Shown <select id="scene">{options}</select></label>'
+        f'<label class="wide"{hidden}>Shown <select id="choice">{options}</select></label>'
         '<label class="wide">Step <input type="range" id="step" min="0" value="0"></label>'
         '<button type="button" id="play">Play</button><output id="now" for="step"></output>'
         '<label class="turn">Turn <input type="range" id="turn" min="-180" max="180" step="5" '
