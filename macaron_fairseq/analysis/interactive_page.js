@@ -122,7 +122,7 @@ class Shown {
   }
 
   layout(turn) {
-    const grid = { gridcolor: colour("--rule"), zerolinecolor: colour("--rule") };
+    const grid = { showspikes: false, gridcolor: colour("--rule"), zerolinecolor: colour("--rule") };
     const axis = (k) => ({ ...grid, title: { text: this.scene.axes[k] }, range: this.range });
     const common = {
       margin: { l: 0, r: 0, t: 0, b: 0 },

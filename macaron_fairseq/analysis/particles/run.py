@@ -130,6 +130,7 @@ def phase(args: Namespace) -> Found:
     betas = _betas(args)
     system = _system(args, betas[-1])
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
+    simulation.refuse_fast(system, args.time)  # before anything is kept
     settings = {name: value for name, value in vars(args).items() if name != "kept"}
     block = asdict(system.perceptron) if system.perceptron else None
     args.kept.begin({**settings, "perceptron_weights": block, **environment.versions()})
