@@ -42,10 +42,10 @@ class KeptParts:
         found = files.read_json(self.folder / SETTINGS, {}, hint)
         for name in sorted(wanted.keys() | found.keys()):
             if wanted.get(name) != found.get(name):
+                was, now = (json.dumps(x.get(name))[:60] for x in (found, wanted))
                 raise UserError(
-                    f"{self.folder} holds parts of a run that was ended, whose {name} was "
-                    f"{json.dumps(found.get(name))} and not {json.dumps(wanted.get(name))}: "
-                    f"give the same to go on; {hint}"
+                    f"{self.folder} holds parts of a run that was ended, whose {name} was {was} "
+                    f"and not {now}: give the same to go on; {hint}"
                 )
         done = len([*self.folder.glob("*.json")]) - 1
         print(f"{self.folder}: goes on after {done} parts", file=sys.stderr, flush=True)
