@@ -13,7 +13,13 @@ import numpy as np
 
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import experiments, figures, simulation, systems
+from macaron_fairseq.analysis.particles import (
+    experiments,
+    figures,
+    perspective,
+    simulation,
+    systems,
+)
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
@@ -130,6 +136,15 @@ def landscape(args: Namespace) -> Found:
 EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
     x.__name__: x for x in (trajectories, histograms, phase, equiangular, landscape)
 }
+
+
+def _of_perspective(
+    parts: Callable[[Namespace], perspective.Parts],
+) -> Callable[[Namespace], Found]:
+    return lambda args: Found(*parts(args))
+
+
+EXPERIMENTS |= {name: _of_perspective(parts) for name, parts in perspective.EXPERIMENTS.items()}
 
 
 def _clusters(args: Namespace, result: Any) -> list[str]:
