@@ -25,9 +25,9 @@ examples:
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
   macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
-  macaron-fairseq particles phase-random --values minus-keys --keys goe --regenerate 1
+  macaron-fairseq particles phase-random --key-matrix goe --regenerate 1
   macaron-fairseq particles rescaled --geometry hyperplanes --dim 3
-  macaron-fairseq particles modes --beta 7
+  macaron-fairseq particles first-clusters --beta 7
 """
 
 WEIGHTS = """\
@@ -129,8 +129,16 @@ TOKENS = (whole(2, 512, "from 2 to 512"), "N", "how many tokens")
 GROWN = (ABOVE_0, "T", "how long to simulate (default: until the fastest mode has grown)")
 LONG = (ABOVE_0, "T", "how long to simulate")
 OPTIONS |= {
-    "values": (str, "NAME", "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B)"),
-    "keys": (str, "NAME", "B = Q^T K: identity, gaussian (a product of two) or goe (symmetric)"),
+    "value-matrix": (
+        str,
+        "NAME",
+        "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B)",
+    ),
+    "key-matrix": (
+        str,
+        "NAME",
+        "B = Q^T K: identity, gaussian (a product of two) or goe (symmetric)",
+    ),
     "shared": (str, "WHAT", "what has the same matrices: no two, trials (of one beta) or all"),
     "regenerate": (ABOVE_0, "T", "draw the matrices anew after that time"),
     "phase-random particles": (
@@ -158,8 +166,8 @@ OPTIONS |= {
         "G",
         "angles between neighbours at the start, in units of ln(beta) / (2 sqrt(beta))",
     ),
-    "modes particles": (whole(2, 10**6, "from 2 to a million"), "N", "how many particles"),
-    "modes time": GROWN,
+    "first-clusters particles": (whole(2, 10**6, "from 2 to a million"), "N", "how many particles"),
+    "first-clusters time": GROWN,
     "mean-field time": GROWN,
     "cells": (whole(32, 10**5, "from 32 to 100000"), "N", "cells of the circle"),
     "noise": (
@@ -172,7 +180,7 @@ OPTIONS |= {
 PERSPECTIVE: dict[str, tuple[str, dict[str, Any]]] = {
     "phase-random": (
         "phase diagrams with random V and KQ: pairs, rank, clusters",
-        {"values": "identity", "keys": "gaussian", "shared": "no", "regenerate": None}
+        {"value-matrix": "identity", "key-matrix": "gaussian", "shared": "no", "regenerate": None}
         | {**BETAS, **CLOUD, **TIME}
         | {"betas": 19, "particles": 32, "dim": 2, "frames": 61, "trials": 50},
     ),
@@ -189,7 +197,7 @@ PERSPECTIVE: dict[str, tuple[str, dict[str, Any]]] = {
         "the energy rises in steps at large beta, d = 2",
         {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
     ),
-    "modes": (  # arXiv 2410.23228
+    "first-clusters": (  # arXiv 2410.23228
         "how many clusters many particles form first, and where, d = 2",
         {"beta": 5, "particles": 20000, "seed": 1, "time": None, "frames": 61},
     ),

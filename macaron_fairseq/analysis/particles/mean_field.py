@@ -20,6 +20,10 @@ from macaron_fairseq.common.errors import UserError
 
 # Of a cell, how far the density may move in a step; the limited scheme is positive up to 1/2.
 COURANT = 0.45
+# And of the time in which the fastest mode grows by a factor e.
+GROWTH = 0.05
+# Steps of Lax and Friedrichs in a time as long as a cell is wide, as in the authors' notebook.
+LAX_FRIEDRICHS = 50
 MOST_STEPS = 200_000
 
 
@@ -123,16 +127,12 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     """
     metastability.refuse_overflow(beta)
     width = 2 * np.pi / len(start)
-    advance = SCHEMES[scheme]
+    _refuse_long(beta, float(times[-1]), width, scheme)
     u, found, steps = start, [start], 0
     with progress(f"beta {beta:g}", float(times[-1])) as shown:
         for begin, end in pairwise(times):
-            u, taken = advance(u, beta, float(end - begin), width)
+            u, taken = SCHEMES[scheme](u, beta, float(end - begin), width)
             steps += taken
-            if steps > MOST_STEPS:
-                raise UserError(
-                    f"more than {MOST_STEPS:,} steps until time {end:g}: lower --time or --cells"
-                )
             found.append(u)
             shown.update(float(end - begin))
     densities = np.array(found)
@@ -156,21 +156,33 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     )
 
 
+def _refuse_long(beta: float, duration: float, width: float, scheme: str) -> None:
+    """Raise a `UserError` if too many steps would be needed once all the mass is in one cell."""
+    theta = np.linspace(0, np.pi, 1000)
+    fastest = float((np.exp(beta * np.cos(theta)) * np.sin(theta)).max())
+    step = width / LAX_FRIEDRICHS if scheme == "lax-friedrichs" else COURANT * width / fastest
+    if duration / step > MOST_STEPS:
+        raise UserError(
+            f"a time of {duration:.3g} needs more than {MOST_STEPS:,} steps: lower --time below "
+            f"{MOST_STEPS * step:.2g}, or --cells"
+        )
+
+
 def _adaptive(u: Floats, beta: float, duration: float, width: float) -> tuple[Floats, int]:
     """The density after that time, and how many steps it took."""
+    k = np.array([metastability.fastest_mode(beta)])
+    longest = GROWTH / float(metastability.growth_rates(beta, k)[0])
     left, steps = duration, 0
     while left > 0:
         fastest = float(np.abs(velocities(u, beta)).max())
-        step = min(left, COURANT * width / fastest) if fastest else left
+        step = min(left, longest, COURANT * width / fastest if fastest else left)
         u = finite_volumes(u, beta, step / width)
         left, steps = left - step, steps + 1
-        if steps > MOST_STEPS:
-            break
     return u, steps
 
 
 def _fixed(u: Floats, beta: float, duration: float, width: float) -> tuple[Floats, int]:
-    steps = max(1, round(duration / (width / 50)))
+    steps = max(1, round(duration / (width / LAX_FRIEDRICHS)))
     step = duration / steps
     for _ in range(steps):
         v = velocities(u, beta)
@@ -186,5 +198,5 @@ def _fixed(u: Floats, beta: float, duration: float, width: float) -> tuple[Float
 
 SCHEMES = {
     "finite-volumes": _adaptive,
-    "lax-friedrichs": _fixed,  # with steps of 1/50 of a cell's width, as in the authors' notebook
+    "lax-friedrichs": _fixed,
 }

@@ -27,6 +27,7 @@ from macaron_fairseq.common.errors import UserError
 # Beyond it, e^beta times any useful duration needs too many steps of an explicit method.
 MOST_STEPS = 1e5
 BINS = 180
+MOST_PATHS = 300  # that are written down
 
 
 def growth_rates(beta: float, modes: NDArray[np.int64]) -> Floats:
@@ -88,11 +89,11 @@ def predicted_angles(mu: complex, k: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Modes:
+class FirstClusters:
     """Many particles on the circle, and the clusters that the fastest mode predicts."""
 
     times: Floats  # (t,)
-    angles: Floats  # from 0 to 2 pi, (t, n)
+    angles: Floats  # of MOST_PATHS particles or all, from 0 to 2 pi, (t, paths)
     modes: NDArray[np.int64]  # k = 1, ..., (m,)
     rates: Floats  # r of each, (m,)
     amplitudes: Floats  # |mu_k| over time, (t, m)
@@ -103,9 +104,9 @@ class Modes:
     best: int  # the number of that time
 
 
-def modes(
+def first_clusters(
     start: Floats, beta: float, times: Floats, passed: Callable[[float], object] = lambda time: None
-) -> Modes:
+) -> FirstClusters:
     """Follow particles from these angles, (n,), at ascending times, (t,).
 
     Args:
@@ -139,9 +140,9 @@ def modes(
     edges = np.linspace(0, 2 * np.pi, BINS + 1)
     counts = np.array([np.histogram(at % (2 * np.pi), edges)[0] for at in theta])
     best = int(amplitudes[:, k - 1].argmax())
-    return Modes(
+    return FirstClusters(
         times=times,
-        angles=theta % (2 * np.pi),
+        angles=theta[:, :: -(-len(start) // MOST_PATHS)] % (2 * np.pi),
         modes=shown,
         rates=growth_rates(beta, shown),
         amplitudes=amplitudes,

@@ -29,21 +29,23 @@ Parts = tuple[Any, bytes, list[str]]
 def phase_random(args: Namespace) -> Parts:
     """Draw the phase diagrams of random matrices."""
     for table, option, what in (
-        (random_matrices.VALUES, "values", "value matrix"),
-        (random_matrices.KEYS, "keys", "key matrix"),
+        (random_matrices.VALUES, "value-matrix", "value matrix"),
+        (random_matrices.KEYS, "key-matrix", "key matrix"),
         (random_matrices.SHARED, "shared", "way to share matrices"),
     ):
-        look_up(dict.fromkeys(table), getattr(args, option), what, f"--{option}")
+        look_up(dict.fromkeys(table), vars(args)[option.replace("-", "_")], what, f"--{option}")
     if args.beta_min >= args.beta_max:
         raise UserError(f"--beta-min {args.beta_min:g} is not below --beta-max {args.beta_max:g}")
-    matrices = random_matrices.Matrices(args.values, args.keys, args.shared, args.regenerate)
+    matrices = random_matrices.Matrices(
+        args.value_matrix, args.key_matrix, args.shared, args.regenerate
+    )
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     betas = np.linspace(args.beta_min, args.beta_max, args.betas)
     result = random_matrices.phase(matrices, starts, _times(args), betas, args.cosine, args.seed)
     drawn = f", drawn anew every {args.regenerate:g}" if args.regenerate else ""
     title = (
-        f"V: {args.values}, B: {args.keys}{drawn}; {args.particles} particles, d = {args.dim}, "
-        f"{args.trials} trials"
+        f"V: {args.value_matrix}, B: {args.key_matrix}{drawn}; {args.particles} particles, "
+        f"d = {args.dim}, {args.trials} trials"
     )
     lines = [
         f"beta {betas[row]:g}, time {args.time:g}: {result.pairs[row, -1]:.0%} of the pairs above "
@@ -103,20 +105,20 @@ def energy_staircase(args: Namespace) -> Parts:
     return result, perspective_figures.staircase(result, title), lines
 
 
-def modes(args: Namespace) -> Parts:
+def first_clusters(args: Namespace) -> Parts:
     """Compare the clusters of many particles with the fastest mode's."""
     _refuse_zero(args.beta)
     time = args.time or metastability.usual_duration(args.particles, args.beta)
     times = np.linspace(0, time, args.frames)
     start = np.random.default_rng(args.seed).uniform(0, 2 * np.pi, args.particles)
     with progress(f"beta {args.beta:g}", time) as shown:
-        result = metastability.modes(start, args.beta, times, shown.update)
+        result = metastability.first_clusters(start, args.beta, times, shown.update)
     lines = [
         f"fastest mode: {result.fastest}; its clusters are to be at {_listed(result.predicted)}",
         f"maxima of the density at time {times[result.best]:.3g}: {_listed(result.found)}",
     ]
     title = f"{args.particles:,} particles on the circle, USA, β = {args.beta:g}"
-    return result, perspective_figures.modes(result, title), lines
+    return result, perspective_figures.first_clusters(result, title), lines
 
 
 def density(args: Namespace) -> Parts:
@@ -144,7 +146,7 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Parts]] = {
     "rescaled": rescaled_tokens,
     "leaders": leaders,
     "staircase": energy_staircase,
-    "modes": modes,
+    "first-clusters": first_clusters,
     "mean-field": density,
 }
 

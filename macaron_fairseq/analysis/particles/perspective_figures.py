@@ -12,7 +12,7 @@ from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.figures import TIME, cell_edges
 from macaron_fairseq.analysis.particles.mean_field import MeanField
-from macaron_fairseq.analysis.particles.metastability import Modes
+from macaron_fairseq.analysis.particles.metastability import FirstClusters
 from macaron_fairseq.analysis.particles.random_matrices import RandomPhase
 from macaron_fairseq.analysis.particles.rescaled import Leaders, Rescaled
 from macaron_fairseq.analysis.particles.staircase import Staircase
@@ -21,7 +21,6 @@ TURN_TICKS = np.pi * np.array([0, 0.5, 1, 1.5, 2])
 TURN_LABELS = ["0", "π/2", "π", "3π/2", "2π"]
 ANGLE = "angle (radians)"
 LARGEST_EIGENVALUES = 6  # the scale of their number ends there
-MOST_PATHS = 300
 
 
 def phase_random(result: RandomPhase, title: str, cosine: float) -> bytes:
@@ -43,7 +42,10 @@ def phase_random(result: RandomPhase, title: str, cosine: float) -> bytes:
         (
             result.eigenvalues,
             "Gram eigenvalues above 0.001",
-            {"vmin": 1, "vmax": min(LARGEST_EIGENVALUES, n)},
+            {
+                "vmin": 1,
+                "vmax": min(LARGEST_EIGENVALUES, max(2, np.ceil(result.eigenvalues.max()))),
+            },
         ),
         (result.clusters, "clusters", {"norm": LogNorm(1, n)}),
         (result.largest, "share of the largest cluster", {"vmin": 0, "vmax": 1}),
@@ -173,15 +175,13 @@ def staircase(result: Staircase, title: str) -> bytes:
     return png(figure)
 
 
-def modes(result: Modes, title: str) -> bytes:
+def first_clusters(result: FirstClusters, title: str) -> bytes:
     """Paths, the density when the fastest mode is largest, the modes' rates and their growth."""
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
     (paths, density), (rates, growth) = figure.subplots(2, 2)
-    every = max(1, result.angles.shape[1] // MOST_PATHS)
-    some = result.angles[:, ::every]
-    jumps = np.abs(np.diff(some, axis=0, append=some[-1:])) > np.pi
-    paths.plot(result.times, np.where(jumps, np.nan, some), "C0", lw=0.3, alpha=0.6)
+    jumps = np.abs(np.diff(result.angles, axis=0, append=result.angles[-1:])) > np.pi
+    paths.plot(result.times, np.where(jumps, np.nan, result.angles), "C0", lw=0.3, alpha=0.6)
     for angle in result.predicted:
         paths.axhline(angle, color="C3", ls="--", lw=1)
     paths.set(xlabel="time", ylabel=ANGLE, ylim=(0, 2 * np.pi))
