@@ -315,8 +315,11 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["trajectories", "--system", "ussa"], r"--system takes sa, usa or none\. Did .* usa"),
-        (["trajectories", "--system", "x"], r"takes sa, usa or none"),
+        (
+            ["trajectories", "--system", "ussa"],
+            r"sa, usa, usa-scaled or none\. Did .* usa",
+        ),
+        (["trajectories", "--system", "x"], r"takes sa, usa, usa-scaled or none"),
         (
             ["trajectories", "--perceptron", "rellu"],
             r"unknown activation 'rellu': .*\. Did you mean relu",

@@ -255,10 +255,6 @@ def test_energy_of_the_staircase_is_that_of_the_measures():
 # Metastability by modes.
 
 
-def test_fastest_modes():
-    assert [metastability.fastest_mode(b) for b in (1, 3, 5, 7, 10, 25)] == [1, 2, 3, 4, 4, 7]
-
-
 @pytest.mark.parametrize("beta", [0.5, 5, 25])
 def test_velocity_by_the_series_is_that_of_the_pairs(beta):
     theta = np.random.default_rng(1).uniform(0, 7, 50)

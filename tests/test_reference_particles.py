@@ -14,7 +14,7 @@ from conftest import FIXTURES
 
 pytest.importorskip("scipy")
 
-from macaron_fairseq.analysis.particles import boundary, mean_field, metastability
+from macaron_fairseq.analysis.particles import boundary, localization, mean_field, metastability
 
 pytestmark = pytest.mark.reference
 
@@ -66,7 +66,7 @@ def test_particles_modes_and_predicted_positions(run):
     modes = np.arange(11)
     rates = metastability.growth_rates(beta, modes)
     assert rates / np.pi == pytest.approx(run["gamma_0_to_10"], rel=1e-12)
-    assert metastability.fastest_mode(beta) == k
+    assert localization.predicted_mode(beta) == k
     start = np.array(run["theta_at_frames"][0])
     amplitudes = [abs(metastability.fourier(start, mode)) for mode in range(9)]
     assert amplitudes == pytest.approx(run["abs_mu_0_to_8_run"], abs=1e-12)

@@ -14,6 +14,7 @@ The systems are on the unit sphere (arXiv 2312.10794). A particle moves by the p
 attention plus perceptron to the tangent space at x_i, with
   sa    attention = sum_j e^(beta <x_i, x_j>) x_j / Z_i, Z_i the sum of the weights (softmax)
   usa   the same with n in place of Z_i; its speed grows like e^beta
+  usa-scaled  usa times e^-beta, which any beta leaves at the same speed
   none  no attention; without a perceptron nothing moves
 and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (arXiv 2601.21366).
 Each choice explains its options, as in: macaron-fairseq particles phase --help
@@ -24,6 +25,7 @@ examples:
   macaron-fairseq particles phase --dim 2 --particles 32 --trials 200
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
+  macaron-fairseq particles block-counts --direction descent --dim 3
   macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
   macaron-fairseq particles phase-random --key-matrix goe --regenerate 1
   macaron-fairseq particles rescaled --geometry hyperplanes --dim 3
@@ -74,7 +76,7 @@ SEVERAL = whole(2, 10**6, "from 2 to a million")
 # How each option is read, what --help calls its value and says of it; some mean something else in
 # one of the choices.
 OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    "system": (str, "NAME", "sa, usa or none"),
+    "system": (str, "NAME", "sa, usa, usa-scaled or none"),
     "perceptron": (str, "ACTIVATION", "add a perceptron block: relu, gelu or tanh"),
     "neurons": (positive, "M", "neurons of the perceptron, in random directions (default: 4)"),
     "strength": (ABOVE_0, "S", "s_m is S or -S, at random (default: 1)"),
@@ -105,19 +107,40 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
         "times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
     ),
     "trials": (positive, "N", "how many random starts, the same for each beta"),
-    "equiangular system": (str, "NAME", "sa or usa"),
+    "equiangular system": (str, "NAME", "sa, usa or usa-scaled"),
     "equiangular beta": (BETA, "B", "inverse temperatures"),
     "equiangular particles": (
         whole(2, 512, "from 2 to 512"),
         "N",
         "how many particles, in as many dimensions: more change nothing",
     ),
+    # The perceptron paper, arXiv 2601.21366.
+    "direction": (str, "NAME", "ascent, or descent of the energy: x_i' with the opposite sign"),
+    "cluster-scale": (
+        ABOVE_0,
+        "C",
+        "particles of a cluster are at most min(C / sqrt(beta), pi / (2 d)) apart, in radians",
+    ),
+    "drift": (ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"),
+    "mass": (number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"),
+    "block-frames shown": (
+        number(0, 1e9, "a number of at least 0"),
+        "T",
+        "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
+    ),
+    "over": (str, "NAME", "what to change from run to run: strength, of the block, or dim"),
+    "values": (ABOVE_0, "V", "the values to try (default: nine of them)"),
 }
 SYSTEM: dict[str, Any] = {"system": "sa", "perceptron": None}
 SYSTEM |= dict.fromkeys(("neurons", "strength", "weights"))
 BETAS: dict[str, Any] = {"beta-min": 0, "beta-max": 9, "betas": 46}
 CLOUD: dict[str, Any] = {"particles": 64, "dim": 3, "seed": 1, "cosine": 0.999}
 TIME: dict[str, Any] = {"time": 30, "frames": 121}
+# The perceptron paper, arXiv 2601.21366.
+BLOCK: dict[str, Any] = {**SYSTEM, "system": "usa-scaled", "perceptron": "gelu"}
+BLOCK |= {"direction": "ascent", "beta": 10, "particles": 100, "dim": 2, "seed": 1}
+BLOCK |= {"cluster-scale": 0.1, "time": 100}
+REST: dict[str, Any] = {"trials": 3, "time": 2000, "drift": 5e-4, "mass": 0.05}
 
 # --- arXiv 2312.10794 and its relatives -----------------------------------------------------------
 
@@ -236,6 +259,28 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SYSTEM, **BETAS, **CLOUD}
         | {"perceptron": "relu", "beta-max": 12, "betas": 49, "dim": 2, "time": 200},
     ),
+    # The perceptron paper, arXiv 2601.21366.
+    "block-paths": ("paths with a perceptron block and without, d = 2 or 3", BLOCK),
+    "block-frames": (
+        "the particles at a few times, with a block and without, d = 2 or 3",
+        {**BLOCK, "shown": None},
+    ),
+    "block-counts": (
+        "clusters, modes and masses over beta, with a block and without",
+        {**BLOCK, **REST, "beta": [0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0]},
+    ),
+    "block-energy": (
+        "energy over time at several beta, with a block and without",
+        {**BLOCK, "beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
+    ),
+    "block-sweep": (
+        "time to rest and clusters over the block's strength or the dimension",
+        {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None},
+    ),
+    "modes": (
+        "how fast each mode grows on the circle, gamma_k",
+        {"beta": [1.0, 3.0, 5.0, 7.0, 10.0, 25.0]},
+    ),
     **PERSPECTIVE,
 }
 
@@ -272,13 +317,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                 continue
             kind, metavar, meaning = OPTIONS.get(f"{name} {option}") or OPTIONS[option]
             several = isinstance(default, list)
-            shown = " ".join(f"{x:g}" for x in default) if several else default
+            shown = " ".join(map(str, default)) if several else default
             if "default" not in meaning and option != "weights":
                 meaning += f" (default: {'none' if default is None else shown})"
             one.add_argument(
                 f"--{option}",
                 type=kind,
-                nargs="+" if several or option == "shown" else None,
+                nargs="+" if several or option in ("shown", "values") else None,
                 default=default,
                 metavar=metavar,
                 help=meaning,

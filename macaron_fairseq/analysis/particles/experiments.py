@@ -32,7 +32,7 @@ class Trajectories:
     participation_ratio: Floats
     energy: Floats  # E_beta
     potential: Floats | None  # the mean of the perceptron's; None without one
-    total: Floats | None  # energy + e^-beta potential, which only rises along USA
+    total: Floats | None  # `System.energy`, which only rises along USA and scaled USA
     speed: Floats  # the root mean square of |x_i'|
 
 
@@ -52,7 +52,7 @@ def trajectories(system: System, start: Floats, times: Floats, cosine: float) ->
         participation_ratio=np.array([measures.participation_ratio(points) for points in x]),
         energy=energy,
         potential=potential,
-        total=None if potential is None else energy + np.exp(-system.beta) * potential,
+        total=None if potential is None else energy + system.potential_weight * potential,
         speed=np.array([_speed(system, points) for points in x]),
     )
 

@@ -20,6 +20,7 @@ from macaron_fairseq.analysis.particles.experiments import (
     Trajectories,
 )
 
+SYSTEM_NAMES = {"sa": "SA", "usa": "USA", "usa-scaled": "scaled USA", "none": "no attention"}
 TIME = "time (layers)"
 COSINE = "cosine of a pair"
 PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
@@ -55,7 +56,7 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     middle.legend(fontsize="small")
     bottom.plot(result.times, result.energy, label="energy $E_β$")
     if result.total is not None:
-        bottom.plot(result.times, result.total, label="$E_β + e^{-β}$ mean potential")
+        bottom.plot(result.times, result.total, label="energy and mean potential")
         bottom.legend(fontsize="small")
     bottom.set(xlabel=TIME, ylabel="energy")
     for axes in (top, middle, bottom):

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import metastability
+from macaron_fairseq.analysis.particles import localization, metastability
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.common.errors import UserError
 
@@ -139,7 +139,7 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     spectrum = np.fft.rfft(densities, axis=1) * width
     # The middle of the first cell is half a cell from 0.
     spectrum *= np.exp(-1j * np.arange(spectrum.shape[1]) * width / 2)
-    k = metastability.fastest_mode(beta)
+    k = localization.predicted_mode(beta)
     modes = metastability.shown_modes(beta)
     return MeanField(
         times=times,
@@ -170,8 +170,7 @@ def _refuse_long(beta: float, duration: float, width: float, scheme: str) -> Non
 
 def _adaptive(u: Floats, beta: float, duration: float, width: float) -> tuple[Floats, int]:
     """The density after that time, and how many steps it took."""
-    k = np.array([metastability.fastest_mode(beta)])
-    longest = GROWTH / float(metastability.growth_rates(beta, k)[0])
+    longest = GROWTH / metastability.fastest_rate(beta)
     left, steps = duration, 0
     while left > 0:
         fastest = float(np.abs(velocities(u, beta)).max())

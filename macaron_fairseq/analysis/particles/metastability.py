@@ -22,6 +22,7 @@ from scipy.special import ive
 
 from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles import localization
 from macaron_fairseq.common.errors import UserError
 
 # Beyond it, e^beta times any useful duration needs too many steps of an explicit method.
@@ -37,19 +38,17 @@ def growth_rates(beta: float, modes: NDArray[np.int64]) -> Floats:
         UserError: if e^beta leaves the range of numbers.
     """
     refuse_overflow(beta)
-    return np.asarray(modes**2 * ive(modes, beta) * np.exp(beta) / beta)
+    return np.exp(beta) * localization.growth_rates(beta, int(modes.max()))[modes]
 
 
-def fastest_mode(beta: float) -> int:
-    """The k whose rate is largest; it grows like sqrt(2 beta)."""
-    # I_k falls like e^{-k^2 / 2 beta}: far below the upper end.
-    modes = np.arange(1, 10 + int(4 * np.sqrt(beta)))
-    return int(modes[growth_rates(beta, modes).argmax()])
+def fastest_rate(beta: float) -> float:
+    """The largest of the rates; see `growth_rates`."""
+    return float(growth_rates(beta, shown_modes(beta)).max())
 
 
 def shown_modes(beta: float) -> NDArray[np.int64]:
     """Modes up to about twice the fastest."""
-    return np.arange(1, max(9, 2 * fastest_mode(beta) + 1))
+    return np.arange(1, max(9, 2 * localization.predicted_mode(beta) + 1))
 
 
 def refuse_overflow(beta: float) -> None:
@@ -134,7 +133,7 @@ def first_clusters(
         return velocity(theta, coefficients)
 
     theta = integrators.flow(field, start, times)
-    k = fastest_mode(beta)
+    k = localization.predicted_mode(beta)
     shown = shown_modes(beta)
     amplitudes = np.abs([[fourier(at, int(mode)) for mode in shown] for at in theta])
     edges = np.linspace(0, 2 * np.pi, BINS + 1)
@@ -178,4 +177,4 @@ def usual_duration(n: float, beta: float) -> float:
 
     The mode has to grow from 1 / sqrt(n) to about 1; some more is for its end, where growth slows.
     """
-    return 2.2 * float(np.log(n)) / 2 / float(growth_rates(beta, np.array([fastest_mode(beta)]))[0])
+    return 2.2 * float(np.log(n)) / 2 / fastest_rate(beta)

@@ -14,6 +14,9 @@ import numpy as np
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import (
+    block_experiments,
+    block_figures,
+    block_run,
     experiments,
     figures,
     perspective,
@@ -138,6 +141,29 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
 }
 
 
+# The perceptron paper, arXiv 2601.21366.
+def modes(args: Namespace) -> Found:
+    """Draw how fast waves on the circle grow."""
+    result = block_experiments.modes(np.array(sorted({*args.beta})))
+    lines = [
+        f"beta {beta:g}: mode {k} grows fastest"
+        for beta, k in zip(result.betas, result.predicted, strict=True)
+    ]
+    return Found(result, block_figures.modes(result), lines)
+
+
+def _block(name: str) -> Callable[[Namespace], Found]:
+    def experiment(args: Namespace) -> Found:
+        result, picture, lines, system = block_run.EXPERIMENTS[name](args, _system)
+        return Found(result, picture, lines, system)
+
+    return experiment
+
+
+EXPERIMENTS |= {"modes": modes, **{name: _block(name) for name in block_run.EXPERIMENTS}}
+
+
+# arXiv 2312.10794 and its relatives.
 def _of_perspective(
     parts: Callable[[Namespace], perspective.Parts],
 ) -> Callable[[Namespace], Found]:
@@ -182,8 +208,7 @@ def _betas(args: Namespace) -> Floats:
 
 
 def _title(args: Namespace, dim: int, beta: float | None = None, trials: int = 1) -> str:
-    names = {"sa": "SA", "usa": "USA", "none": "no attention"}
-    parts = [names[args.system], f"{args.particles} particles", f"d = {dim}"]
+    parts = [figures.SYSTEM_NAMES[args.system], f"{args.particles} particles", f"d = {dim}"]
     if beta is not None and args.system != "none":
         parts.append(f"β = {beta:g}")
     if getattr(args, "perceptron", None):
