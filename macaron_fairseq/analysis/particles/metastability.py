@@ -154,7 +154,7 @@ def first_clusters(
 
 
 def highest_maxima(density: Floats, count: int) -> Floats:
-    """The angles of the highest maxima of a density, ascending, at most so many.
+    """The angles of the highest maxima above twice the mean, ascending, at most so many.
 
     Args:
         density: in cells of the same width from 0 to 2 pi, (m,).
@@ -162,7 +162,7 @@ def highest_maxima(density: Floats, count: int) -> Floats:
     """
     width = 2 * np.pi / len(density)
     higher = (density > np.roll(density, 1)) & (density >= np.roll(density, -1))
-    tops = np.flatnonzero(higher)
+    tops = np.flatnonzero(higher & (density > 2 * density.mean()))
     return np.sort((tops[np.argsort(-density[tops])[:count]] + 0.5) * width)
 
 

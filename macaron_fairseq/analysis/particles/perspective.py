@@ -126,8 +126,8 @@ def density(args: Namespace) -> Parts:
     _refuse_zero(args.beta)
     look_up(mean_field.SCHEMES, args.scheme, "scheme", "--scheme")
     # The noise of the fastest mode is that of as many particles as make it so large.
-    alike = 1 + args.cells / (2 * np.pi * args.noise) ** 2
-    time = args.time or metastability.usual_duration(alike, args.beta)
+    enough = 1 + args.cells / (2 * np.pi * args.noise) ** 2
+    time = args.time or metastability.usual_duration(enough, args.beta)
     start = mean_field.disturbed(args.cells, args.noise, args.seed)
     times = np.linspace(0, time, args.frames)
     result = mean_field.mean_field(start, args.beta, times, args.scheme)
