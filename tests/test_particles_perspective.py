@@ -407,9 +407,10 @@ def test_leaders_in_many_dimensions(tmp_path):
         (["first-clusters", "--beta", "800"], r"e\^beta leaves the range of numbers at beta 800"),
         (["first-clusters", "--beta", "20", "--time", "9"], r"needs? too many steps: lower --time"),
         (["mean-field", "--scheme", "lax"], r"unknown scheme 'lax'.*lax-friedrichs"),
+        (["mean-field", "--beta", "100", "--cells", "99"], r"99 cells are too few for beta 100"),
         (["mean-field", "--beta", "1e6"], r"leaves the range of numbers"),
         (
-            ["mean-field", "--beta", "20", "--time", "9", "--cells", "32"],
+            ["mean-field", "--beta", "20", "--time", "9"],
             r"more than 200,000 steps",
         ),
     ],

@@ -25,6 +25,7 @@ GROWTH = 0.05
 # Steps of Lax and Friedrichs in a time as long as a cell is wide, as in the authors' notebook.
 LAX_FRIEDRICHS = 50
 MOST_STEPS = 200_000
+CELLS = 16  # for each cluster, at least
 
 
 def velocities(densities: Floats, beta: float) -> Floats:
@@ -127,6 +128,11 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     """
     metastability.refuse_overflow(beta)
     width = 2 * np.pi / len(start)
+    if len(start) < CELLS * localization.predicted_mode(beta):
+        raise UserError(
+            f"{len(start)} cells are too few for beta {beta:g}: give --cells of at least "
+            f"{CELLS * localization.predicted_mode(beta)}"
+        )
     _refuse_long(beta, float(times[-1]), width, scheme)
     u, found, steps = start, [start], 0
     with progress(f"beta {beta:g}", float(times[-1])) as shown:

@@ -7,8 +7,8 @@ Angles follow USA, and the density u of many of them the mean-field equation,
 
 with I_k the modified Bessel functions. Around the uniform density the Fourier mode k grows like
 e^{rt} with r = k^2 I_k(beta) / beta. So after a while the fastest one is all that is seen: k
-clusters, where the real part of mu_k e^{ik theta} is largest, at (2 pi j - arg mu_k) / k for the
-mu_k = 1/n sum_i e^{-ik theta_i} of the start.
+clusters. They are where the real part of mu_k e^{ik theta} is largest, at (2 pi j - arg mu_k) / k.
+Here mu_k = 1/n sum_i e^{-ik theta_i} is that of the start.
 
 Source: Bruno, Pasqualotto and Agazzi, arXiv 2410.23228; gamma_k there is r / pi.
 """
@@ -27,6 +27,7 @@ from macaron_fairseq.common.errors import UserError
 
 # Beyond it, e^beta times any useful duration needs too many steps of an explicit method.
 MOST_STEPS = 1e5
+LARGEST_BETA = 300
 BINS = 180
 MOST_PATHS = 300  # that are written down
 
@@ -52,10 +53,11 @@ def shown_modes(beta: float) -> NDArray[np.int64]:
 
 
 def refuse_overflow(beta: float) -> None:
-    """Raise a `UserError` if e^beta leaves the range of numbers."""
-    if beta > 700:
+    """Raise a `UserError` if e^beta and sums of it may leave the range of numbers."""
+    if beta > LARGEST_BETA:
         raise UserError(
-            f"e^beta leaves the range of numbers at beta {beta:g}: give a --beta of at most 700"
+            f"e^beta leaves the range of numbers at beta {beta:g}: give a --beta of at most "
+            f"{LARGEST_BETA}"
         )
 
 
@@ -68,7 +70,7 @@ def series(beta: float) -> Floats:
 
 
 def velocity(theta: Floats, coefficients: Floats) -> Floats:
-    """theta' of n angles by the series of K, in time and memory n m instead of n n: (n,)."""
+    """theta' of n angles by the series of K, in a time like n m and memory like n: (n,)."""
     turn = np.exp(1j * theta)
     powers, found = np.ones_like(turn), np.zeros_like(theta)
     for coefficient in coefficients:
