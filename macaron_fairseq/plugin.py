@@ -1,4 +1,7 @@
-"""What fairseq gets to know: importing this registers it, and does nothing else.
+"""What fairseq gets to know: importing this registers it.
+
+It also lets `compat` mend three faults of fairseq's that no subclass reaches: checkpoints that
+PyTorch refuses, a name that numpy lost, and `--bf16` without a TPU.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
 the one door to `fast/`, too: see `is_fused`.

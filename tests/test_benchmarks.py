@@ -29,7 +29,7 @@ sys.path.insert(0, str(FOLDER))
 ablation, corpora, generation, kernels, measuring = map(
     importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
 )
-distillation = importlib.import_module("distillation")
+distillation, language_models = map(importlib.import_module, ("distillation", "language_models"))
 memory, prepare, scaling, single_updates, training, versions = map(
     importlib.import_module,
     ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
@@ -318,6 +318,16 @@ def test_training_runs(run):
 
 
 @pytest.mark.slow
+def test_language_models_run(run):
+    """The causal one; its blocks of 16 tokens fill batches of 64."""
+    result = result_of(run, language_models, "--causal", "--sides", "ours")
+    (ours,) = result["repetitions"]
+    assert ours["tokens"] == 3 * 64
+    assert ours["tokens_per_second"] == pytest.approx(ours["tokens"] / ours["seconds"])
+    assert ours["parameters"] > 4 * 12 * 256**2  # 4 layers, 256 wide
+
+
+@pytest.mark.slow
 def test_generation_runs(run):
     """With CTranslate2; the next one runs fairseq-generate."""
     pytest.importorskip("ctranslate2")
@@ -588,7 +598,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             "--precision fp16 needs a GPU: leave it out on a CPU",
         ),
         (training, ["--quick", "--json", tmp_path], "is a folder: name a file"),
-        (training, ["--data", tmp_path / "empty"], "holds no dict.*.txt: give the folder"),
+        (training, ["--data", tmp_path / "empty"], "holds no dictionary: give the folder"),
         (training, ["--data", tmp_path / "only-test"], "holds no set 'train': prepare it"),
         (
             generation,
@@ -606,6 +616,8 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             ["--quick", "--ours", tmp_path],
             "both --stock and --ours, or to neither",
         ),
+        (language_models, [], "what should be trained on? Give --data DATA or --synthetic"),
+        (language_models, ["--data", tmp_path / "only-test"], "holds no train.idx: give what"),
         (scaling, ["--lengths", "1"], "--lengths below 2"),
         (ablation, [], "what should be trained on and translated? Give --data DATA"),
         (ablation, ["--data", tmp_path, "--repetitions", "1"], "has no quartiles: give 2"),

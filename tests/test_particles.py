@@ -160,7 +160,7 @@ def test_without_attention_no_particle_feels_another():
 # Equal cosines.
 
 
-@pytest.mark.parametrize("name", ["sa", "usa"])
+@pytest.mark.parametrize("name", ["sa", "usa", "usa-scaled"])
 @pytest.mark.parametrize(("n", "rho"), [(2, -0.9), (5, -0.2), (5, 0), (9, 0.4)])
 def test_equiangular_rate_is_what_the_particles_do(name, n, rho):
     x = simulation.equiangular_start(n, rho)

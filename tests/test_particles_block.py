@@ -290,8 +290,6 @@ def command(choice, *flags, output):
         ("block-frames", ["--dim", "3", "--system", "sa"]),
         ("block-counts", ["--dim", "4"]),
         ("block-energy", ["--direction", "descent", "--perceptron", "relu"]),
-        ("block-sweep", []),
-        ("block-sweep", ["--over", "dim", "--system", "usa-scaled"]),
     ],
 )
 def test_command_writes_numbers_and_a_picture(choice, flags, tmp_path, capsys):
@@ -330,6 +328,7 @@ def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
         (["block-sweep", "--over", "beta"], r"unknown sweep 'beta': --over takes strength or dim"),
         (["block-sweep", "--over", "dim", "--values", "2", "2.5"], r"holds no dimensions"),
         (["block-sweep", "--over", "dim", "--values", "1"], r"holds no dimensions"),
+        (["block-sweep", "--strength", "2"], r"leave out --strength"),
         (["block-sweep", "--system", "saa"], r"unknown system 'saa'"),
     ],
 )

@@ -129,7 +129,7 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
         "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
     ),
     "over": (str, "NAME", "what to change from run to run: strength, of the block, or dim"),
-    "values": (ABOVE_0, "V", "the values to try (default: nine of them)"),
+    "values": (ABOVE_0, "V", "its values (default: nine, from 0.003 to 2, or from 2 to 64)"),
 }
 SYSTEM: dict[str, Any] = {"system": "sa", "perceptron": None}
 SYSTEM |= dict.fromkeys(("neurons", "strength", "weights"))

@@ -259,30 +259,3 @@ def sweep(
         without.append(_ends(alone[:first], starts[:first], criteria, f"{name} without the block"))
         with_block.append(_ends(systems, starts, criteria, f"{name} with the block"))
     return Sweep(over, values, list(names), without, with_block)
-
-
-@dataclass(frozen=True)
-class Modes:
-    """How fast a wave on the circle grows, by its number of crests."""
-
-    betas: Floats  # (b,)
-    growth: list[Floats]  # e^-beta gamma_k for k = 0, 1, ..., for each beta
-    predicted: Integers  # the k of the largest, (b,)
-    fine_betas: Floats  # (f,)
-    fine_predicted: Integers  # (f,)
-
-
-def modes(betas: Floats) -> Modes:
-    """The growth rates at each of `betas`, (b,), up to twice the mode that they predict."""
-    predicted = np.array([localization.predicted_mode(float(beta)) for beta in betas])
-    fine = np.linspace(0, np.sqrt(betas.max()), 400) ** 2
-    return Modes(
-        betas=betas,
-        growth=[
-            localization.growth_rates(float(beta), max(8, 2 * int(k)))
-            for beta, k in zip(betas, predicted, strict=True)
-        ],
-        predicted=predicted,
-        fine_betas=fine,
-        fine_predicted=np.array([localization.predicted_mode(float(beta)) for beta in fine]),
-    )

@@ -15,7 +15,6 @@ from macaron_fairseq.analysis.particles.block_experiments import (
     Counts,
     Ends,
     Energies,
-    Modes,
     Sweep,
 )
 from macaron_fairseq.analysis.particles.block_views import (
@@ -160,7 +159,7 @@ def sweep(result: Sweep, title: str) -> bytes:
     return png(figure, dpi=80)
 
 
-def modes(result: Modes) -> bytes:
+def modes(result: localization.Modes) -> bytes:
     """The growth rates by mode, and the fastest mode over the root of beta."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -71,7 +71,7 @@ def counts(args: Namespace, system_of: SystemOf) -> Result:
 def energy(args: Namespace, system_of: SystemOf) -> Result:
     """Follow the energy at each beta."""
     betas = _ascending(args.beta, "--beta")
-    system = replace(_with_potential(args, system_of), beta=float(betas[-1]))
+    system = _with_potential(args, system_of)
     start = simulation.random_start(args.particles, args.dim, args.seed)
     times = block_experiments.times_of_both_scales(args.time)
     result = block_experiments.energies(system, start, times, betas)
@@ -91,6 +91,8 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         raise UserError("--values holds a strength that is not above 0")
     if args.weights:
         raise UserError("a sweep draws its own weights: leave out --weights")
+    if args.over == "strength" and args.strength:
+        raise UserError("--values are the strengths of this sweep: leave out --strength")
 
     def at(value: float, **others: Any) -> Namespace:
         typed = int(value) if args.over == "dim" else float(value)

@@ -4,7 +4,10 @@ Source: Alvarez-Lopez, Geshkovski and Ruiz-Balet, arXiv 2601.21366, by the formu
 `antonioalvarezl/2026-MLP-Attention-Energy`; its text was not available.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ive, ndtr
 
 from macaron_fairseq.analysis.measures import Floats
@@ -37,6 +40,33 @@ def predicted_mode(beta: float) -> int:
     Twice as many modes are looked at, beyond which gamma_k only falls.
     """
     return int(growth_rates(beta, 4 + int(2 * np.sqrt(2 * beta))).argmax())
+
+
+@dataclass(frozen=True)
+class Modes:
+    """How fast a wave on the circle grows, by its number of crests."""
+
+    betas: Floats  # (b,)
+    growth: list[Floats]  # e^-beta gamma_k for k = 0, 1, ..., for each beta
+    predicted: NDArray[np.int64]  # the k of the largest, (b,)
+    fine_betas: Floats  # (f,)
+    fine_predicted: NDArray[np.int64]  # (f,)
+
+
+def modes(betas: Floats) -> Modes:
+    """The growth rates at each of `betas`, (b,), up to twice the mode that they predict."""
+    predicted = np.array([predicted_mode(float(beta)) for beta in betas])
+    fine = np.linspace(0, np.sqrt(betas.max()), 400) ** 2
+    return Modes(
+        betas=betas,
+        growth=[
+            growth_rates(float(beta), max(8, 2 * int(k)))
+            for beta, k in zip(betas, predicted, strict=True)
+        ],
+        predicted=predicted,
+        fine_betas=fine,
+        fine_predicted=np.array([predicted_mode(float(beta)) for beta in fine]),
+    )
 
 
 def block_constant(block: Perceptron | None) -> float:

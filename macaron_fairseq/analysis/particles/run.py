@@ -14,11 +14,11 @@ import numpy as np
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import (
-    block_experiments,
     block_figures,
     block_run,
     experiments,
     figures,
+    localization,
     perspective,
     simulation,
     systems,
@@ -144,7 +144,7 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
 # The perceptron paper, arXiv 2601.21366.
 def modes(args: Namespace) -> Found:
     """Draw how fast waves on the circle grow."""
-    result = block_experiments.modes(np.array(sorted({*args.beta})))
+    result = localization.modes(np.array(sorted({*args.beta})))
     lines = [
         f"beta {beta:g}: mode {k} grows fastest"
         for beta, k in zip(result.betas, result.predicted, strict=True)
