@@ -29,7 +29,9 @@ sys.path.insert(0, str(FOLDER))
 ablation, corpora, generation, kernels, measuring = map(
     importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
 )
-distillation, language_models = map(importlib.import_module, ("distillation", "language_models"))
+distillation, language_models, particles = map(
+    importlib.import_module, ("distillation", "language_models", "particles")
+)
 memory, prepare, scaling, single_updates, training, versions = map(
     importlib.import_module,
     ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
@@ -648,3 +650,12 @@ def test_each_loss_of_distillation_is_measured(capsys):
     names += [f"word level and trajectory on {spans}" for spans in ("words", "tokens")]
     assert [row[0].strip() for row in rows] == names
     assert float(rows[1][2]) == 1
+
+
+# --- particles -----------------------------------------------------------------------------------
+
+
+def test_a_velocity_of_particles_is_measured(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # set anew by what is measured, and then put back
+    clock, processor, memory = map(float, particles.measure("blocks, 2 threads", 30, 3, 2))
+    assert clock > 0 and processor >= 0 and memory >= 0

@@ -27,9 +27,14 @@ examples:
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
   macaron-fairseq particles block-counts --direction descent --dim 3
   macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
+  macaron-fairseq particles trajectories --page --animate particles/sphere.gif
+  macaron-fairseq particles trajectories --particles 10000 --time 5 --frames 11
   macaron-fairseq particles phase-random --key-matrix goe --regenerate 1
   macaron-fairseq particles rescaled --geometry hyperplanes --dim 3
   macaron-fairseq particles first-clusters --beta 7
+
+"phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
+OUTPUT/phase.parts until the files are written.
 """
 
 WEIGHTS = """\
@@ -85,9 +90,9 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "beta-min": (BETA, "B", "lowest inverse temperature"),
     "beta-max": (BETA, "B", "highest inverse temperature"),
     "betas": (SEVERAL, "N", "how many inverse temperatures, evenly between them"),
-    # A matrix of all their cosines has 128 MiB at most.
+    # A step takes time like their number squared.
     "particles": (
-        whole(2, 4096, "from 2 to 4096"),
+        whole(2, 10**5, "from 2 to 100000"),
         "N",
         "how many particles; they start uniformly on the sphere",
     ),
@@ -283,6 +288,17 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     **PERSPECTIVE,
 }
+# Whether particles of a block rest is told by a matrix of all their cosines: 128 MiB at most.
+OPTIONS |= {
+    f"{name} particles": (whole(2, 4096, "from 2 to 4096"), *OPTIONS["particles"][1:])
+    for name in CHOICES
+    if name.startswith("block-")
+}
+
+WITH_MOVIE = ("trajectories", "histograms")
+WITH_PAGE = ("trajectories",)
+# What belongs to the command and not to the experiment.
+OF_THE_COMMAND = ("run", "choice", "output", "animate", "page")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -310,7 +326,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="FOLDER",
             help="where to write the files (default: %(default)s)",
         )
-        one.set_defaults(run=run, choice=name)
+        one.set_defaults(run=run, choice=name, animate=None, page=False)
+        if name in WITH_MOVIE:
+            one.add_argument(
+                "--animate",
+                type=Path,
+                metavar="FILE",
+                help="write a movie as well, FILE.gif or FILE.mp4; the latter needs ffmpeg",
+            )
+        if name in WITH_PAGE:
+            one.add_argument(
+                "--page",
+                action="store_true",
+                help=f"write {name}.html as well: the particles with a slider over time, to turn "
+                "and to point at (needs plotly)",
+            )
         for option, default in options.items():
             if name == "landscape" and option == "dim":  # a circle
                 one.set_defaults(dim=default)
@@ -336,7 +366,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import output
         from macaron_fairseq.analysis.particles.run import run as run_experiment
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     output.refuse_unwritable(args.output)
-    parameters = {k: v for k, v in vars(args).items() if k not in ("run", "choice", "output")}
-    output.report(run_experiment(args.choice, parameters, args.output))
+    parameters = {k: v for k, v in vars(args).items() if k not in OF_THE_COMMAND}
+    output.report(run_experiment(args.choice, parameters, args.output, args.animate, args.page))

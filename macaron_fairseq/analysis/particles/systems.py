@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -116,15 +116,26 @@ def _numbers(value: Any, path: Path, hint: str) -> Floats:
 
 def self_attention(x: Floats, beta: float) -> Floats:
     """SA: sum_j e^{beta <x_i, x_j>} x_j / Z_i, with Z_i the sum of the weights; (..., n, d)."""
-    logits = beta * (x @ x.swapaxes(-1, -2))
-    logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
-    weights = np.exp(logits)
-    return weights @ x / weights.sum(axis=-1, keepdims=True)
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits *= beta
+        logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
+        weights = np.exp(logits, out=logits)
+        return weights @ keys / weights.sum(axis=-1, keepdims=True)
+
+    return by_rows(part, x)
 
 
 def unnormalized_self_attention(x: Floats, beta: float) -> Floats:
     """USA: sum_j e^{beta <x_i, x_j>} x_j / n; (..., n, d)."""
-    return np.exp(beta * (x @ x.swapaxes(-1, -2))) @ x / x.shape[-2]
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits *= beta
+        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
+
+    return by_rows(part, x)
 
 
 def scaled_unnormalized_self_attention(x: Floats, beta: float) -> Floats:
@@ -133,7 +144,30 @@ def scaled_unnormalized_self_attention(x: Floats, beta: float) -> Floats:
     The form of arXiv 2601.21366: next to a perceptron, whose clock is the same, it is another
     system than USA.
     """
-    return np.exp(beta * (x @ x.swapaxes(-1, -2) - 1)) @ x / x.shape[-2]
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits -= 1
+        logits *= beta
+        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
+
+    return by_rows(part, x)
+
+
+def by_rows(part: Callable[[Floats, Floats], Floats], x: Floats) -> Floats:
+    """part(x, x), or where its n x n matrix is large, the same in blocks of rows: (..., n, d).
+
+    Args:
+        part: what the particles of its first argument, (..., m, d), feel of all those of its
+            second, (..., n, d): (..., m, d).
+        x: the particles, (..., n, d).
+    """
+    n = x.shape[-2]
+    if n * n <= blocks.ENTRIES:
+        return part(x, x)
+    if x.ndim > 2:
+        return np.stack([by_rows(part, cloud) for cloud in x])
+    return np.concatenate([*blocks.over_rows(n, lambda rows: part(x[rows], x))])
 
 
 def no_attention(x: Floats, beta: float) -> Floats:
