@@ -199,8 +199,15 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
         show(f"wrote {args.output}: {text.lines} lines")
     elif found.left(args.shard):
         engine = ENGINES[args.engine](args, data, search)
-        batches = {"max_tokens": args.max_tokens, "batch_size": args.batch_size}
-        parts.translate_shard(found, text, engine, data, args.shard, **batches)
+        parts.translate_shard(
+            found,
+            text,
+            engine,
+            data,
+            args.shard,
+            max_tokens=args.max_tokens,
+            batch_size=args.batch_size,
+        )
     if args.shard:
         show(found.said(args.shard))
 

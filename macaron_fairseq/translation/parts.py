@@ -28,7 +28,7 @@ from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.translator import Engine, Search
 
 NAME = re.compile(r"lines-\d{8,}-\d{8,}")
-BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} lines [{elapsed}<{remaining}, {rate_noinv_fmt}]"
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
 SECONDS = 20  # between two lines of progress where nobody watches a bar
 
 Settings = Mapping[str, Any]
@@ -141,7 +141,12 @@ class Parts:
         seconds = 0.5 if sys.stderr.isatty() else SECONDS
         done = total - sum(map(len, left))
         with tqdm(
-            desc=title, total=total, initial=done, bar_format=BAR, mininterval=seconds
+            desc=title,
+            total=total,
+            initial=done,
+            unit=" lines",
+            bar_format=BAR,
+            mininterval=seconds,
         ) as bar:
             for lines in left:
                 found = work(lines.start, source(lines))
@@ -267,14 +272,23 @@ def translate_shard(
     engine: Engine,
     data: DataFolder,
     shard: Shard,
-    **options: int,
+    *,
+    max_tokens: int = 4096,
+    batch_size: int = 128,
 ) -> None:
-    """Translate a shard's parts of a file; options are those of `translator.translate`."""
+    """Translate a shard's parts of a file; for the last two see `translator.batches`."""
     encode = data.encoder(data.source)
 
     def work(before: int, lines: Sequence[str]) -> list[str]:
         found = translator.translate(
-            lines, engine, encode, data.decode, block_lines=len(lines), before=before, **options
+            lines,
+            engine,
+            encode,
+            data.decode,
+            block_lines=len(lines),
+            max_tokens=max_tokens,
+            batch_size=batch_size,
+            before=before,
         )
         return [line for block in found for line in block]
 
