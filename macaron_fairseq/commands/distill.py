@@ -27,10 +27,9 @@ examples:
   fairseq-train DATA.distilled/data-bin --user-dir "$(macaron-fairseq user-dir)" \\
     --arch macaron_transformer_student ...
 
-by several jobs, here an array of eight:
-  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled \\
-    --shard "$SLURM_ARRAY_TASK_ID/8"
-and when all are done the same command with --join instead of --shard
+by eight jobs; when all are done, join:
+  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled --shard 1/8
+  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled --join
 """
 
 

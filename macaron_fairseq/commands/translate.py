@@ -39,10 +39,9 @@ examples:
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
   macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
 
-a long file by several jobs, here an array of eight, which may be killed and started again:
-  macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de \\
-    --shard "$SLURM_ARRAY_TASK_ID/8"
-and when all are done the same command with --join instead of --shard
+a long file by eight jobs, which may be killed and started again; when all are done, join:
+  macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --shard 1/8
+  macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --join
 """
 
 NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
