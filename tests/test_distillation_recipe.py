@@ -1,7 +1,9 @@
 """The recipe of distillation from data to table, on miniature data; and what it decides."""
 
+import contextlib
 import json
 import random
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -10,11 +12,16 @@ import sacrebleu
 from recipes import EXAMPLES, environment
 from small import NO_DROPOUT, SMALL
 
+from macaron_fairseq import cli
+
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
+import deployed  # noqa: E402
 import distillation_report  # noqa: E402
 import launch  # noqa: E402
 import one_system  # noqa: E402
+import stage_evaluate  # noqa: E402
+import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
@@ -54,12 +61,25 @@ student: {arch: macaron_transformer_tiny, tokens: 500, batches: 1, max_update: 3
 distill: --beam 2 --max-len-b 12 --max-ratio 100 --max-copied 1 --batch-lines 25
 systems:
   none: {}
-  word:
+  both:
+    reads_translations: true
     flags: >
       --criterion distilled_label_smoothed_cross_entropy --label-smoothing 0.1
       --teacher {teacher} --distill-weight 0.5
-  sequence: {reads_translations: true}
 """
+
+
+def call_here(words, stdout=None):
+    """As `steps.call`, with this package's commands in this process."""
+    name, *words = map(str, words)
+    if name != "macaron-fairseq":
+        assert not subprocess.run([name, *words], stdout=stdout).returncode
+        return
+    with contextlib.ExitStack() as stack:
+        if stdout:
+            file = stack.enter_context(open(stdout.fileno(), "w", encoding="utf-8", closefd=False))
+            stack.enter_context(contextlib.redirect_stdout(file))
+        cli.main(words)
 
 
 def in_this_process(jobs, at_a_time):
@@ -88,6 +108,8 @@ def mini(tmp_path, monkeypatch, capfd):
     # PyTorch and fairseq are here already: their imports would take most of the time.
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
+    for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
+        monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
     options += [tmp_path / "settings.yaml", "--tasks", "mini-en-de", "--cpu", "--sizes", "any"]
     options += ["--work", tmp_path / "work"]
@@ -107,33 +129,35 @@ def mini(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.recipe
 def test_from_data_to_table(mini):
-    said = mini.call("--shards", "2", "--jobs", "2")
+    said = mini.call("--shards", "2")
     assert "translations 1/2: done" in said and "translations: 60 of 60 kept" in said
     rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][2:]
-    assert [row[0] for row in rows] == ["| teacher", "| none", "| word", "| sequence"]
+    assert [row[0] for row in rows] == ["| teacher", "| none", "| both"]
     distilled = json.loads((mini.work / "distilled" / "preprocessing.json").read_text())
-    trained_on = json.loads((mini.work / "runs/sequence/seed1/manifest.json").read_text())
-    assert trained_on["data"]["fingerprint"] == distilled["fingerprint"]
-    word = json.loads((mini.work / "runs/word/seed1/manifest.json").read_text())
-    assert str(mini.work / "teacher" / "checkpoint.pt") in word["flags"]
-    results = {name: result(mini, name) for name in ("teacher", "word")}
-    assert results["word"]["updates"] == 3 and results["teacher"]["updates"] == 6
-    report = json.loads((mini.work / "report" / "report.json").read_text())
+    run = json.loads((mini.work / "runs/both/seed1/manifest.json").read_text())
+    assert run["data"]["fingerprint"] == distilled["fingerprint"]
+    assert str(mini.work / "teacher" / "checkpoint.pt") in run["flags"]
+    assert [result(mini, name)["updates"] for name in ("teacher", "both")] == [6, 3]
     reference = (mini.folder / "data/mini/test.de").read_text().splitlines()
-    hypotheses = {
-        name: (mini.work / "runs" / name / "seed1/test/hypotheses.txt").read_text().splitlines()
-        for name in ("none", "sequence")
-    }
-    none, sequence = (sacrebleu.corpus_chrf(x, [reference]).score for x in hypotheses.values())
-    found = report["differences"]["sequence"]["chrF"]
-    assert found["mean"] == pytest.approx(sequence - none, abs=1e-3)
+    none, both = (
+        sacrebleu.corpus_chrf(
+            (mini.work / "runs" / name / "seed1/test/hypotheses.txt").read_text().splitlines(),
+            [reference],
+        ).score
+        for name in ("none", "both")
+    )
+    report = json.loads((mini.work / "report" / "report.json").read_text())
+    found = report["differences"]["both"]["chrF"]
+    assert found["mean"] == pytest.approx(both - none, abs=1e-3)
     assert (mini.work / "report" / "quality-speed.png").is_file()
-    speed = json.loads((mini.work / "speed" / "word-seed1.json").read_text())
-    size = sum(x.stat().st_size for x in (mini.work / "runs/word/seed1/int8").iterdir())
-    assert speed["bytes"] == size and speed["int8, beam 1"]["sentences per second"] > 0
+    speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
+    size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
+    assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    # The two ways to translate with fairseq agree.
+    assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
 
     again = mini.call("--shards", "2")
-    assert again.count("runs are done already") == 4  # teacher, students, join, speeds
+    assert again.count("runs are done already") == 4  # teacher, join, students, speeds
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
 
@@ -146,7 +170,7 @@ def result(mini, system):
 
 
 def test_mistakes(mini, monkeypatch):
-    assert "--systems names words, but there are none, word" in mini.call(
+    assert "--systems names words, but there are none, both" in mini.call(
         "--systems", "words", status=1
     )
     assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)

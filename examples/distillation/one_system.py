@@ -29,7 +29,7 @@ import systems  # noqa: E402
 import tasks  # noqa: E402
 from launch import only_one  # noqa: E402
 from options import own_and_flags  # noqa: E402
-from steps import Words, call, made, step  # noqa: E402
+from steps import Words, call  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Options, Task  # noqa: E402
 
@@ -37,11 +37,10 @@ from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 
 WHAT = ("train", "translate", "join", "time")
-GREEDY = ["--beam", "1"]
 
 
 def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
-    """Train, score with the task's search and greedily, and keep the result."""
+    """Train, score, and keep the result."""
     folder = recipe.folder_of_run
     with only_one(folder / "run.lock", waits=False):
         if recipe.result.is_file():
@@ -51,7 +50,6 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
                 stage_prepare.prepare(recipe)
         stage_train.train(recipe, stage_train.plan(recipe))
         stage_evaluate.evaluate(recipe)
-        greedy = {test: score_greedily(recipe, test) for test in recipe.tests}
         if recipe.system == TEACHER:  # for the students it must stay where it is
             place = systems.teacher_of(recipe.work)
             place.parent.mkdir(exist_ok=True)
@@ -68,7 +66,6 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "settings": systems.mark(task, settings, recipe, options),
             "data": stage_prepare.fingerprint(recipe.data)[:12],
             "scores": {test: figures(found) for test, found in scores.items()},
-            "greedy": {test: figures(found) for test, found in greedy.items()},
             "signatures": {x["metric"]: x["signature"] for x in scores[task.kind.test]},
             "parameters": training.parameters,
             "updates": training.updates,
@@ -83,21 +80,6 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
 def copy_manifest(run: Path, folder: Path) -> None:
     """What tells of the data that the teacher was trained with."""
     shutil.copy(run / "manifest.json", folder)
-
-
-def score_greedily(recipe: SystemRecipe, test: str) -> list[dict[str, Any]]:
-    """The scores of a test set with beam 1."""
-    folder = recipe.folder_of_run / "greedy" / test
-    number = recipe.tests.index(test)
-    flags = [*split(recipe.benchmark.evaluation.decode), *GREEDY, *["--cpu"] * recipe.cpu]
-    inputs = [files.sha256(recipe.checkpoint), made(recipe.data), *flags, *recipe.score_flags]
-
-    def fill(out: Path) -> None:
-        subset = f"test{number or ''}"
-        stage_evaluate.decoded(recipe, recipe.checkpoint, test, subset, flags, out)
-
-    step(folder, inputs, fill)
-    return scores_of(folder)
 
 
 def scores_of(folder: Path) -> list[dict[str, Any]]:

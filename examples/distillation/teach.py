@@ -147,7 +147,7 @@ class Plan:
             "train": f"{task.name} {system} seed {seed}",
             "translate": f"{task.name} translations {system}",
             "join": f"{task.name} translations",
-            "time": f"{task.name} {system}, speed",
+            "time": f"{task.name} {system} seed {seed}, speed",
         }[what]
         name = f"{what}-{system.replace('/', '-of-')}-seed{seed}.log"
         return Job(label, words, self.options.work / "logs" / task.name / name, result)
@@ -170,7 +170,7 @@ class Plan:
         self.finish([self.job("train", *student) for student in students])
         # One after the other, or they would slow one another down.
         timed = [(task, TEACHER, TEACHER_SEED) for task in self.tasks]
-        timed += [(task, name, self.args.seeds[0]) for task in self.tasks for name in self.names]
+        timed += [(task, name, seed) for task, name, seed, _ in students]
         self.finish([self.job("time", *x, self.recipe(*x).speed) for x in timed], 1)
 
     def translate(self) -> None:
@@ -216,7 +216,7 @@ def shown(path: Path) -> str:
         scores = next(iter(content["scores"].values()))
         figures = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
         return f"{figures} ({launch.span(3600 * content['hours'])} in {content['updates']} updates)"
-    return f"{content['int8, beam 1']['sentences per second']:.0f} sentences/s in int8"
+    return f"{content['int8, greedy']['sentences_per_second']:.0f} sentences/s in int8"
 
 
 if __name__ == "__main__":
