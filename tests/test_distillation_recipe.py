@@ -108,6 +108,7 @@ def mini(tmp_path, monkeypatch, capfd):
     # PyTorch and fairseq are here already: their imports would take most of the time.
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
+    monkeypatch.setattr(deployed, "REPETITIONS", 1)
     for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
         monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]

@@ -105,8 +105,8 @@ def compared(
     """A system against the baseline, by the seeds that both have.
 
     Returns:
-        by metric the differences, their mean, its interval over seeds (Student's t), and the p
-        values of sacreBLEU's paired bootstrap over sentences, one for each seed.
+        by metric the differences, their mean and its interval over seeds (Student's t). The p
+        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
     """
     sides = [{recipe.seeds[0]: recipe for recipe in side} for side in (base, other)]
     seeds = sorted({*sides[0]} & {*sides[1]})

@@ -316,8 +316,8 @@ def reason_to_drop(source: Tokens, target: Tokens, choice: Choice) -> str:
 def copied(source: Tokens, target: Tokens) -> float:
     """The share of a translation's words that stand in the source, whatever their case.
 
-    Only words with a letter count, as in Ott et al. 2018 (arXiv 1803.00047), who call a pair a copy
-    from a half on; 0 if there is none.
+    Only words with a letter count; 0 if there is none. Ott et al. 2018 (arXiv 1803.00047) call a
+    pair a copy from a half on, without punctuation and numbers.
     """
     ours, theirs = (
         [word for word in line.casefold().split() if any(map(str.isalpha, word))]
