@@ -178,6 +178,7 @@ def test_filters_and_their_counts(folder, tmp_path):
     [
         ("Tom is ill", "tom ist krank", 1 / 3),
         ("1 2 3 .", "1 2 3 .", 0),  # no word has a letter
+        ("&quot; a &quot;", "&quot; b &quot;", 0),
         ("a a b", "a a c c", 1 / 2),
         ("low@@ er x", "low@@ er", 1),
     ],

@@ -11,6 +11,7 @@ take like any other.
 Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
 """
 
+import html
 import itertools
 import json
 import os
@@ -320,8 +321,8 @@ def copied(source: Tokens, target: Tokens) -> float:
     pair a copy from a half on, without punctuation and numbers.
     """
     ours, theirs = (
-        [word for word in line.casefold().split() if any(map(str.isalpha, word))]
-        for line in remove_bpe([" ".join(target), " ".join(source)])
+        [word for word in line.casefold().split() if any(map(str.isalpha, html.unescape(word)))]
+        for line in remove_bpe([" ".join(target), " ".join(source)])  # Moses escapes some marks
     )
     known = set(theirs)
     return sum(word in known for word in ours) / len(ours) if ours else 0.0
