@@ -16,7 +16,7 @@ from stored import CHECKPOINT, binarise, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.distillation import sequence_level
-from macaron_fairseq.distillation.sequence_level import Choice
+from macaron_fairseq.distillation.translated_pairs import Choice, copied
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
@@ -184,7 +184,7 @@ def test_filters_and_their_counts(folder, tmp_path):
     ],
 )
 def test_copied(source, target, share):
-    assert sequence_level.copied(source.split(), target.split()) == pytest.approx(share)
+    assert copied(source.split(), target.split()) == pytest.approx(share)
 
 
 def test_sets_that_fairseq_would_join_are_all_translated(folder, whole, tmp_path):

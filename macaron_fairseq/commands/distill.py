@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> None:
     # Here, since these imports take seconds.
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.distillation import sequence_level
+    from macaron_fairseq.distillation.translated_pairs import Choice
     from macaron_fairseq.translation import fairseq_engine
 
     data = data_folder.read(args.data)
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         data,
         args.output,
         search,
-        sequence_level.Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
+        Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
         lambda: fairseq_engine.load(
             args.teacher, data, search, use_gpu=not args.cpu, precision=precision
         ),
