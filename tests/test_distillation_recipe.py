@@ -13,6 +13,7 @@ from recipes import EXAMPLES, environment
 from small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
+from macaron_fairseq.translation.translator import Search
 
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
@@ -213,6 +214,12 @@ def test_marks_tell_settings_apart_and_not_places():
     assert mark() == mark(work="/elsewhere")
     others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
     assert len({*others}) == len(others)
+
+
+def test_speed_is_measured_with_the_search_of_the_scores():
+    found = deployed.search("--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10")
+    assert vars(found) == {"beam": 4, "lenpen": 0.6, "max_len_a": 1.5, "max_len_b": 10}
+    assert deployed.search("--batch-size 64") == Search()
 
 
 def test_what_a_difference_looks_like():

@@ -95,7 +95,9 @@ def test_it_is_a_data_folder_like_any_other(folder, whole):
     for i, (source, _) in enumerate(folder.pairs):
         assert dictionary.string(dataset[i]["source"]).split() == source
         assert dictionary.string(dataset[i]["target"]) == lines(out / "bpe" / "train.de")[i]
-    assert lines(out / "bpe" / "train.en") == [" ".join(source) for source, _ in folder.pairs]
+    for kind in ("raw", "tokenized", "bpe"):  # of whole words without punctuation
+        found = lines(out / kind / "train.en")
+        assert found == [" ".join(source) for source, _ in folder.pairs]
     assert manifest.describe(out)["tests"] == ["test"]
     same = ("code", "reference/test.de", "data-bin/dict.de.txt", "data-bin/valid.en-de.de.bin")
     original = files_of(folder.data)
