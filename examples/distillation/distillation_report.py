@@ -213,28 +213,31 @@ def difference(found: dict[str, Any] | None) -> str:
 
 def plot(rows: Sequence[dict[str, Any]]) -> bytes | None:
     """BLEU against sentences a second: a PNG picture; None without speeds or matplotlib."""
-    points = [
-        (row[speed], quality, f"{row['system']}, {how}")
+    points = {
+        row["system"]: [
+            (row[speed], quality, marker)
+            for speed, quality, marker in (
+                ("fairseq speed", statistics.mean(row["scores"]["BLEU"]), "s"),
+                ("int8 speed", row["int8"], "o"),
+            )
+            if row[speed] and quality is not None
+        ]
         for row in rows
-        for speed, quality, how in (
-            ("fairseq speed", statistics.mean(row["scores"]["BLEU"]), "fp32"),
-            ("int8 speed", row["int8"], "int8, greedy"),
-        )
-        if row[speed] and quality is not None
-    ]
+    }
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    if not points:
+    if not any(points.values()):
         return None
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for x, y, name in points:
-        axes.plot(x, y, "s" if name.startswith(TEACHER) else "o")
-        axes.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+    for i, (system, theirs) in enumerate(points.items()):
+        for k, (x, y, marker) in enumerate(theirs):
+            axes.plot(x, y, f"C{i}{marker}", label=None if k else system)
     axes.set_xscale("log")
-    axes.margins(x=0.2)
+    axes.set_title("squares: fairseq in fp32; circles: int8, greedy", fontsize=10)
+    figure.legend(loc="outside right upper")
     axes.set_xlabel("sentences a second on one core")
     axes.set_ylabel("BLEU")
     axes.grid(alpha=0.3)
