@@ -27,6 +27,7 @@ COMMANDS = {
     "average": "average checkpoints",
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
+    "distill": "translate a training set with a large model, for a small one to learn from",
     "export": "write a model for CTranslate2",
     "report": "compare trained and scored models in one page",
     "describe": "print a model's layers as formulas, with parameters and operations",

@@ -176,7 +176,8 @@ RECORDED = (
     *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
 )
 
-OF_LANGUAGE_MODELS = {
+WITH_OWN_PARSERS = {
+    "examples/distillation/reproduce.sh": ("distillation", "teach"),
     "examples/glue/reproduce.sh": ("glue", "glue"),
     "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),
 }
@@ -243,8 +244,8 @@ def check(command, words):
         assert {x for x in own if x.startswith("--")} <= known, own
         recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
         read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
-    elif command in OF_LANGUAGE_MODELS:
-        folder, module = OF_LANGUAGE_MODELS[command]
+    elif command in WITH_OWN_PARSERS:
+        folder, module = WITH_OWN_PARSERS[command]
         sys.path[:0] = [str(ROOT / "examples/common"), str(ROOT / "examples" / folder)]
         parser = importlib.import_module(module).parser()
         del sys.path[:2]

@@ -142,7 +142,8 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, c
         launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")
     ]
     with pytest.raises(SystemExit, match="1 runs are not done yet"):
-        many_tasks.finish(jobs, None, SimpleNamespace(jobs=1, launcher="local", slurm=[]))
+        options = SimpleNamespace(work=tmp_path)
+        many_tasks.finish(jobs, options, SimpleNamespace(jobs=1, launcher="local", slurm=[]))
     assert "left to another process: a" in capsys.readouterr().out
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from options import above_zero
 from steps import say
 
 POLL_SECONDS = 5
@@ -109,6 +110,46 @@ def status_of(words: Sequence[str], log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.run(words, stdout=file, stderr=file).returncode
+
+
+def add_options(add: Callable[..., Any]) -> None:
+    """Add the options that say where jobs run, with a parser's `add_argument`."""
+    add("--jobs", type=above_zero, default=1, metavar="N", help="runs at a time")
+    add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
+    add(
+        "--slurm",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of submitit: timeout_min=600 slurm_partition=long",
+    )
+
+
+def starter(
+    name: str, args: Any, folder: Path, at_a_time: int = 0
+) -> Callable[[Sequence[Job]], Iterator[tuple[Job, int]]]:
+    """What starts jobs as the options of `add_options` say; ends the program at a bad --slurm.
+
+    Args:
+        name: of the recipe.
+        args: with these options.
+        folder: where a cluster's logs go.
+        at_a_time: instead of --jobs.
+    """
+    parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
+    for word in args.slurm:
+        key, equals, value = word.partition("=")
+        if not equals:
+            sys.exit(f"--slurm takes NAME=VALUE, not {word}")
+        parameters[key] = int(value) if value.isdecimal() else value
+    at_a_time = at_a_time or args.jobs
+
+    def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        if args.launcher == "slurm":
+            return slurm(name, left, at_a_time, folder, parameters)
+        return local(left, at_a_time)
+
+    return start
 
 
 def finish(

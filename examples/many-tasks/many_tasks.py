@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -91,15 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add("--max-update", type=recipe_options.above_zero, metavar="N", help="end each run there")
     add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
     add("--work", type=Path, metavar="FOLDER", help="default: runs/many-tasks")
-    add("--jobs", type=recipe_options.above_zero, default=1, metavar="N", help="runs at a time")
-    add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
-    add(
-        "--slurm",
-        nargs="*",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of submitit: timeout_min=600 slurm_partition=long",
-    )
+    launch.add_options(add)
     add(
         "--known",
         type=Path,
@@ -274,18 +266,7 @@ def train(
 
 def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
     """Do the jobs that are not done, here or on a cluster."""
-    parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
-    for word in args.slurm:
-        name, equals, value = word.partition("=")
-        if not equals:
-            sys.exit(f"--slurm takes NAME=VALUE, not {word}")
-        parameters[name] = int(value) if value.isdecimal() else value
-
-    def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        if args.launcher == "slurm":
-            return launch.slurm(NAME, left, args.jobs, options.work / "slurm", parameters)
-        return launch.local(left, args.jobs)
-
+    start = launch.starter(NAME, args, options.work / "slurm")
     launch.finish(NAME, jobs, args.jobs, start, shown)
 
 

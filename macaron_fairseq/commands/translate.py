@@ -5,13 +5,16 @@ import sys
 from collections.abc import Callable
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from macaron_fairseq.commands.arguments import finite, not_negative, positive
 from macaron_fairseq.common.errors import UserError, check_all
+from macaron_fairseq.common.files import show
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import terminal, translator
+from macaron_fairseq.translation import parts, terminal, translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
+from macaron_fairseq.translation.parts import Shard, TextFile
 from macaron_fairseq.translation.translator import Engine, Search
 
 DESCRIPTION = """\
@@ -35,6 +38,10 @@ examples:
   tail -f talk.en | macaron-fairseq translate --path averaged.pt --data DATA --batch-lines 1
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
   macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
+
+a long file by eight jobs, which may be killed and started again; when all are done, join:
+  macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --shard 1/8
+  macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --join
 """
 
 NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
@@ -54,6 +61,8 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ),
 )
 PRECISIONS = ("fp16", "bf16")
+# What else parts depend on: other batches can round otherwise.
+OF_PARTS = ("engine", "precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,10 +100,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="fairseq",
         help="what searches; ctranslate2 runs what macaron-fairseq export wrote (default: fairseq)",
     )
+    add_search(parser)
+    add_shards(parser, "OUTPUT.parts")
+    precision = add_device(parser)
+    precision.add_argument(
+        "--compute-type",
+        choices=COMPUTE_TYPES,
+        metavar="TYPE",
+        help=f"compute in that (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
+    )
+    parser.set_defaults(run=run)
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add what says how to search, in which batches."""
     for flag, kind, default, metavar, text in NUMBERS:
         text = f"{text} (default: {default:g})"
-        add(flag, type=kind, default=default, metavar=metavar, help=text)
-    add("--cpu", action="store_true", help="use no GPU")
+        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
+def add_device(parser: argparse.ArgumentParser) -> Any:
+    """Add where and in what precision fairseq computes; returns the group of the latter."""
+    parser.add_argument("--cpu", action="store_true", help="use no GPU")
     precision = parser.add_mutually_exclusive_group()
     for name in PRECISIONS:
         precision.add_argument(
@@ -104,13 +131,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const=name,
             help=f"compute in {name}, on a GPU (fairseq)",
         )
-    precision.add_argument(
-        "--compute-type",
-        choices=COMPUTE_TYPES,
-        metavar="TYPE",
-        help=f"compute in that (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
+    return precision
+
+
+def add_shards(parser: argparse.ArgumentParser, folder: str) -> None:
+    """Add what divides the work among jobs; `folder` is where they leave their parts."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--shard",
+        type=shard,
+        metavar="I/N",
+        help=f"do the I-th of N shares, in parts of --batch-lines lines, into {folder}; parts that "
+        "are there are not done again",
     )
-    parser.set_defaults(run=run)
+    group.add_argument(
+        "--join",
+        action="store_true",
+        help=f"check that all parts are in {folder} and belong together, and join them",
+    )
+
+
+def shard(text: str) -> Shard:
+    """I/N as an argument."""
+    try:
+        return Shard.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} should be I/N, such as 1/8 to 8/8") from error
 
 
 def run(args: argparse.Namespace) -> None:
@@ -121,9 +167,12 @@ def run(args: argparse.Namespace) -> None:
         lambda: translator.refuse_missing(args.path, model),
         lambda: translator.refuse_unreadable(args.input, args.output),
     )
+    search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
+    if args.shard or args.join:
+        run_parts(args, data, search)
+        return
     if terminal.is_typed(args.input):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
-    search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     engine = ENGINES[args.engine](args, data, search)
     translator.translate_file(
         args.input,
@@ -134,6 +183,32 @@ def run(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens,
         batch_size=args.batch_size,
     )
+
+
+def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> None:
+    """Translate a shard of INPUT, or join what the shards left."""
+    if not args.input.is_file() or str(args.output) == "-":
+        raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
+    text = TextFile(args.input, args.batch_lines)
+    found = parts.of_file(
+        text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}
+    )
+    if args.join:
+        parts.join(found, args.output)
+        show(f"wrote {args.output}: {text.lines} lines")
+    elif found.left(args.shard):
+        engine = ENGINES[args.engine](args, data, search)
+        parts.translate_shard(
+            found,
+            text,
+            engine,
+            data,
+            args.shard,
+            max_tokens=args.max_tokens,
+            batch_size=args.batch_size,
+        )
+    if args.shard:
+        show(found.said(args.shard))
 
 
 def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:

@@ -228,7 +228,8 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
 
     Args:
         folder: the folder; a link stays one, and what it points to is replaced.
-        names: all that there can be in such a folder; one that holds anything else stays.
+        names: all that there can be in such a folder, folders included; one that holds anything
+            else stays.
 
     Raises:
         UserError: if it cannot be written.
@@ -248,9 +249,10 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
         try:
             partial.mkdir(parents=True)
             yield partial
-            for path in partial.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
+            for path in partial.rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
             if folder.exists():
                 folder.rename(replaced)
             partial.rename(folder)

@@ -44,6 +44,18 @@ def bleu(
     return Score("BLEU", result.score, metric.get_signature().format(), detail(result))
 
 
+def sentence_bleu(language: str) -> BLEU:
+    """sacreBLEU's metric for single sentences: only orders count of which there are n-grams.
+
+    Raises:
+        UserError: if its tokenisation of that language, Japanese or Korean, is not installed.
+    """
+    try:
+        return BLEU(trg_lang=language, effective_order=True)
+    except RuntimeError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
     """chrF of detokenised text: character n-grams up to length 6, no words, spaces left out."""
     metric = CHRF(lowercase=lowercase)

@@ -59,11 +59,15 @@ class DataFolder:
         apply = Pipeline([*self.steps(language), "bpe"], language, self.path / CODES)
         return lambda line: apply(line).split()
 
-    def decode(self, sentences: Sequence[Tokens]) -> list[str]:
-        """Raw text of the models' tokens, in the target language; lower case stays so."""
+    def decode(self, sentences: Sequence[Tokens], language: str = "") -> list[str]:
+        """Raw text of the models' tokens, in the target language or another one of the two.
+
+        Lower case stays so.
+        """
         lines = remove_bpe([" ".join(tokens) for tokens in sentences])
-        is_tokenized = any(step.startswith("tokenize") for step in self.target_steps)
-        return detokenize(lines, self.target) if is_tokenized else lines
+        steps = self.source_steps if language == self.source else self.target_steps
+        is_tokenized = any(step.startswith("tokenize") for step in steps)
+        return detokenize(lines, language or self.target) if is_tokenized else lines
 
     def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:
         """Raise a `UserError` if merges or a dictionary are not what they were.

@@ -3,8 +3,10 @@
 Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
 """
 
+import functools
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search
+
+NOT_FINITE = (
+    "the model's output is not finite: use an earlier checkpoint, or fp32 if this is half precision"
+)
 
 
 class FairseqEngine:
@@ -76,19 +82,35 @@ class FairseqEngine:
         """The best hypothesis of each sentence, batch by batch; on a CPU several at a time.
 
         Raises:
-            UserError: if the memory does not suffice.
+            UserError: if the memory does not suffice, or the output is not finite.
         """
+        return self.each(self.search, batches)
+
+    def translate_n_best(
+        self, batches: Sequence[Sequence[Tokens]], number: int
+    ) -> Iterator[list[list[Tokens]]]:
+        """As `translate`, of each sentence the best hypotheses: so many at most, the best first."""
+        return self.each(functools.partial(self.search_n_best, number=number), batches)
+
+    def each(
+        self, function: Callable[[Sequence[Tokens]], list[Any]], batches: Sequence[Sequence[Tokens]]
+    ) -> Iterator[list[Any]]:
+        """What a function that searches gives of each batch, by several processes on a CPU."""
         count = parallel.count_for(len(batches))
         if count == 1 or not parallel.is_possible(self.generator, self.models):
-            yield from map(self.search, batches)
+            yield from map(function, batches)
             return
         rows = max(map(len, batches)) * self.generator.beam_size
         advice = "a smaller OMP_NUM_THREADS"
-        with parallel.start(self.generator, self.search, rows, count, advice) as workers:
+        with parallel.start(self.generator, function, rows, count, advice) as workers:
             yield from workers.map(batches)
 
     def search(self, batch: Sequence[Tokens]) -> list[Tokens]:
         """The best hypothesis of each sentence of a batch."""
+        return [best[0] for best in self.search_n_best(batch, 1)]
+
+    def search_n_best(self, batch: Sequence[Tokens], number: int) -> list[list[Tokens]]:
+        """The best hypotheses of each sentence of a batch, so many at most, the best first."""
         source, target = self.task.source_dictionary, self.task.target_dictionary
         sentences = [torch.tensor([*map(source.index, x), source.eos()]) for x in batch]
         data = self.task.build_dataset_for_inference(sentences, [len(x) for x in sentences])
@@ -101,8 +123,12 @@ class FairseqEngine:
             raise UserError(
                 "the GPU's memory does not suffice: lower --batch-size or --max-tokens"
             ) from error
+        except AssertionError as error:  # with NaN fairseq's search does not come to an end
+            raise UserError(NOT_FINITE) from error
+        if not all(beam and math.isfinite(beam[0]["score"]) for beam in found):
+            raise UserError(NOT_FINITE)
         best = {
-            i: target.string(beam[0]["tokens"].tolist()).split()
+            i: [target.string(x["tokens"].tolist()).split() for x in beam[:number]]
             for i, beam in zip(sample["id"].tolist(), found, strict=True)
         }
         return [best[i] for i in range(len(batch))]

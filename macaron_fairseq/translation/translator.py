@@ -136,6 +136,7 @@ def translate(
     block_lines: int = 2000,
     max_tokens: int = 4096,
     batch_size: int = 128,
+    before: int = 0,
     progress: Callable[[int], object] = lambda lines: None,
 ) -> Iterator[list[str]]:
     """The translations of lines, block by block: each is done before the next is read.
@@ -152,9 +153,9 @@ def translate(
         block_lines: lines that are read at once, and then sorted by length.
         max_tokens: see `batches`.
         batch_size: see `batches`.
+        before: lines of the text that are not among these, for warnings that number them.
         progress: called with the number of lines whenever some are done.
     """
-    before = 0
     for block in blocks(lines, block_lines):
         sentences = [encode(line) for line in block]
         for number, sentence in enumerate(sentences, before + 1):

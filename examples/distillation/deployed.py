@@ -1,0 +1,120 @@
+"""What a model is worth in use: the size of its int8 export, its speed on one core, its scores."""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from shlex import split
+from typing import Any
+
+from launch import only_one
+from steps import Words, call, say
+from systems import SystemRecipe
+from tasks import Task
+
+from macaron_fairseq.common import environment, files
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation import translator
+from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
+from macaron_fairseq.translation.translator import Engine, Search
+
+REPETITIONS = 3
+BATCH = 64  # sentences
+
+
+def time_it(task: Task, recipe: SystemRecipe) -> None:
+    """Export to int8, translate the task's test set on one core, and keep speeds and scores.
+
+    Both engines search greedily and as the task says. This is one job, since other jobs on the
+    machine would slow it down.
+    """
+    os.environ["OMP_NUM_THREADS"] = "1"  # which both engines heed; PyTorch is not imported yet
+    with only_one(recipe.speed.with_suffix(".lock"), waits=False):
+        if recipe.speed.is_file():
+            return
+        folder = recipe.folder_of_run / "int8"
+        words: Words = ["macaron-fairseq", "export", "--path", recipe.checkpoint]
+        words += ["--data", recipe.data, "--quantization", "int8", "--force", "-o", folder]
+        words += ["--reduce-range"] * environment.cpu_lacks_vnni()
+        call(words)
+        data = data_folder.read(recipe.data)
+        wanted = search(recipe.benchmark.evaluation.decode)
+        # Here, since its imports take seconds.
+        from macaron_fairseq import plugin as plugin
+        from macaron_fairseq.translation import fairseq_engine
+
+        engines: dict[str, Engine] = {
+            "fairseq": fairseq_engine.load(str(recipe.checkpoint), data, wanted, use_gpu=False),
+            "int8": CTranslate2Engine(folder, data, wanted),
+        }
+        result: dict[str, Any] = {
+            "system": recipe.system,
+            "seed": recipe.seeds[0],
+            "bytes": sum(path.stat().st_size for path in folder.iterdir()),
+            "machine": machine(),
+            "search": vars(wanted),
+        }
+        for name, engine in engines.items():
+            for how, limits in (("greedy", replace(wanted, beam=1)), ("beam", wanted)):
+                engine.set_search(limits)
+                found = figures(engine, data, recipe, task.kind.test)
+                say(recipe.name, f"{recipe.system}, {name}, {how}: {found}")
+                result[f"{name}, {how}"] = found
+        files.write(recipe.speed, files.as_json(result))
+
+
+def search(decode: str) -> Search:
+    """How fairseq-generate searches with these flags."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--lenpen", type=float, default=1)
+    parser.add_argument("--max-len-a", type=float, default=0)
+    parser.add_argument("--max-len-b", type=int, default=200)
+    return Search(**vars(parser.parse_known_args(split(decode))[0]))
+
+
+def machine() -> dict[str, Any]:
+    """Where it ran, shortly."""
+    found, versions = environment.hardware(), environment.versions()
+    wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
+    return {
+        "cpu": found["cpu"],
+        "gpus": found["gpus"],
+        "versions": {name: versions[name] for name in wanted if name in versions},
+    }
+
+
+def figures(engine: Engine, data: DataFolder, recipe: SystemRecipe, test: str) -> dict[str, float]:
+    """Sentences a second on one core, and the scores.
+
+    The fastest of some repetitions counts. Loading, preprocessing and detokenising do not.
+    """
+    source, reference = (
+        [*files.read_lines(recipe.data / "reference" / f"{test}.{language}")]
+        for language in recipe.languages
+    )
+    encode = data.encoder(data.source)
+    lines = [" ".join(encode(line)) for line in source]
+    seconds = []
+    for _ in range(REPETITIONS):
+        begin = time.perf_counter()
+        blocks = translator.translate(
+            lines, engine, str.split, joined, block_lines=len(lines), batch_size=BATCH
+        )
+        found = [line for block in blocks for line in block]
+        seconds.append(time.perf_counter() - begin)
+    hypotheses = data.decode([line.split() for line in found])
+    lowercase = "--lowercase" in recipe.score_flags
+    return {
+        "sentences_per_second": round(len(source) / min(seconds), 2),
+        "BLEU": round(metrics.bleu(hypotheses, reference, data.target, lowercase).score, 4),
+        "chrF": round(metrics.chrf(hypotheses, reference, lowercase).score, 4),
+    }
+
+
+def joined(sentences: Sequence[Tokens]) -> list[str]:
+    """Tokens as lines."""
+    return [" ".join(tokens) for tokens in sentences]

@@ -1,0 +1,246 @@
+"""One table of a task's systems, and a plot of quality against speed."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from systems import TEACHER, SystemRecipe
+from tasks import Task
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.evaluation import intervals, significance
+
+METRICS = ("BLEU", "chrF")
+SAMPLES = 1000  # of the bootstrap
+HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", "greedy BLEU"]
+HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq", "int8", "training"]
+SPEED, SPEEDS = "sentences_per_second", ("fairseq speed", "int8 speed", "training")
+
+
+def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
+    """Write report.md, report.json and quality-speed.png of what is done; returns the text.
+
+    Raises:
+        UserError: if nothing is.
+    """
+    done = [recipe for recipe in recipes if recipe.result.is_file()]
+    if not done:
+        raise UserError(f"{work} has no results yet: run the stage run")
+    by_system: dict[str, list[SystemRecipe]] = {}
+    for recipe in done:
+        by_system.setdefault(recipe.system, []).append(recipe)
+    students = [name for name in by_system if name != TEACHER]
+    baseline = next(x.system for x in recipes if x.system != TEACHER)
+    differences = {
+        name: compared(task, by_system[baseline], by_system[name])
+        for name in students
+        if name != baseline and baseline in by_system
+    }
+    rows = [summary(task, name, theirs) for name, theirs in by_system.items()]
+    notes = missing(recipes, done)
+    picture = plot(rows)
+    text = as_text(task, rows, differences, baseline, notes, picture is not None)
+    content = {"task": task.name, "systems": rows, "differences": differences, "notes": notes}
+    contents: dict[Path, str | bytes] = {
+        work / "report" / "report.md": text,
+        work / "report" / "report.json": files.as_json(content),
+    }
+    if picture:
+        contents[work / "report" / "quality-speed.png"] = picture
+    files.write_all(contents)
+    return text
+
+
+def missing(recipes: Sequence[SystemRecipe], done: Sequence[SystemRecipe]) -> list[str]:
+    """What is not there yet, in words."""
+    left = [f"{x.system} seed {x.seeds[0]}" for x in recipes if x not in done]
+    return [f"not done yet: {', '.join(left)}"] if left else []
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What a job wrote; nothing where it has not."""
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[str, Any]:
+    """The figures of a system, means over its seeds; of speeds, of the seeds that were timed."""
+    test = task.kind.test
+    results = [load(recipe.result) for recipe in recipes]
+    speeds = [found for recipe in recipes if (found := load(recipe.speed))]
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return statistics.mean(known) if known else None
+
+    def timed(name: str, figure: str) -> float | None:
+        return mean([x[name][figure] for x in speeds])
+
+    return {
+        "system": system,
+        "seeds": [x["seed"] for x in results],
+        "scores": {name: [x["scores"][test][name] for x in results] for name in METRICS},
+        "greedy": timed("fairseq, greedy", "BLEU"),
+        "int8": timed("int8, greedy", "BLEU"),
+        "parameters": results[0]["parameters"],
+        "bytes": mean([x["bytes"] for x in speeds]),
+        "fairseq speed": timed("fairseq, beam", SPEED),
+        "int8 speed": timed("int8, greedy", SPEED),
+        "training": mean([x["words_per_second"] for x in results]),
+        "signatures": results[0]["signatures"],
+        "machine": (speeds or results)[0]["machine"],
+    }
+
+
+# --- Differences ---------------------------------------------------------------------------------
+
+
+def compared(
+    task: Task, base: Sequence[SystemRecipe], other: Sequence[SystemRecipe]
+) -> dict[str, dict[str, Any]]:
+    """A system against the baseline, by the seeds that both have.
+
+    Returns:
+        by metric the differences, their mean and its interval over seeds (Student's t). The p
+        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
+    """
+    sides = [{recipe.seeds[0]: recipe for recipe in side} for side in (base, other)]
+    seeds = sorted({*sides[0]} & {*sides[1]})
+    found: dict[str, dict[str, Any]] = {
+        name: {"seeds": seeds, "differences": [], "p": []} for name in METRICS
+    }
+    for seed in seeds:
+        for name, (difference, p) in bootstrap(task, *(side[seed] for side in sides)).items():
+            found[name]["differences"].append(difference)
+            found[name]["p"].append(p)
+    for one in found.values():
+        one["mean"] = statistics.mean(one["differences"]) if seeds else None
+        one["interval"] = intervals.over_seeds(one["differences"])
+    return found
+
+
+def bootstrap(
+    task: Task, base: SystemRecipe, other: SystemRecipe
+) -> dict[str, tuple[float, float]]:
+    """The difference in each metric on the task's test set, and its p value."""
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
+
+    test, lowercase = task.kind.test, "--lowercase" in base.score_flags
+    systems: list[tuple[str, Sequence[str]]] = [
+        (recipe.system, [*files.read_lines(recipe.folder_of_run / test / "hypotheses.txt")])
+        for recipe in (base, other)
+    ]
+    reference = [*files.read_lines(base.data / "reference" / f"{test}.{base.target}")]
+    metrics = {
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=base.target, references=[reference]),
+        "chrF": CHRF(lowercase=lowercase, references=[reference]),
+    }
+    _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()
+    result = {}
+    for name in METRICS:
+        # sacreBLEU calls them BLEU and chrF2.
+        first, second = next(x for key, x in found.items() if key.startswith(name))
+        p = significance.p_value(first, second)  # type: ignore[arg-type]
+        result[name] = (second.score - first.score, p)  # type: ignore[union-attr]
+    return result
+
+
+# --- Text and picture ----------------------------------------------------------------------------
+
+
+def as_text(
+    task: Task,
+    rows: Sequence[dict[str, Any]],
+    differences: dict[str, dict[str, dict[str, Any]]],
+    baseline: str,
+    notes: Sequence[str],
+    has_picture: bool,
+) -> str:
+    """The report."""
+    cells = []
+    for row in rows:
+        found = differences.get(row["system"], {})
+        scores = [
+            cell
+            for name in METRICS
+            for cell in (spread(row["scores"][name]), difference(found.get(name)))
+        ]
+        size = row["bytes"] and row["bytes"] / 1e6
+        cells.append(
+            [
+                *(row["system"], " ".join(map(str, row["seeds"])), *scores),
+                *(number(row["greedy"], ".2f"), number(row["int8"], ".2f")),
+                *(number(row["parameters"], ","), number(size, ".1f")),
+                *(number(row[name], ".0f") for name in SPEEDS),
+            ]
+        )
+    parts = [f"# Distillation: {task.name}, {task.kind.test}", table(HEAD, cells)]
+    parts.append(
+        f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
+        "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds. "
+        "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
+        "export to CTranslate2 with beam 1. Speeds: sentences a second on one core, of fairseq in "
+        "fp32 with the task's beam, and of the export; target tokens a second of training."
+    )
+    if has_picture:
+        parts.append("![Quality against speed.](quality-speed.png)")
+    signatures = rows[0]["signatures"].items()
+    parts.append("\n".join(f"- {name}: `{signature}`" for name, signature in signatures))
+    parts.append(f"- machine: {rows[0]['machine']['cpu']}")
+    return "\n\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
+
+
+def spread(scores: Sequence[float]) -> str:
+    """A mean, and of several seeds the standard deviation."""
+    deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+    return f"{statistics.mean(scores):.2f}{deviation}"
+
+
+def difference(found: dict[str, Any] | None) -> str:
+    """A difference with its interval and p values."""
+    if not found or found["mean"] is None:
+        return NOTHING
+    interval, p = found["interval"], sorted({f"{x:.3f}" for x in found["p"]})
+    over_seeds = f" [{interval[0]:+.2f}, {interval[1]:+.2f}]" if interval else ""
+    values = p[0] if len(p) == 1 else f"{p[0]} to {p[-1]}"
+    return f"{found['mean']:+.2f}{over_seeds} (p {values})"
+
+
+def plot(rows: Sequence[dict[str, Any]]) -> bytes | None:
+    """BLEU against sentences a second: a PNG picture; None without speeds or matplotlib."""
+    points = {
+        row["system"]: [
+            (row[speed], quality, marker)
+            for speed, quality, marker in (
+                ("fairseq speed", statistics.mean(row["scores"]["BLEU"]), "s"),
+                ("int8 speed", row["int8"], "o"),
+            )
+            if row[speed] and quality is not None
+        ]
+        for row in rows
+    }
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    if not any(points.values()):
+        return None
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for i, (system, theirs) in enumerate(points.items()):
+        for k, (x, y, marker) in enumerate(theirs):
+            axes.plot(x, y, f"C{i}{marker}", label=None if k else system)
+    axes.set_xscale("log")
+    axes.set_title("squares: fairseq in fp32; circles: int8, greedy", fontsize=10)
+    figure.legend(loc="outside right upper")
+    axes.set_xlabel("sentences a second on one core")
+    axes.set_ylabel("BLEU")
+    axes.grid(alpha=0.3)
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=110)
+    return image.getvalue()

@@ -1,0 +1,182 @@
+"""One job: train and score a teacher or a student, translate for the students, or time a model.
+
+usage: one_system.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
+
+WHAT is train, translate (SYSTEM is then I/N, a shard), join or time. The runner (teach.py)
+starts it as a process, here or as a job of a cluster. It goes on from where an earlier start was
+ended. A status of 75 says that another process is at the same.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
+
+import deployed  # noqa: E402
+import stage_evaluate  # noqa: E402
+import stage_prepare  # noqa: E402
+import stage_train  # noqa: E402
+import systems  # noqa: E402
+import tasks  # noqa: E402
+from launch import only_one  # noqa: E402
+from options import own_and_flags  # noqa: E402
+from steps import Words, call  # noqa: E402
+from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
+from tasks import Options, Task  # noqa: E402
+
+from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.evaluation import training_log  # noqa: E402
+
+WHAT = ("train", "translate", "join", "time")
+
+
+def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
+    """Train, score, and keep the result."""
+    folder = recipe.folder_of_run
+    with only_one(folder / "run.lock", waits=False):
+        if recipe.result.is_file():
+            return
+        if recipe.system == TEACHER:
+            with only_one(recipe.work / "data.lock", waits=True):
+                stage_prepare.prepare(recipe)
+        stage_train.train(recipe, stage_train.plan(recipe))
+        stage_evaluate.evaluate(recipe)
+        if recipe.system == TEACHER:  # for the students it must stay where it is
+            place = systems.teacher_of(recipe.work)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(recipe.checkpoint, place.with_suffix(".part"))
+            place.with_suffix(".part").replace(place)
+            copy_manifest(folder, place.parent)
+        scores = {test: scores_of(folder / test) for test in recipe.tests}
+        training = training_log.read(folder / "train.log")
+        result = {
+            "task": task.name,
+            "system": recipe.system,
+            "seed": recipe.seeds[0],
+            "arch": recipe.archs[0],
+            "settings": systems.mark(task, settings, recipe, options),
+            "data": stage_prepare.fingerprint(recipe.data)[:12],
+            "scores": {test: figures(found) for test, found in scores.items()},
+            "signatures": {x["metric"]: x["signature"] for x in scores[task.kind.test]},
+            "parameters": training.parameters,
+            "updates": training.updates,
+            "hours": training.hours,
+            "words_per_second": training.words_per_second,
+            "machine": deployed.machine(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        }
+        files.write(recipe.result, files.as_json(result))
+
+
+def copy_manifest(run: Path, folder: Path) -> None:
+    """What tells of the data that the teacher was trained with."""
+    shutil.copy(run / "manifest.json", folder)
+
+
+def scores_of(folder: Path) -> list[dict[str, Any]]:
+    """What `macaron-fairseq score` wrote."""
+    return json.loads((folder / "scores.json").read_text("utf-8"))["scores"]
+
+
+def figures(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The scores by metric."""
+    return {x["metric"]: round(x["score"], 4) for x in scores}
+
+
+# --- The teacher's translations ------------------------------------------------------------------
+
+
+def distill(recipe: SystemRecipe, settings: Settings, *more: str) -> None:
+    """`macaron-fairseq distill` of a task's training set; it resumes by itself."""
+    words: Words = ["macaron-fairseq", "distill", "--teacher", systems.teacher_of(recipe.work)]
+    words += ["--data", recipe.work / "data", "-o", recipe.work / "distilled"]
+    words += [*split(settings.distill), *["--cpu"] * recipe.cpu, *more]
+    call(words)
+
+
+def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
+    """Translate a shard."""
+    path = shard_path(recipe.work, shard)
+    with only_one(path.with_suffix(".lock"), waits=False):
+        if not path.is_file():
+            distill(recipe, settings, "--shard", shard)
+            files.write(path, "done\n")
+
+
+def shard_path(work: Path, shard: str) -> Path:
+    """The file that says that a shard is done."""
+    return work / "shards" / shard.replace("/", "-of-")
+
+
+def join(recipe: SystemRecipe, settings: Settings) -> None:
+    """Join the shards to a data folder, if that is not done."""
+    with only_one(recipe.work / "distilled.lock", waits=False):
+        if not (recipe.work / "distilled").exists():
+            distill(recipe, settings, "--join")
+
+
+# --- The command line ----------------------------------------------------------------------------
+
+
+def words(what: str, task: Task, system: str, seed: int, file: Path, shared: Options) -> list[str]:
+    """The command that does one job."""
+    result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
+    result += [what, task.name, system, str(seed), "--work", str(shared.work)]
+    result += ["--from", str(shared.given)] if shared.given else []
+    result += ["--cpu"] * shared.cpu + ["--any-sizes"] * (not shared.is_usual)
+    result += ["--max-update", str(shared.max_update)] if shared.max_update else []
+    result += ["--tasks-file", str(shared.file), "--settings", str(file)]
+    return [*result, *(["--", *shared.extra] if shared.extra else [])]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Do what the command line says."""
+    own, extra = own_and_flags(argv)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("task")
+    parser.add_argument("system")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--from", dest="given", type=Path)
+    parser.add_argument("--tasks-file", type=Path, default=tasks.FILE)
+    parser.add_argument("--settings", type=Path, default=systems.FILE)
+    parser.add_argument("--max-update", type=int)
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--any-sizes", action="store_true")
+    args = parser.parse_args(own)
+    options = Options(
+        args.work.absolute(),
+        args.given and args.given.absolute(),
+        args.cpu,
+        args.max_update,
+        tuple(extra),
+        not args.any_sizes,
+        args.tasks_file.absolute(),
+    )
+    task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
+    settings = systems.read(args.settings)
+    os.environ["PYTHONUTF8"] = "1"
+    system = TEACHER if args.what in ("translate", "join") else args.system
+    recipe = systems.recipe(task, settings, system, args.seed, options)
+    if args.what == "train":
+        train(task, settings, recipe, options)
+    elif args.what == "translate":
+        translate(recipe, settings, args.system)
+    elif args.what == "join":
+        join(recipe, settings)
+    else:
+        deployed.time_it(task, recipe)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

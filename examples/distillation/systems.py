@@ -1,0 +1,179 @@
+"""The teacher and the students of distillation.yaml, and the recipe of each run."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from shlex import split
+
+import benchmark
+import tasks
+from options import Recipe
+from steps import hash_of
+from tasks import BASELINE, Options, Task
+
+FILE = Path(__file__).with_name("distillation.yaml")
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, and how it is trained; flags go over the task's."""
+
+    arch: str
+    tokens: int
+    batches: int
+    max_update: int
+    flags: str = ""
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to learn."""
+
+    flags: str = ""  # over the student's
+    reads_translations: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that distillation.yaml says."""
+
+    teacher: Model
+    student: Model
+    systems: dict[str, System]  # the first one is the baseline
+    distill: str = ""  # flags of `macaron-fairseq distill`
+    average: int = -1  # how many checkpoints are averaged; 0: the best one alone; -1: as the task
+
+    @property
+    def baseline(self) -> str:
+        """What the others are compared with."""
+        return next(iter(self.systems))
+
+
+def read(path: Path = FILE) -> Settings:
+    """The settings; ends the program with a sentence where the file is not as it should be."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+        found = benchmark.typed(Settings, content, "")
+    except OSError as error:
+        sys.exit(f"cannot read {path}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+    except ValueError as error:
+        sys.exit(f"{path}: {error}")
+    if not found.systems or TEACHER in found.systems:
+        sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
+    return found
+
+
+@dataclass(frozen=True)
+class SystemRecipe(Recipe):
+    """The recipe of one run; all runs of a task share its data."""
+
+    system: str = TEACHER
+    reads_translations: bool = False
+    learns: tuple[str, ...] = field(default=())  # the flags of the system alone
+
+    @property
+    def data(self) -> Path:
+        """The task's data, or the data folder of the teacher's translations."""
+        return self.work / ("distilled" if self.reads_translations else "data")
+
+    def run(self, arch: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.work / "runs" / self.system / f"seed{seed}"
+
+    @property
+    def folder_of_run(self) -> Path:
+        """The same, of this recipe's only one."""
+        return self.run(self.archs[0], self.seeds[0])
+
+    @property
+    def checkpoint(self) -> Path:
+        """What is scored, and what teaches."""
+        name = "averaged/checkpoint.pt" if self.average else "checkpoint_best.pt"
+        return self.folder_of_run / name
+
+    @property
+    def result(self) -> Path:
+        """What is kept of the finished run."""
+        return self.work / "results" / f"{self.system}-seed{self.seeds[0]}.json"
+
+    @property
+    def speed(self) -> Path:
+        """How fast it translates."""
+        return self.work / "speed" / self.result.name
+
+
+def recipe(
+    task: Task, settings: Settings, system: str, seed: int, options: Options
+) -> SystemRecipe:
+    """The recipe that trains and scores one run."""
+    base = tasks.recipe(task, tasks.variant(BASELINE), seed, None, options)
+    shared = {x.name: getattr(base, x.name) for x in fields(Recipe)}
+    model = settings.teacher if system == TEACHER else settings.student
+    how = System() if system == TEACHER else settings.systems[system]
+    learns = [word.format(teacher=teacher_of(options.work / task.name)) for word in words(how)]
+    training = replace(
+        task.benchmark.training,
+        archs=[model.arch],
+        tokens=model.tokens,
+        batches=model.batches,
+        max_update=model.max_update,
+        more_flags=f"{task.benchmark.training.more_flags} {model.flags}",
+    )
+    shared |= {
+        "benchmark": replace(task.benchmark, training=training),
+        "archs": [model.arch],
+        "max_update": options.max_update or model.max_update,
+        "batch": model.tokens * model.batches,
+        "max_tokens": model.tokens,
+        "average": base.average if settings.average < 0 else settings.average,
+        "extra": [*learns, *options.extra],
+    }
+    return SystemRecipe(
+        **shared,
+        system=system,
+        reads_translations=how.reads_translations,
+        learns=tuple(words(how)),
+    )
+
+
+def words(how: System) -> list[str]:
+    """The flags of a system, before its teacher has a path."""
+    return split(how.flags)
+
+
+def teacher_of(work: Path) -> Path:
+    """The teacher's checkpoint in the folder of a task, whatever made it."""
+    return work / TEACHER / "checkpoint.pt"
+
+
+def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> str:
+    """Stands for all that a run depends on, next to its data and seed."""
+    models = (
+        [settings.teacher] if recipe.system == TEACHER else [settings.teacher, settings.student]
+    )
+    own = [recipe.system, *recipe.learns, str(recipe.max_update), *options.extra]
+    training = task.benchmark.training
+    words = [
+        training.flags,
+        training.more_flags,
+        *map(repr, models),
+        repr(task.benchmark.evaluation),
+    ]
+    words.append(str(recipe.average))
+    translations = [settings.distill] * recipe.reads_translations
+    return hash_of(*words, *own, *translations)[:12]
+
+
+def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
+    """The systems that are asked for, the baseline first; ends the program at an unknown one."""
+    for name in names:
+        if name not in settings.systems:
+            sys.exit(f"--systems names {name}, but there are {', '.join(settings.systems)}")
+    wanted = {settings.baseline, *names}
+    return [name for name in settings.systems if name in wanted]

@@ -1,0 +1,106 @@
+"""`macaron-fairseq distill`: a training set of a teacher's translations."""
+
+import argparse
+from pathlib import Path
+
+from macaron_fairseq.commands.arguments import above_zero, not_negative, positive
+from macaron_fairseq.commands.translate import add_device, add_search, add_shards
+from macaron_fairseq.common.files import show
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation.translator import Search
+
+DESCRIPTION = """\
+Translate the training set of a prepared data folder with a large model, the teacher, and write a
+data folder of the translations. A small model, the student, is trained on that as on any other:
+sequence-level distillation (Kim & Rush 2016). Dictionaries, merges, validation and test sets stay
+the same. Killed, it goes on where it was: give the same command again.
+"""
+
+EXAMPLES = """\
+FOLDER is a data folder as recipes make it. It also holds the training text in three forms:
+raw/train.*, tokenized/train.* and bpe/train.*. Its preprocessing.json has the teacher's hash, those
+of the source, the settings, and how many translations were dropped for which reason.
+
+examples:
+  macaron-fairseq distill --teacher teacher/averaged/checkpoint.pt --data DATA -o DATA.distilled
+  macaron-fairseq distill --teacher one.pt:two.pt --data DATA --best-of 5 --mix -o DATA.distilled
+  fairseq-train DATA.distilled/data-bin --user-dir "$(macaron-fairseq user-dir)" \\
+    --arch macaron_transformer_student ...
+
+by eight jobs; when all are done, join:
+  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled --shard 1/8
+  macaron-fairseq distill --teacher averaged.pt --data DATA -o DATA.distilled --join
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments and what its --help says."""
+    parser.description = DESCRIPTION
+    parser.epilog = EXAMPLES
+    add = parser.add_argument
+    add(
+        "--teacher",
+        required=True,
+        metavar="FILE[:FILE...]",
+        help="a checkpoint; or several, which are searched as an ensemble",
+    )
+    add("--data", required=True, type=Path, metavar="DATA", help="the teacher's data folder")
+    add("-o", "--output", required=True, type=Path, metavar="FOLDER", help="the folder to write")
+    add(
+        "--best-of",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="keep of N hypotheses the one with the highest sentence BLEU against the reference; 1 "
+        "is the teacher's own choice (default: 1)",
+    )
+    add("--mix", action="store_true", help="put all original pairs before the translations")
+    add(
+        "--max-ratio",
+        type=above_zero,
+        default=4,
+        metavar="X",
+        help="drop a translation if one side has more than X times the other's tokens (default: 4)",
+    )
+    add(
+        "--max-copied",
+        type=not_negative,
+        default=0.5,
+        metavar="X",
+        help="drop a translation if more than this share of its words is in the source; 1 drops "
+        "none (default: 0.5)",
+    )
+    add_search(parser)
+    add_shards(parser, "FOLDER.parts")
+    add_device(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Distill, and say what was kept."""
+    # Here, since these imports take seconds.
+    from macaron_fairseq import plugin as plugin  # registers the models with fairseq
+    from macaron_fairseq.distillation import sequence_level
+    from macaron_fairseq.distillation.translated_pairs import Choice
+    from macaron_fairseq.translation import fairseq_engine
+
+    data = data_folder.read(args.data)
+    search = Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
+    precision = args.precision or "fp32"
+    result = sequence_level.distill(
+        args.teacher,
+        data,
+        args.output,
+        search,
+        Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
+        lambda: fairseq_engine.load(
+            args.teacher, data, search, use_gpu=not args.cpu, precision=precision
+        ),
+        shard=args.shard,
+        join=args.join,
+        batch_lines=args.batch_lines,
+        max_tokens=args.max_tokens,
+        batch_size=args.batch_size,
+        precision=precision,
+    )
+    show(str(result) if args.shard else f"wrote {args.output}: {result}")

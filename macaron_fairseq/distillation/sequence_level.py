@@ -1,0 +1,162 @@
+"""Sequence-level distillation: a new training set whose targets are a teacher's translations.
+
+Kim & Rush 2016 (arXiv 1606.07947), section 3.2: the student learns from the mode of the teacher's
+distribution, which beam search approximates. Section 3.3, `Choice.best_of`: of the beam the
+translation that is most similar to the reference, by sentence BLEU.
+
+The teacher translates the binarised training set of a data folder (`text.data_folder`), part by
+part (`translation.parts`). Then a new data folder is written, which fairseq-train and the recipes
+take like any other.
+
+Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from sacrebleu.metrics import BLEU
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.distillation import teacher_files, translated_pairs
+from macaron_fairseq.distillation.training_set import TrainingSet
+from macaron_fairseq.distillation.translated_pairs import CUT, TOO_LONG, Choice, Result
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation import parts, translator
+from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.parts import Parts, Shard
+from macaron_fairseq.translation.translator import Search
+
+
+def distill(
+    teacher: str,
+    data: DataFolder,
+    out: Path,
+    search: Search,
+    choice: Choice,
+    load: Callable[[], FairseqEngine],
+    *,
+    shard: Shard | None = None,
+    join: bool = False,
+    batch_lines: int = 2000,
+    max_tokens: int = 4096,
+    batch_size: int = 128,
+    precision: str = "fp32",
+) -> Result | str:
+    """Translate a training set, or what is left of it, and write a data folder of the translations.
+
+    Args:
+        teacher: checkpoints with ":" between them.
+        data: the data folder that they were trained with.
+        out: the new folder. OUT.parts holds what is done until then.
+        search: how to search.
+        choice: which translations to keep.
+        load: loads the teacher; it is called if there is something to translate.
+        shard: translate this job's share alone, and write no folder.
+        join: translate nothing; all parts must be there.
+        batch_lines: sentences of a part, which are sorted by length.
+        max_tokens: see `translator.batches`.
+        batch_size: see `translator.batches`.
+        precision: in which the teacher computes.
+
+    Returns:
+        what the folder holds; of a shard, how far it is.
+
+    Raises:
+        UserError: if the folder is there, something does not fit the teacher, parts were made with
+            other settings, or with `join` one is missing.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is there already: choose another name, or remove it")
+    if choice.best_of > search.beam:
+        raise UserError(
+            f"--best-of {choice.best_of} needs as many hypotheses: give --beam {choice.best_of}"
+        )
+    training = TrainingSet(data)
+    refuse_other_teacher(teacher, training)
+    settings = {
+        **parts.settings_of(teacher, data, search),
+        "training set": training.hashes(),
+        "best of": choice.best_of,
+        "precision": precision,
+        "batches": f"{batch_lines} {max_tokens} {batch_size}",
+    }
+    work = Parts(parts.folder_of(out), settings, len(training), batch_lines)
+    work.refuse_others()
+    mine = shard or Shard()
+    if not join and work.left(mine):
+        translate(training, work, mine, load(), choice.best_of, max_tokens, batch_size)
+    if shard:
+        return work.said(shard)
+    about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
+    result = translated_pairs.write(training, work, out, choice, about)
+    work.remove()
+    return result
+
+
+def translate(
+    training: TrainingSet,
+    work: Parts,
+    shard: Shard,
+    engine: FairseqEngine,
+    best_of: int,
+    max_tokens: int,
+    batch_size: int,
+) -> None:
+    """Translate the parts of a shard that are not done; a line of a part is a JSON object."""
+    metric = metrics.sentence_bleu(training.data.target) if best_of > 1 else None
+
+    def block(before: int, sources: Sequence[Tokens]) -> list[str]:
+        entries: list[dict[str, Any]] = [{"source": " ".join(x), "target": ""} for x in sources]
+        fits = [0 if len(x) > engine.max_length else len(x) for x in sources]
+        for entry, length, source in zip(entries, fits, sources, strict=True):
+            if length < len(source):
+                entry["dropped"] = TOO_LONG
+        todo = list(translator.batches(fits, max_tokens, batch_size))
+        done = engine.translate_n_best([[sources[i] for i in some] for some in todo], best_of)
+        for some, found in zip(todo, done, strict=True):
+            longest = engine.longest([sources[i] for i in some])
+            for i, hypotheses in zip(some, found, strict=True):
+                best = hypotheses[0]
+                if metric:
+                    reference = training.words(1, before + i)
+                    rank, bleu = most_similar(metric, hypotheses, reference, training.data)
+                    best = hypotheses[rank]
+                    entries[i] |= {"rank": rank + 1, "bleu": round(bleu, 2)}
+                entries[i]["target"] = " ".join(best)
+                if len(best) >= longest:
+                    entries[i]["dropped"] = CUT
+        return [json.dumps(entry, ensure_ascii=False) for entry in entries]
+
+    title = f"shard {shard}" if shard.count > 1 else "translating"
+    work.fill(lambda lines: [training.words(0, i) for i in lines], block, shard, title)
+
+
+def most_similar(
+    metric: BLEU, hypotheses: Sequence[Tokens], reference: Tokens, data: DataFolder
+) -> tuple[int, float]:
+    """Which hypothesis has the highest sentence BLEU, the first of equal ones, and that BLEU.
+
+    Both are compared as detokenised text.
+    """
+    *texts, of_reference = data.decode([*hypotheses, reference])
+    scores = [metric.sentence_score(text, [of_reference]).score for text in texts]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    return best, scores[best]
+
+
+def refuse_other_teacher(path: str, training: TrainingSet) -> None:
+    """Raise a `UserError` if a teacher is missing, or is of another direction or dictionaries."""
+    translator.refuse_missing(path, "checkpoint")
+    data = training.data
+    config = TranslationConfig(
+        data=str(data.path / "data-bin"), source_lang=data.source, target_lang=data.target
+    )
+    task = TranslationTask(config, *training.dictionaries)
+    for name in path.split(os.pathsep):
+        teacher_files.refuse_other_training(Path(name), task)

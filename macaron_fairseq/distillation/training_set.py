@@ -1,0 +1,81 @@
+"""The binarised training set of a data folder (`text.data_folder`), sentence by sentence."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from fairseq.data import data_utils
+from torch import Tensor
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
+from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation.fairseq_engine import load_dictionary
+
+
+class TrainingSet:
+    """The binarised training set of a data folder, and its dictionaries."""
+
+    def __init__(self, data: DataFolder) -> None:
+        """Open it.
+
+        Args:
+            data: a data folder with the output of fairseq-preprocess.
+
+        Raises:
+            UserError: if it has no training set, or the sides have different numbers of sentences.
+        """
+        self.data = data
+        languages = (data.source, data.target)
+        folder = data.path / "data-bin"
+        self.dictionaries = [load_dictionary(data.dictionary(x)) for x in languages]
+        self.pair = next(
+            (
+                pair
+                for pair in ("-".join(languages), "-".join(languages[::-1]))
+                if (folder / f"train.{pair}.{data.source}.idx").is_file()
+            ),
+            "",
+        )
+        if not self.pair:
+            raise UserError(
+                f"{folder} holds no training set from {data.source} to {data.target}: give a "
+                "folder that the stage prepare of a recipe made"
+            )
+        self.files: list[Path] = []
+        self.sides = [self.opened(folder, x) for x in languages]
+        counts = [sum(map(len, side)) for side in self.sides]
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{folder} has {counted(counts[0], 'sentence')} of {data.source} and {counts[1]} "
+                f"of {data.target}: run fairseq-preprocess again"
+            )
+        self.starts = [*itertools.accumulate(map(len, self.sides[0]), initial=0)]
+
+    def opened(self, folder: Path, language: str) -> list[Any]:
+        """The data sets of a language: train, and as fairseq names more of them train1, train2."""
+        found: list[Any] = []
+        name = f"train.{self.pair}.{language}"
+        while (folder / f"{name}.idx").is_file():
+            found.append(data_utils.load_indexed_dataset(str(folder / name)))
+            self.files += [folder / f"{name}.idx", folder / f"{name}.bin"]
+            name = f"train{len(found)}.{self.pair}.{language}"
+        return found
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def tokens(self, side: int, i: int) -> Tensor:
+        """Token numbers of sentence i of the source (0) or the target (1), its end included."""
+        k = next(k for k, start in enumerate(self.starts[1:]) if i < start)
+        return self.sides[side][k][i - self.starts[k]]
+
+    def words(self, side: int, i: int) -> Tokens:
+        """The same as text, without the end."""
+        dictionary = self.dictionaries[side]
+        return [dictionary[x] for x in self.tokens(side, i).tolist() if x != dictionary.eos()]
+
+    def hashes(self) -> str:
+        """What stands for its content."""
+        return " ".join(map(files.sha256, self.files))

@@ -1,0 +1,305 @@
+"""Long work on lines in parts, each written whole: for resuming, and for several jobs at a time.
+
+FOLDER/lines-00000001-00002000   a line of JSON that says what the part is of, then its results
+
+A part that is there is done. Shard I of N does its share of the parts, so the results do not depend
+on N, nor on when a job was killed. `Parts.read` joins them: all must be there and of one work.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import Block
+from macaron_fairseq.common.wording import counted
+from macaron_fairseq.text.data_folder import CODES, DataFolder
+from macaron_fairseq.translation import translator
+from macaron_fairseq.translation.translator import Engine, Search
+
+NAME = re.compile(r"lines-\d{8,}-\d{8,}")
+BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
+SECONDS = 20  # between two lines of progress where nobody watches a bar
+
+Settings = Mapping[str, Any]
+Work = Callable[[int, Sequence[Any]], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several jobs that share the work: `number` of `count`, from 1."""
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """I/N as an argument; raises a ValueError for anything else."""
+        number, slash, count = text.partition("/")
+        found = cls(int(number), int(count))
+        if not (slash and 1 <= found.number <= found.count):
+            raise ValueError(text)
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def share(self, total: int) -> range:
+        """Which of `total` things are this shard's: a range, as long as the others' or by 1."""
+        return range(
+            (self.number - 1) * total // self.count,
+            self.number * total // self.count,
+        )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A folder of parts.
+
+    Attributes:
+        folder: where they are.
+        settings: what all results depend on; plain data.
+        lines: how many there are.
+        size: lines of a part; the last one has fewer.
+    """
+
+    folder: Path
+    settings: Settings
+    lines: int
+    size: int
+
+    def ranges(self) -> list[range]:
+        """The lines of each part, from 0."""
+        starts = range(0, self.lines, self.size)
+        return [range(start, min(start + self.size, self.lines)) for start in starts]
+
+    def path(self, lines: range) -> Path:
+        """The file of a part."""
+        return self.folder / f"lines-{lines.start + 1:08}-{lines.stop:08}"
+
+    def left(self, shard: Shard) -> list[range]:
+        """The parts of a shard that are not done."""
+        ranges = self.ranges()
+        return [ranges[i] for i in shard.share(len(ranges)) if not self.path(ranges[i]).is_file()]
+
+    def said(self, shard: Shard) -> str:
+        """How far a shard and all of them are, in words."""
+        parts, left = len(self.ranges()), len(self.left(Shard()))
+        own = len(shard.share(parts))
+        return (
+            f"shard {shard} is done ({counted(own, 'part')} of {parts}); "
+            f"{self.folder} has {parts - left} of {parts}"
+        )
+
+    def refuse_others(self) -> None:
+        """Raise a `UserError` if a part in the folder was made with other settings."""
+        found = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        for path in (path for path in found if NAME.fullmatch(path.name)):
+            with path.open("rb") as file:
+                self.refuse_other(path, file.readline())
+
+    def refuse_other(self, path: Path, header: bytes) -> None:
+        """Raise a `UserError` if the first line of a part says other settings than these."""
+        fix = f"give the same, or remove {self.folder}"
+        try:
+            was = json.loads(header)["settings"]
+            names = dict.fromkeys([*was, *self.settings])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} is damaged: remove it, and start again") from error
+        for name in names:
+            one, other = was.get(name), self.settings.get(name)
+            if one != other:
+                raise UserError(f"{path} was made with {name} {one}, and now it is {other}: {fix}")
+
+    def fill(
+        self, source: Callable[[range], Sequence[Any]], work: Work, shard: Shard, title: str
+    ) -> None:
+        """Do the parts of a shard that are not done, with a line of progress now and then.
+
+        Args:
+            source: gives lines by their numbers, from 0.
+            work: gives a text without line ends for each, of the number of the first, and the
+                lines.
+            shard: whose parts.
+            title: of the progress.
+
+        Raises:
+            UserError: if a part cannot be written.
+        """
+        ranges, left = self.ranges(), self.left(shard)
+        total = sum(len(ranges[i]) for i in shard.share(len(ranges)))
+        seconds = 0.5 if sys.stderr.isatty() else SECONDS
+        done = total - sum(map(len, left))
+        with tqdm(
+            desc=title,
+            total=total,
+            initial=done,
+            unit=" lines",
+            bar_format=BAR,
+            mininterval=seconds,
+        ) as bar:
+            for lines in left:
+                found = work(lines.start, source(lines))
+                assert len(found) == len(lines)
+                self.write(lines, found)
+                bar.update(len(lines))
+
+    def write(self, lines: range, found: Sequence[str]) -> None:
+        """Write a part; two that write the same one do not meet."""
+        path = self.path(lines)
+        own = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}")
+        header = json.dumps({"settings": self.settings}, ensure_ascii=False)
+        files.write_lines(own, [header, *found])
+        own.replace(path)
+
+    def read(self) -> Iterator[tuple[range, list[str]]]:
+        """All parts in order.
+
+        Raises:
+            UserError: if one is missing, has other settings, or another number of lines.
+        """
+        ranges = self.ranges()
+        if missing := self.left(Shard()):
+            some = ", ".join(f"{x.start + 1} to {x.stop}" for x in missing[:5])
+            more = ", ..." * (len(missing) > 5)
+            raise UserError(
+                f"{self.folder} lacks {counted(len(missing), 'part')} of {len(ranges)}, lines "
+                f"{some}{more}: run their shards again"
+            )
+        for lines in ranges:
+            path = self.path(lines)
+            header, *found = files.read_lines(path)
+            self.refuse_other(path, header.encode())
+            if len(found) != len(lines):
+                raise UserError(
+                    f"{path} has {counted(len(found), 'line')} and not {len(lines)}: remove it, "
+                    "and run its shard again"
+                )
+            yield lines, found
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+# --- Translating a file --------------------------------------------------------------------------
+
+
+class TextFile:
+    """A file of text whose blocks of lines can be read in any order."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Read it once.
+
+        Args:
+            path: a file of UTF-8 text, which must not change.
+            size: lines of a block.
+
+        Raises:
+            UserError: if it cannot be read.
+        """
+        self.path, self.size = path, size
+        self.offsets, self.lines, offset = [], 0, 0
+        digest = hashlib.sha256()
+        for block in files.read_blocks(path, size):
+            self.offsets.append(offset)
+            offset += len(block.content)
+            digest.update(block.content)
+            self.lines += block.content.count(b"\n") + (not block.content.endswith(b"\n"))
+        self.sha256 = digest.hexdigest()
+
+    def __call__(self, lines: range) -> list[str]:
+        """A block of lines, numbered from 0."""
+        with self.path.open("rb") as file:
+            file.seek(self.offsets[lines.start // self.size])
+            content = b"".join(file.readline() for _ in lines)
+        return [*Block(str(self.path), lines.start + 1, content).lines()]
+
+
+def folder_of(output: Path) -> Path:
+    """Where the parts of an output are."""
+    return output.with_name(output.name + ".parts")
+
+
+def of_file(
+    text: TextFile, output: Path, models: str, data: DataFolder, search: Search, **settings: Any
+) -> Parts:
+    """The parts of a file's translation.
+
+    Args:
+        text: what is translated.
+        output: where the whole will be written.
+        models: checkpoints with ":" between them, or the folder of an export.
+        data: what they were trained with.
+        search: how to search.
+        settings: what else the translation depends on.
+
+    Raises:
+        UserError: if a file cannot be read, or other parts are there.
+    """
+    of_all = {"source": text.sha256, **settings_of(models, data, search), **settings}
+    found = Parts(folder_of(output), of_all, text.lines, text.size)
+    found.refuse_others()
+    return found
+
+
+def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]:
+    """Models, data and search as settings; hashes stand for files, wherever they are."""
+    paths = [Path(name) for name in models.split(os.pathsep)]
+    weights = [path / "model.bin" if path.is_dir() else path for path in paths]
+    made = [data.path / CODES, data.dictionary(data.source), data.dictionary(data.target)]
+    return {
+        "model": " ".join(map(files.sha256, weights)),
+        "data": " ".join(files.sha256(path) for path in made if path.is_file()),
+        "steps": " ".join([*data.source_steps, "/", *data.target_steps]),
+        **asdict(search),
+    }
+
+
+def translate_shard(
+    parts: Parts,
+    text: TextFile,
+    engine: Engine,
+    data: DataFolder,
+    shard: Shard,
+    *,
+    max_tokens: int = 4096,
+    batch_size: int = 128,
+) -> None:
+    """Translate a shard's parts of a file; for the last two see `translator.batches`."""
+    encode = data.encoder(data.source)
+
+    def work(before: int, lines: Sequence[str]) -> list[str]:
+        found = translator.translate(
+            lines,
+            engine,
+            encode,
+            data.decode,
+            block_lines=len(lines),
+            max_tokens=max_tokens,
+            batch_size=batch_size,
+            before=before,
+        )
+        return [line for block in found for line in block]
+
+    parts.fill(text, work, shard, f"shard {shard}")
+
+
+def join(parts: Parts, output: Path) -> None:
+    """Write all parts to a file, one after the other, and remove them.
+
+    Raises:
+        UserError: if one is missing or of another work, or the file cannot be written.
+    """
+    files.write_lines(output, (line for _, lines in parts.read() for line in lines))
+    parts.remove()

@@ -1,0 +1,231 @@
+"""The recipe of distillation from data to table, on miniature data; and what it decides."""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+from recipes import EXAMPLES, environment
+from small import NO_DROPOUT, SMALL
+
+from macaron_fairseq import cli
+from macaron_fairseq.translation.translator import Search
+
+sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
+
+import deployed  # noqa: E402
+import distillation_report  # noqa: E402
+import launch  # noqa: E402
+import one_system  # noqa: E402
+import stage_evaluate  # noqa: E402
+import stage_prepare  # noqa: E402
+import stage_train  # noqa: E402
+import systems  # noqa: E402
+import tasks  # noqa: E402
+import teach  # noqa: E402
+
+WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
+TASKS = """\
+families:
+  mini:
+    folder: mini
+    metric: BLEU
+    test: test
+    ffn: 32
+    layers: 2
+    benchmark:
+      sets:
+        train: {{pairs: 60, parts: [{{archive: "train.{{language}}"}}]}}
+        valid: {{pairs: 6, parts: [{{archive: "test.{{language}}"}}]}}
+        test: {{pairs: 6, parts: [{{archive: "test.{{language}}"}}]}}
+      preprocessing: {{steps: [tokenize], merges: 20}}
+      training:
+        archs: [macaron_transformer_tiny]
+        tokens: 500
+        batches: 1
+        max_update: 8
+        flags: >
+          {small} --optimizer adam --lr 0.01 --share-all-embeddings
+          --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+          --required-batch-size-multiple 1 --macaron-kernels fairseq --keep-last-epochs 1
+      evaluation: {{average: 0, decode: --beam 2 --max-len-b 12, score: --metric bleu chrf}}
+tasks:
+  mini-en-de: {{family: mini, pair: en-de}}
+"""
+SETTINGS = """\
+teacher: {arch: macaron_transformer_tiny, tokens: 500, batches: 1, max_update: 6}
+student: {arch: macaron_transformer_tiny, tokens: 500, batches: 1, max_update: 3}
+distill: --beam 2 --max-len-b 12 --max-ratio 100 --max-copied 1 --batch-lines 25
+systems:
+  none: {}
+  both:
+    reads_translations: true
+    flags: >
+      --criterion distilled_label_smoothed_cross_entropy --label-smoothing 0.1
+      --teacher {teacher} --distill-weight 0.5
+"""
+
+
+def call_here(words, stdout=None):
+    """As `steps.call`, with this package's commands in this process."""
+    name, *words = map(str, words)
+    if name != "macaron-fairseq":
+        assert not subprocess.run([name, *words], stdout=stdout).returncode
+        return
+    with contextlib.ExitStack() as stack:
+        if stdout:
+            file = stack.enter_context(open(stdout.fileno(), "w", encoding="utf-8", closefd=False))
+            stack.enter_context(contextlib.redirect_stdout(file))
+        cli.main(words)
+
+
+def in_this_process(jobs, at_a_time):
+    """Do jobs as `launch.local` does."""
+    for job in jobs:
+        words = [*job.words]
+        one_system.main(words[words.index(one_system.__file__) + 1 :])
+        yield job, 0
+
+
+@pytest.fixture
+def mini(tmp_path, monkeypatch, capfd):
+    """A task, its data and settings; and `call`, which runs the command in this process."""
+    small = " ".join([*SMALL, *NO_DROPOUT])
+    (tmp_path / "tasks.yaml").write_text(TASKS.format(small=small))
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    (tmp_path / "data" / "mini").mkdir(parents=True)
+    rng = random.Random(1)
+    for name, size in (("train", 60), ("test", 6)):
+        lines = [rng.choices(WORDS, k=rng.randint(3, 6)) for _ in range(size)]
+        for language, order in (("en", 1), ("de", -1)):
+            text = "".join(" ".join(line[::order]) + "\n" for line in lines)
+            (tmp_path / "data" / "mini" / f"{name}.{language}").write_text(text)
+    for name, value in environment(OMP_NUM_THREADS="1").items():
+        monkeypatch.setenv(name, value)
+    # PyTorch and fairseq are here already: their imports would take most of the time.
+    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+    monkeypatch.setattr(launch, "local", in_this_process)
+    monkeypatch.setattr(deployed, "REPETITIONS", 1)
+    for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
+        monkeypatch.setattr(module, "call", call_here)
+    options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
+    options += [tmp_path / "settings.yaml", "--tasks", "mini-en-de", "--cpu", "--sizes", "any"]
+    options += ["--work", tmp_path / "work"]
+
+    def call(*words, status=0):
+        code = 0
+        try:
+            teach.main([*words, *map(str, options)])
+        except SystemExit as end:
+            code = end.code or 0
+        out, err = capfd.readouterr()
+        assert code == status, out + err
+        return out + err
+
+    return SimpleNamespace(folder=tmp_path, work=tmp_path / "work" / "mini-en-de", call=call)
+
+
+@pytest.mark.recipe
+def test_from_data_to_table(mini):
+    said = mini.call("--shards", "2")
+    assert "translations 1/2: done" in said and "translations: 60 of 60 kept" in said
+    rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][2:]
+    assert [row[0] for row in rows] == ["| teacher", "| none", "| both"]
+    distilled = json.loads((mini.work / "distilled" / "preprocessing.json").read_text())
+    run = json.loads((mini.work / "runs/both/seed1/manifest.json").read_text())
+    assert run["data"]["fingerprint"] == distilled["fingerprint"]
+    assert str(mini.work / "teacher" / "checkpoint.pt") in run["flags"]
+    assert [result(mini, name)["updates"] for name in ("teacher", "both")] == [6, 3]
+    reference = (mini.folder / "data/mini/test.de").read_text().splitlines()
+    none, both = (
+        sacrebleu.corpus_chrf(
+            (mini.work / "runs" / name / "seed1/test/hypotheses.txt").read_text().splitlines(),
+            [reference],
+        ).score
+        for name in ("none", "both")
+    )
+    report = json.loads((mini.work / "report" / "report.json").read_text())
+    found = report["differences"]["both"]["chrF"]
+    assert found["mean"] == pytest.approx(both - none, abs=1e-3)
+    assert (mini.work / "report" / "quality-speed.png").is_file()
+    speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
+    size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
+    assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    # The two ways to translate with fairseq agree.
+    assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
+
+    again = mini.call("--shards", "2")
+    assert again.count("runs are done already") == 4  # teacher, join, students, speeds
+    other = mini.call("--max-update", "2", status=1)
+    assert "teacher-seed1.json was made with other settings than these" in other
+
+
+def result(mini, system):
+    return json.loads((mini.work / "results" / f"{system}-seed1.json").read_text())
+
+
+# --- without training ----------------------------------------------------------------------------
+
+
+def test_mistakes(mini, monkeypatch):
+    assert "--systems names words, but there are none, both" in mini.call(
+        "--systems", "words", status=1
+    )
+    assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)
+    assert "has no results yet: run the stage run" in mini.call("report", status=1)
+    path = mini.folder / "settings.yaml"
+    path.write_text(SETTINGS.replace("student: {", "student: {depth: 2, "))
+    assert "student has no 'depth'; it may have arch, tokens" in mini.call("report", status=1)
+    path.write_text(SETTINGS.replace("none: {}", "teacher: {}"))
+    assert "systems should name students, and none of them teacher" in mini.call(status=1)
+
+
+def options(work="/w", **changes):
+    return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, **changes)
+
+
+def test_recipes_of_the_settings_that_come_with_it():
+    settings = systems.read()
+    assert [*settings.systems] == ["none", "word", "sequence", "both", "trajectory"]
+    task = tasks.read()["tatoeba-en-de"]
+    made = {x: systems.recipe(task, settings, x, 1, options()) for x in settings.systems}
+    teacher = systems.recipe(task, settings, "teacher", 1, options())
+    assert made["both"].data == made["sequence"].data == teacher.work / "distilled"
+    assert made["word"].data == teacher.data == teacher.work / "data"
+    assert made["none"].extra == [] and "--trajectory-weight" in made["trajectory"].extra
+    place = str(systems.teacher_of(teacher.work))
+    assert made["both"].extra[made["both"].extra.index("--teacher") + 1] == place
+    folders = {x.folder_of_run for x in [teacher, *made.values()]}
+    assert len(folders) == 6
+
+
+def test_marks_tell_settings_apart_and_not_places():
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def mark(system="word", **changes):
+        own = options(**changes)
+        recipe = systems.recipe(task, settings, system, 1, own)
+        return systems.mark(task, settings, recipe, own)
+
+    assert mark() == mark(work="/elsewhere")
+    others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
+    assert len({*others}) == len(others)
+
+
+def test_speed_is_measured_with_the_search_of_the_scores():
+    found = deployed.search("--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10")
+    assert vars(found) == {"beam": 4, "lenpen": 0.6, "max_len_a": 1.5, "max_len_b": 10}
+    assert deployed.search("--batch-size 64") == Search()
+
+
+def test_what_a_difference_looks_like():
+    found = {"mean": 1.25, "interval": (0.5, 2.0), "p": [0.001, 0.02]}
+    assert distillation_report.difference(found) == "+1.25 [+0.50, +2.00] (p 0.001 to 0.020)"
+    assert distillation_report.difference({**found, "interval": None, "p": [0.5]}) == (
+        "+1.25 (p 0.500)"
+    )
+    assert distillation_report.difference(None) == "-"

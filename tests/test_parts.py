@@ -1,0 +1,124 @@
+"""Shards of a file's translation: resumed, checked, joined; with the stored model."""
+
+import pytest
+import torch
+from stored import CHECKPOINT, noisy, random_words, write_data
+
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation import fairseq_engine
+from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.parts import Parts, Shard
+from macaron_fairseq.translation.translator import Search
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data, a checkpoint that errs, and text with what the ends of lines can be."""
+    folder = tmp_path_factory.mktemp("shards")
+    write_data(folder / "data")
+    noisy(CHECKPOINT, folder)
+    lines = [" ".join(words) for words in random_words(22, longest=12)]
+    lines[3], lines[8] = "", lines[8] + "\r"
+    (folder / "in").write_text("\ufeff" + "\n".join(lines), "utf-8", newline="\n")
+    return folder
+
+
+def translate(folder, output, *words, path=None):
+    cli.main(
+        ["translate", "--path", str(path or folder / "noisy.pt"), "--data", str(folder / "data")]
+        + ["--cpu", "--batch-lines", "4", str(folder / "in"), "-o", str(output), *words]
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    translate(folder, folder / "whole")
+    return (folder / "whole").read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_joined_shards_are_the_whole(folder, tmp_path, whole, count, capsys):
+    out = tmp_path / "out"
+    for number in reversed(range(1, count + 1)):
+        translate(folder, out, "--shard", f"{number}/{count}")
+    assert not out.exists() and f"shard 1/{count} is done" in capsys.readouterr().out
+    translate(folder, out, "--join")
+    assert out.read_bytes() == whole and whole.count(b"\n") == 22
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_is_done_is_not_done_again(folder, tmp_path, whole, monkeypatch):
+    seen = []
+    search = FairseqEngine.search
+
+    def count(self, batch):
+        seen.extend(map(tuple, batch))
+        return search(self, batch)
+
+    monkeypatch.setattr(FairseqEngine, "search", count)
+    translate(folder, tmp_path / "out", "--shard", "1/2")
+    assert len(seen) == 11
+    translate(folder, tmp_path / "out", "--shard", "1/2")
+    assert len(seen) == 11
+    translate(folder, tmp_path / "out", "--shard", "2/2")
+    assert len(seen) == 21  # all but the empty line
+    translate(folder, tmp_path / "out", "--join")
+    assert (tmp_path / "out").read_bytes() == whole
+
+
+def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
+    out = tmp_path / "out"
+    translate(folder, out, "--shard", "1/2")
+    with pytest.raises(UserError, match="lacks 3 parts of 6, lines 13 to 16, 17 to 20, 21 to 22"):
+        translate(folder, out, "--join")
+    with pytest.raises(UserError, match="was made with beam 5, and now it is 4: give the same"):
+        translate(folder, out, "--shard", "2/2", "--beam", "4")
+    with pytest.raises(UserError, match=r"was made with model [0-9a-f]+, and now it is [0-9a-f]+"):
+        translate(folder, out, "--join", path=CHECKPOINT)
+    translate(folder, out, "--shard", "2/2")
+    (part, *_) = sorted((tmp_path / "out.parts").iterdir())
+    content = part.read_text("utf-8")
+    part.write_text(content + "one more\n", "utf-8")
+    with pytest.raises(UserError, match="has 5 lines and not 4: remove it"):
+        translate(folder, out, "--join")
+    part.write_text("not ours\n", "utf-8")
+    with pytest.raises(UserError, match="lines-00000001-00000004 is damaged: remove it"):
+        translate(folder, out, "--join")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/", "a/b", "1/0"])
+def test_a_shard_is_one_of_several(text, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["translate", "--path", "x", "--data", "x", "--shard", text])
+    assert f"{text} should be I/N, such as 1/8 to 8/8" in capsys.readouterr().err
+
+
+def test_shards_need_files(folder, tmp_path):
+    with pytest.raises(UserError, match="--shard and --join need files"):
+        translate(folder, "-", "--shard", "1/2")
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 3), (2, 5), (0, 2), (7, 7)])
+def test_shares_are_all_of_it_once(total, count):
+    shares = [Shard(number, count).share(total) for number in range(1, count + 1)]
+    assert [i for share in shares for i in share] == [*range(total)]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_no_lines(tmp_path):
+    parts = Parts(tmp_path / "parts", {}, lines=0, size=5)
+    assert parts.left(Shard()) == [] and [*parts.read()] == []
+
+
+def test_output_that_is_not_finite_is_refused(folder, tmp_path):
+    state = torch.load(CHECKPOINT, weights_only=True)
+    for name, parameter in state["model"].items():
+        if ".fc" in name:
+            parameter.fill_(1e30)
+    torch.save(state, tmp_path / "large.pt")
+    data = data_folder.read(folder / "data")
+    engine = fairseq_engine.load(str(tmp_path / "large.pt"), data, Search(), use_gpu=False)
+    with pytest.raises(UserError, match="the model's output is not finite"):
+        engine.search([["the", "new"]])
