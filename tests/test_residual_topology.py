@@ -13,6 +13,8 @@ from macaron_fairseq.analysis.residual import communities, coupling
 from macaron_fairseq.analysis.residual.communities import GraphChoices
 from macaron_fairseq.common.errors import UserError
 
+PLAIN = GraphChoices(resolution=1)
+
 
 def planted(groups=4, size=8, tokens=400, noise=0.7, seed=0):
     """States whose coordinates follow one hidden signal for each group; and the groups.
@@ -70,7 +72,7 @@ def test_a_node_keeps_its_largest_edges_and_their_sign():
 def test_constant_coordinates_are_counted_and_belong_to_nobody():
     x, labels = planted()
     wide = np.insert(x, [0, 5], 3.0, axis=1)
-    found = communities.find(wide)
+    found = communities.find(wide, PLAIN)
     assert found.constant == 2
     out = np.flatnonzero(found.labels == communities.NO_COMMUNITY)
     assert out.tolist() == [0, 6]
@@ -113,7 +115,7 @@ def test_choices_that_are_none_are_refused(choices, message):
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_signals_are_found(seed):
     x, labels = planted(seed=seed)
-    found = communities.find(x)
+    found = communities.find(x, PLAIN)
     assert adjusted_rand_score(found.labels, labels) == 1
     assert found.sizes == [8, 8, 8, 8]
 
@@ -126,7 +128,7 @@ def test_a_planted_signed_graph_is_found(seed):
 
 def test_without_the_sign_opposite_groups_are_one():
     x, labels = planted()
-    found = communities.find(x, GraphChoices(signs="absolute", edges=16))
+    found = communities.find(x, GraphChoices(signs="absolute", edges=16, resolution=1))
     assert found.count == 2
     assert adjusted_rand_score(found.labels, labels // 2) == 1
 
@@ -146,9 +148,9 @@ def test_signed_modularity_is_that_of_each_sign_weighted_by_its_edges():
     weights, labels = planted_graph()
     groups = [set(np.flatnonzero(labels == i)) for i in range(3)]
     q, total = {}, {}
-    for sign in (1, -1):
+    for sign, resolution in ((1, 1.5), (-1, 1)):
         graph = nx.from_numpy_array(np.maximum(sign * weights, 0))
-        q[sign] = nx.community.modularity(graph, groups, resolution=1.5)
+        q[sign] = nx.community.modularity(graph, groups, resolution=resolution)
         total[sign] = graph.size("weight")
     expected = (total[1] * q[1] - total[-1] * q[-1]) / (total[1] + total[-1])
     assert communities.signed_modularity(weights, labels, 1.5) == pytest.approx(expected)

@@ -38,7 +38,7 @@ class GraphChoices:
     edges: int = 8  # each node keeps those of the largest |r|; an edge stays if one end keeps it
     threshold: float = 0.0  # edges of a smaller |r| are left out
     signs: Signs = "signed"  # "absolute": |r|; "positive": without the negative edges
-    resolution: float = 1.0  # of the modularity: above 1, communities are smaller
+    resolution: float = 3.0  # of the modularity; at 1 there are three or four communities, too few
     method: Method = "louvain"
     starts: int = 5  # orders of the nodes that are tried; the best modularity stays
     seed: int = 1  # of these orders
@@ -185,21 +185,24 @@ def modularity_matrix(weights: ArrayLike, resolution: float = 1.0) -> Floats:
 
     Positive edges count for it and negative ones against it, each against chance within its sign:
 
-        B = (W+ - g k+ k+^T / 2w+  -  W- + g k- k-^T / 2w-) / (2w+ + 2w-)
+        B = (W+ - g k+ k+^T / 2w+  -  W- + k- k-^T / 2w-) / (2w+ + 2w-)
 
     with W+ and W- the sizes of positive and negative edges, k their row sums, 2w the sums of these
-    and g the resolution. Without negative edges it is Newman's.
+    and g the resolution. Without negative edges it is Newman's. The resolution is of positive edges
+    alone: on both, it would cancel where a node has as many of each sign.
 
-    Source: Gomez, Jensen and Arenas, "Analysis of community structure in networks of correlated
-    data", Phys. Rev. E 80, 016114 (2009); the resolution is Reichardt and Bornholdt's.
+    Sources: Gomez, Jensen and Arenas, "Analysis of community structure in networks of correlated
+    data", Phys. Rev. E 80, 016114 (2009), for g = 1; Traag and Bruggeman, "Community detection in
+    networks with positive and negative links", Phys. Rev. E 80, 036115 (2009), for a resolution of
+    each sign.
     """
     w = np.asarray(weights, dtype=np.float64)
     total = np.abs(w).sum()
     b = w.copy()
-    for sign in (1, -1):
+    for sign, by_chance in ((1, resolution), (-1, 1.0)):
         degrees = np.maximum(sign * w, 0).sum(axis=1)
         if degrees.any():
-            b -= sign * resolution * np.outer(degrees, degrees) / degrees.sum()
+            b -= sign * by_chance * np.outer(degrees, degrees) / degrees.sum()
     return b / total if total else b
 
 
@@ -289,19 +292,18 @@ def leiden(weights: Floats, resolution: float, seed: int) -> Labels:
             "Leiden needs the package leidenalg, which is under the GPL, as igraph is: install "
             "macaron_fairseq[leiden], or take Louvain"
         ) from error
+    by_chance = {sign: g for sign, g in ((1, resolution), (-1, 1.0)) if (sign * weights > 0).any()}
     layers = [
         leidenalg.RBConfigurationVertexPartition(
             igraph.Graph.Weighted_Adjacency(np.maximum(sign * weights, 0), mode="undirected"),
             weights="weight",
-            resolution_parameter=resolution,
+            resolution_parameter=g,
         )
-        for sign in (1, -1)
-        if (sign * weights > 0).any()
+        for sign, g in by_chance.items()
     ]
-    signs = [1 if (weights > 0).any() else -1, -1][: len(layers)]
     optimiser = leidenalg.Optimiser()
     optimiser.set_rng_seed(seed)
-    optimiser.optimise_partition_multiplex(layers, layer_weights=signs, n_iterations=-1)
+    optimiser.optimise_partition_multiplex(layers, layer_weights=[*by_chance], n_iterations=-1)
     return np.array(layers[0].membership)
 
 

@@ -255,7 +255,8 @@ State = tuple[ArrayLike, ArrayLike]  # activations and Jacobians, see `place`
 def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
     """The choices with one of them changed, each: which one, to what, and all of them.
 
-    Numbers become half and twice as large; the threshold 0.1 and 0.2; names all others there are.
+    Numbers become half and twice as large, the resolution also 1, the threshold 0.1 and 0.2. Names
+    become all others there are.
     Leiden is not among them, since it may not be installed.
     """
     graph = choices.graph
@@ -264,7 +265,7 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
         "edges": (max(1, graph.edges // 2), 2 * graph.edges),
         "threshold": (0.0, 0.1, 0.2),
         "signs": ("signed", "absolute", "positive"),
-        "resolution": (graph.resolution / 2, graph.resolution * 2),
+        "resolution": (1.0, graph.resolution / 2, graph.resolution * 2),
         "seed": (graph.seed + 100, graph.seed + 200),
     }
     for name, values in of_graph.items():
