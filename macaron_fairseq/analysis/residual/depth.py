@@ -9,9 +9,10 @@ encoder it is the part of that derivative which stays with the token.
 All is computed in fp64, by a copy of the model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,22 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.analysis import dynamics, jacobians, trajectories
+from macaron_fairseq.analysis.dynamics_lines import LAYER
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.residual.interventions import Place, Removal
 from macaron_fairseq.analysis.sentences import Sentence
 from macaron_fairseq.analysis.trajectories import Layer
+
+
+@dataclass(frozen=True)
+class AtToken:
+    """A layer, or one of its sub-layers, at one token."""
+
+    operator: str  # LAYER, or the sub-layer's
+    title: str  # of a sub-layer with its step: "ffn 1/2"
+    before: Tensor  # the token's state, (d,)
+    after: Tensor
+    jacobian: Tensor  # (d, d)
 
 
 @dataclass(frozen=True)
@@ -30,7 +44,8 @@ class AtTokens:
 
     side: str  # ENCODER or DECODER
     layer: int  # from 1
-    name: str  # "layer", or the sub-layer's operator with its step: "ffn 1/2"
+    operator: str  # LAYER, or the sub-layer's
+    title: str  # of a sub-layer with its step: "ffn 1/2"
     before: Floats  # the states of the tokens, (tokens, d)
     after: Floats  # the same, after it
     jacobians: Floats  # of each token's own block, identity included, (tokens, d, d)
@@ -46,7 +61,10 @@ class Depth:
 
 def in_double(model: Any) -> Any:
     """A copy of a model, in fp64 and in evaluation mode, with frozen parameters."""
-    return deepcopy(model).double().eval().requires_grad_(False)
+    copy = deepcopy(model).double()
+    copy.eval()  # of fairseq's models some return nothing here
+    copy.requires_grad_(False)
+    return copy
 
 
 def along_depth(
@@ -55,6 +73,8 @@ def along_depth(
     tokens: int,
     seed: int = 1,
     done: Callable[[], object] = lambda: None,
+    removed: Mapping[Place, Removal] = MappingProxyType({}),
+    has_sublayers: bool = True,
 ) -> dict[str, list[Depth]]:
     """All layers of a model at one token of each of some sentences, by side, from the first on.
 
@@ -66,46 +86,69 @@ def along_depth(
         tokens: at how many, in sentences evenly spread.
         seed: of which token of a sentence.
         done: called once for each token.
+        removed: what the model is without as this runs, within `interventions.removing`.
+        has_sublayers: whether those are wanted.
 
     Raises:
         UserError: if the model has layers that are not known, or the model has diverged.
     """
     at = dynamics.chosen(len(sentences), tokens)
-    found: dict[tuple[str, int, int], list[tuple[Tensor, ...]]] = {}
-    names: dict[tuple[str, int, int], str] = {}
+    found: dict[str, dict[int, list[list[AtToken]]]] = {}
     for i, places in zip(at, dynamics.drawn(len(at), seed), strict=True):
         for layer in trajectories.run(model, sentences[i].source, sentences[i].target):
             token = int(places[layer.side] * len(layer.state))
-            for j, (name, *arrays) in enumerate(of_layer(layer, token)):
-                key = layer.side, layer.number, j
-                names[key] = name
-                found.setdefault(key, []).append(tuple(arrays))
+            rows = at_token(layer, token, has_sublayers)
+            if (layer.side, layer.number) in removed:
+                rows[0] = without(rows[0], removed[layer.side, layer.number])
+            found.setdefault(layer.side, {}).setdefault(layer.number, []).append(rows)
         done()
-    sides: dict[str, list[list[AtTokens]]] = {}
-    for (side, number, j), rows in found.items():
-        before, after, blocks = (torch.stack(x).cpu().numpy() for x in zip(*rows, strict=True))
-        one = AtTokens(side, number, names[side, number, j], before, after, blocks)
-        layers = sides.setdefault(side, [])
-        if j == 0:
-            layers.append([])
-        layers[number - 1].append(one)
     return {
-        side: [Depth(whole, tuple(parts)) for whole, *parts in layers]
-        for side, layers in sides.items()
+        side: [joined(side, number, rows) for number, rows in sorted(layers.items())]
+        for side, layers in found.items()
     }
 
 
-def of_layer(layer: Layer, token: int) -> list[tuple[Any, ...]]:
-    """The layer, then each sub-layer: name, states before and after, Jacobian; at one token."""
+def joined(side: str, number: int, rows: Sequence[Sequence[AtToken]]) -> Depth:
+    """A layer at several tokens from what it is at each."""
+    whole, *sublayers = (
+        AtTokens(
+            side,
+            number,
+            of_tokens[0].operator,
+            of_tokens[0].title,
+            *(
+                torch.stack([getattr(x, name) for x in of_tokens]).cpu().numpy()
+                for name in ("before", "after", "jacobian")
+            ),
+        )
+        for of_tokens in zip(*rows, strict=True)
+    )
+    return Depth(whole, tuple(sublayers))
+
+
+def at_token(layer: Layer, token: int, has_sublayers: bool) -> list[AtToken]:
+    """The layer at one token, then each sub-layer."""
     x = layer.state
-    whole = jacobians.own_block(layer.advance, x, token)
-    found: list[tuple[Any, ...]] = [("layer", x[token, 0], layer.advance(x)[token, 0], whole)]
-    for sublayer in layer.sublayers:
+    found = [
+        AtToken(
+            *(LAYER, LAYER, x[token, 0], layer.advance(x)[token, 0]),
+            jacobians.own_block(layer.advance, x, token),
+        )
+    ]
+    for sublayer in layer.sublayers if has_sublayers else ():
         after = sublayer.advance(x)
         block = jacobians.own_block(sublayer.advance, x, token)
-        found.append((dynamics.title(sublayer), x[token, 0], after[token, 0], block))
+        title = dynamics.title(sublayer)
+        found.append(AtToken(sublayer.operator, title, x[token, 0], after[token, 0], block))
         x = after
     return found
+
+
+def without(whole: AtToken, removal: Removal) -> AtToken:
+    """A layer at one token, without a part of it."""
+    part = torch.from_numpy(removal.part).to(whole.before)
+    away = part @ (whole.before - torch.from_numpy(removal.centre).to(whole.before))
+    return replace(whole, after=whole.after - away, jacobian=whole.jacobian - part)
 
 
 def states(model: Any, sentences: Sequence[Sentence]) -> dict[str, list[Floats]]:
