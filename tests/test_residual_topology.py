@@ -315,20 +315,26 @@ def coupled_layer(seed=0):
 
 
 def test_choices_are_varied_one_at_a_time():
-    groups = [coupled_layer(seed)[:2] for seed in range(2)]
+    layers = {str(seed): [coupled_layer(seed)[:2]] for seed in range(2)}
     choices = coupling.Choices(permutations=199)
-    rows = coupling.sensitivity(groups, choices)
+    rows = coupling.sensitivity(layers, choices)
     assert rows[0]["choice"] == "default"
-    assert rows[0]["coupling"] > 0.95
-    assert rows[0]["p"] == 1 / 200
+    assert min(rows[0]["coupling"].values()) > 0.95
     assert rows[0]["agreement"] == 1
+    assert max(rows[0]["p"].values()) < 0.02
+    assert rows[0]["least_p"] == 2 * min(rows[0]["p"].values())
     names = {"correlation", "edges", "threshold", "signs", "resolution", "seed"}
     names |= {"centrality", "gain", "statistic"}
     assert {row["choice"] for row in rows[1:]} == names
-    (spearman,) = (row for row in rows if row["value"] == "spearman")
-    changed = coupling.Choices(GraphChoices("spearman"), permutations=199)
-    placed = [coupling.place(*group, changed) for group in groups]
-    assert spearman["coupling"] == coupling.of_placed(placed, changed).value
+    assert len(rows) == 1 + len([*coupling.variations(choices)])
+    for wanted, changed in (
+        ("spearman", coupling.Choices(GraphChoices("spearman"), permutations=199)),
+        ("eigenvector", coupling.Choices(centrality="eigenvector", permutations=199)),
+    ):
+        (row,) = (row for row in rows if row["value"] == wanted)
+        placed = {name: [coupling.place(*x, changed)] for name, (x,) in layers.items()}
+        expected = {name: coupling.of_placed(x, changed).value for name, x in placed.items()}
+        assert row["coupling"] == expected
 
 
 def test_agreement_is_that_of_scikit_learn():

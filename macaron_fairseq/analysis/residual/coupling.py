@@ -12,8 +12,8 @@ The abstract of arXiv 2605.14258 says that such a coupling exists, and not which
 amplification or which coefficient. These are this project's choices, see `Choices`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import networkx as nx
@@ -29,6 +29,7 @@ from macaron_fairseq.analysis.residual.communities import (
     GraphChoices,
     known,
 )
+from macaron_fairseq.evaluation.evidence import holm
 
 Centrality = Literal["between", "strength", "eigenvector", "betweenness"]
 Gain = Literal["column", "row", "diagonal"]
@@ -249,7 +250,8 @@ def of_placed(placed: Sequence[Placed], choices: Choices) -> Coupling:
 
 # --- what the choices change ---------------------------------------------------------------------
 
-State = tuple[ArrayLike, ArrayLike]  # activations and Jacobians, see `place`
+# Activations and Jacobians, see `place`, of a layer in each run of a model.
+States = Sequence[tuple[ArrayLike, ArrayLike]]
 
 
 def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
@@ -284,56 +286,67 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
 
 
 def sensitivity(
-    groups: Sequence[State],
+    layers: Mapping[str, States],
     choices: Choices | None = None,
     done: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:
     """What each choice changes: the default first, then one choice changed at a time.
 
     Args:
-        groups: activations and Jacobians of states that count as independent, see `couple`.
+        layers: for each layer, by name, the states of its runs, which count as independent groups.
         choices: the default.
-        done: called after each row.
+        done: called after each row; there is one more than `variations`.
 
     Returns:
-        A row for each of the `variations`: the choice, its value, the mean number of communities,
-        their mean modularity, the mean `adjusted_rand` with those of the default, and the
-        coupling's value and p.
+        For each: the choice and its value; the mean number of communities, their mean modularity
+        and their mean `adjusted_rand` with those of the default; the coupling and its p of each
+        layer, by name, and the smallest p, corrected for all layers by Holm's method.
     """
     choices = choices or Choices()
-    default: list[Placed] = []
+    default: dict[str, list[Placed]] = {}
     rows = []
     for name, value, changed in [("default", None, choices), *variations(choices)]:
-        if changed.graph == choices.graph and default:
-            placed = [
-                Placed(
-                    x.communities,
-                    centralities(x.communities.weights, x.communities.labels, changed.centrality),
-                    amplifications(jacobians, x.communities.labels, changed.gain),
-                )
-                for x, (_, jacobians) in zip(default, groups, strict=True)
-            ]
-        else:
-            placed = [place(states, jacobians, changed) for states, jacobians in groups]
+        placed = {
+            layer: replaced(default[layer], states, changed)
+            if default and changed.graph == choices.graph
+            else [place(*state, changed) for state in states]
+            for layer, states in layers.items()
+        }
         default = default or placed
+        all_placed = [x for of_layer in placed.values() for x in of_layer]
         agreements = [
             adjusted_rand(x.communities.labels, y.communities.labels)
-            for x, y in zip(default, placed, strict=True)
+            for layer in layers
+            for x, y in zip(default[layer], placed[layer], strict=True)
         ]
-        found = of_placed(placed, changed)
+        found = {layer: of_placed(of_layer, changed) for layer, of_layer in placed.items()}
+        adjusted = holm({layer: x.p for layer, x in found.items()}).values()
         rows.append(
             {
                 "choice": name,
                 "value": value,
-                "communities": float(np.mean([x.communities.count for x in placed])),
-                "modularity": float(np.mean([x.communities.modularity for x in placed])),
+                "communities": float(np.mean([x.communities.count for x in all_placed])),
+                "modularity": float(np.mean([x.communities.modularity for x in all_placed])),
                 "agreement": float(np.mean(agreements)),
-                "coupling": found.value,
-                "p": found.p,
+                "coupling": {layer: x.value for layer, x in found.items()},
+                "p": {layer: x.p for layer, x in found.items()},
+                "least_p": min((p for p in adjusted if p is not None), default=None),
             }
         )
         done()
     return rows
+
+
+def replaced(placed: Sequence[Placed], states: States, choices: Choices) -> list[Placed]:
+    """The same communities, with centralities and amplifications of other choices."""
+    return [
+        Placed(
+            x.communities,
+            centralities(x.communities.weights, x.communities.labels, choices.centrality),
+            amplifications(jacobians, x.communities.labels, choices.gain),
+        )
+        for x, (_, jacobians) in zip(placed, states, strict=True)
+    ]
 
 
 def adjusted_rand(labels: ArrayLike, others: ArrayLike) -> float:
@@ -349,8 +362,3 @@ def adjusted_rand(labels: ArrayLike, others: ArrayLike) -> float:
     by_chance = of_a * of_b / comb(len(a), 2)
     most = (of_a + of_b) / 2
     return 1.0 if most == by_chance else float((both - by_chance) / (most - by_chance))
-
-
-def as_settings(choices: Choices) -> dict[str, Any]:
-    """The choices for a JSON file."""
-    return asdict(choices)
