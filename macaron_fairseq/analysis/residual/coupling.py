@@ -307,7 +307,7 @@ def sensitivity(
     rows = []
     for name, value, changed in [("default", None, choices), *variations(choices)]:
         placed = {
-            layer: replaced(default[layer], states, changed)
+            layer: replaced(default[layer], [j for _, j in states], changed)
             if default and changed.graph == choices.graph
             else [place(*state, changed) for state in states]
             for layer, states in layers.items()
@@ -337,15 +337,17 @@ def sensitivity(
     return rows
 
 
-def replaced(placed: Sequence[Placed], states: States, choices: Choices) -> list[Placed]:
-    """The same communities, with centralities and amplifications of other choices."""
+def replaced(
+    placed: Sequence[Placed], jacobians: Sequence[ArrayLike], choices: Choices
+) -> list[Placed]:
+    """The same communities, with these Jacobians and other choices of both measures."""
     return [
         Placed(
             x.communities,
             centralities(x.communities.weights, x.communities.labels, choices.centrality),
-            amplifications(jacobians, x.communities.labels, choices.gain),
+            amplifications(of_layer, x.communities.labels, choices.gain),
         )
-        for x, (_, jacobians) in zip(placed, states, strict=True)
+        for x, of_layer in zip(placed, jacobians, strict=True)
     ]
 
 

@@ -97,8 +97,8 @@ def without(sides: Sides, placed: Mapping[str, Sequence[Placed]], choices: Choic
     values = []
     for side, layers in sides.items():
         for layer, of_layer in zip(layers, placed[side], strict=True):
-            states = [(None, layer.whole.jacobians)]
-            found = coupling.of_placed(coupling.replaced([of_layer], states, choices), choices)
+            changed = coupling.replaced([of_layer], [layer.whole.jacobians], choices)
+            found = coupling.of_placed(changed, choices)
             values.append(np.nan if found.value is None else found.value)
     return np.array(values)
 
