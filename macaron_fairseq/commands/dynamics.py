@@ -13,7 +13,8 @@ to the tokens. How the tokens lie: cosines, clusters, effective rank, energy. Ho
 relative step size, its angle to the state, velocity on the sphere. How exact a step is: the
 Jacobian's spectrum, local error by step halving. Several models are shown next to each other. Works
 for translation models and for language models, masked and causal, of this package and of fairseq
-(transformer, transformer_lm, roberta, masked_lm), pre-norm and post-norm.
+(transformer, transformer_lm, roberta, masked_lm), pre-norm and post-norm. With --jacobian it
+measures the residual stream instead: the spectra of whole layers' Jacobians along depth.
 """
 
 EXAMPLES = """\
@@ -30,13 +31,18 @@ OUTPUT then holds
   dynamics.json  the figures: means, standard deviations, histograms of the cosines
   dynamics.csv   the means, a line each, for a table or pandas
   dynamics.png   a small picture of the most important ones
-and a table of the whole layers is printed, in Markdown.
+and a table of the whole layers is printed, in Markdown. With --jacobian, the files are
+  residual.html, residual.json, residual.csv
+  residual.png, residual-spectra-SIDE.png, residual-singular-values.png
+  residual-interventions.png  with --remove, where layers lose a part one by one
 
 examples:
   macaron-fairseq dynamics --path transformer.pt macaron.pt --data DATA -o dynamics
   macaron-fairseq dynamics --path macaron.pt --data data-bin --gen-subset valid --sentences 500
   macaron-fairseq dynamics --path macaron.pt --data DATA news.en --target news.de
   echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
+  macaron-fairseq dynamics --jacobian --initial 1 2 3 --remove non-normal --data DATA \
+    --path base/seed*/checkpoint_best.pt macaron/seed*/checkpoint_best.pt
 """
 
 
@@ -61,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         metavar="NAME",
         help="a name for each of them (default: the architecture or, where two share it, the "
-        "scheme)",
+        "scheme). With --jacobian, checkpoints of one label are seeds of one model",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
@@ -113,10 +119,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of what is drawn at random (default: 1)")
     add(
         "--title",
-        default="Dynamics of trained models",
         metavar="TEXT",
         help="the title of the page",
     )
+    add_jacobian_arguments(parser)
     add("--cpu", action="store_true", help="use no GPU")
     add(
         "-o",
@@ -127,6 +133,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the folder to write to (default: dynamics)",
     )
     parser.set_defaults(run=run)
+
+
+def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the residual stream."""
+    add = parser.add_argument
+    add(
+        "--jacobian",
+        action="store_true",
+        help="measure, instead of all else, the Jacobians of layers and sub-layers, the identity "
+        "included, and their products from the first layer to each: spectra, departure from "
+        "normality, rank, Lyapunov exponents, growth",
+    )
+    add(
+        "--initial",
+        nargs="+",
+        type=not_negative_integer,
+        default=[],
+        metavar="SEED",
+        help="with --jacobian: measure each model untrained, too, with the weights that "
+        "fairseq-train --seed SEED starts from",
+    )
+    add(
+        "--remove",
+        nargs="+",
+        choices=("non-normal", "antisymmetric"),
+        default=[],
+        help="with --jacobian: subtract this part of a layer's mean Jacobian from the layer, and "
+        "measure loss and spectra; next to it a part as large in random directions",
+    )
+    add(
+        "--layers",
+        nargs="+",
+        default=[],
+        metavar="LAYERS",
+        help="with --remove: where to do so, as in encoder, decoder:2 or encoder:1,encoder:2, each "
+        "by itself (default: each layer, then all of each side)",
+    )
+
+
+def refuse_without_jacobian(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if there are options that nothing would use."""
+    for name in ("initial", "remove", "layers"):
+        if getattr(args, name) and not args.jacobian:
+            raise UserError(f"--{name} is for the residual stream: add --jacobian")
+    if args.layers and not args.remove:
+        raise UserError("--layers says where --remove removes something: add --remove")
 
 
 def cosine(text: str) -> float:
@@ -167,6 +219,7 @@ def run(args: argparse.Namespace) -> None:
             f"each checkpoint needs a label: there are {len(args.path)} of the one "
             f"and {len(args.label)} of the other"
         )
+    refuse_without_jacobian(args)
     refuse_text(args.path)
     import torch
 
@@ -174,18 +227,28 @@ def run(args: argparse.Namespace) -> None:
 
     try:
         from macaron_fairseq.analysis import dynamics, dynamics_report, models, output, sentences
+        from macaron_fairseq.analysis.residual import compare, report, subjects
     except ImportError as error:
         explain_missing(error, "scipy matplotlib", "dynamics")
 
     output.refuse_unwritable(args.output)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    labels = args.label or (subjects.labels(args.path) if args.jacobian else None)
     loaded, data = models.load(
-        args.path, args.data, args.source_lang, args.target_lang, args.label, device
+        args.path, args.data, args.source_lang, args.target_lang, labels, device
     )
     sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
+    if args.jacobian:
+        wanted = compare.Settings(
+            args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)
+        )
+        found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
+        written = output.write(args.output, report.contents(found))
+        output.report(report.table(found), written)
+        return
     settings = dynamics.Settings(
         args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
     )
-    content = dynamics.compare(loaded, sample, settings, args.title)
+    content = dynamics.compare(loaded, sample, settings, args.title or dynamics.TITLE)
     written = output.write(args.output, dynamics_report.contents(content))
     output.report(dynamics_report.table(content["models"]), written)

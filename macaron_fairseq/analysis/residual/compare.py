@@ -23,6 +23,8 @@ from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import intervals
 
+TITLE = "The residual stream of trained models"
+
 Places = tuple[Place, ...]
 
 TINY = np.finfo(np.float64).tiny  # for the logarithm of a singular value that is zero
@@ -52,7 +54,7 @@ def compare(
     sample: Sample,
     settings: Settings,
     initial: Sequence[int] = (),
-    title: str = "The residual stream of trained models",
+    title: str = TITLE,
 ) -> dict[str, Any]:
     """All figures of several models at the same tokens.
 
@@ -84,7 +86,10 @@ def compare(
     settings = replace(settings, tokens=min(settings.tokens, len(read)))
     shapes = [subjects.shapes(subject.runs[0].runnable(), read[0]) for subject in found]
     subjects.refuse_different_widths([*zip((x.runs[0] for x in found), shapes, strict=True)])
-    where = [places(settings, of_subject) for of_subject in shapes]
+    where = [
+        places(settings, shape) if subject.is_trained else []  # of no loss there is nothing to lose
+        for subject, shape in zip(found, shapes, strict=True)
+    ]
     summaries, removed = [], []
     for subject, of_subject, wanted in zip(found, shapes, where, strict=True):
         runs = [
@@ -95,7 +100,6 @@ def compare(
         removed += [
             {
                 "label": subject.label,
-                "is_trained": subject.is_trained,
                 "removed": part,
                 "layers": [f"{side}:{number}" for side, number in at],
                 "figures": means([run.effects[part, at] for run in runs]),
@@ -183,40 +187,41 @@ def summary(subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run]) 
             {
                 "side": of_runs[0].name,
                 **asdict(shapes[of_runs[0].name]),
-                "sublayers": joined([side.sublayers for side in of_runs]),
-                "layers": joined([side.layers for side in of_runs]),
-                "products": joined([side.products for side in of_runs], has_singular_values=True),
+                "sublayers": [figures_of(x) for x in rows_of(of_runs, "sublayers")],
+                "layers": [with_eigenvalues(x) for x in rows_of(of_runs, "layers")],
+                "products": [
+                    {**with_eigenvalues(x), "singular_values": singular_values(x)}
+                    for x in rows_of(of_runs, "products")
+                ],
             }
             for of_runs in zip(*(run.sides for run in runs), strict=True)
         ],
     }
 
 
-def joined(
-    of_runs: Sequence[Sequence[Row]], has_singular_values: bool = False
-) -> list[dict[str, Any]]:
-    """The same rows of several runs, as one."""
-    return [one(found, has_singular_values) for found in zip(*of_runs, strict=True)]
+def rows_of(sides: Sequence[Side], kind: str) -> list[tuple[Row, ...]]:
+    """The rows of one kind, each in all runs."""
+    return [*zip(*(getattr(side, kind) for side in sides), strict=True)]
 
 
-def one(found: Sequence[Row], has_singular_values: bool) -> dict[str, Any]:
-    """A row of several runs as one; eigenvalues are those of the first run."""
-    first = found[0]
-    result = {
-        "name": first.name,
-        "layer": first.layer,
-        "operator": first.operator,
-        "occurrence": first.occurrence,
-        "figures": means(
-            [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
-        ),
-        "eigenvalues": first.eigenvalues,
+def figures_of(found: Sequence[Row]) -> dict[str, Any]:
+    """A row of several runs as one."""
+    of_runs = [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
+    return {
+        **{x: getattr(found[0], x) for x in ("name", "layer", "operator", "occurrence")},
+        "figures": means(of_runs),
     }
-    if has_singular_values:
-        values = np.stack([x for row in found for x in row.singular_values])
-        logs = np.log(np.maximum(values, TINY)).mean(axis=0)
-        result["singular_values"] = [rounded(x) for x in np.exp(logs)]  # geometric means
-    return result
+
+
+def with_eigenvalues(found: Sequence[Row]) -> dict[str, Any]:
+    """The same, with eigenvalues of the first run."""
+    return {**figures_of(found), "eigenvalues": found[0].eigenvalues}
+
+
+def singular_values(found: Sequence[Row]) -> list[float]:
+    """Geometric means over tokens and runs, largest first."""
+    values = np.stack([x for row in found for x in row.singular_values])
+    return [rounded(x) for x in np.exp(np.log(np.maximum(values, TINY)).mean(axis=0))]
 
 
 def finite_mean(values: Sequence[float]) -> float | None:
@@ -233,11 +238,10 @@ def means(of_runs: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, 
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for run in of_runs for name in run):
         values = [x for run in of_runs if (x := run.get(name)) is not None]
-        mean = fmean(values) if values else None
         interval = intervals.over_seeds(values)
         found[name] = {
-            "mean": None if mean is None else rounded(mean),
-            "margin": None if interval is None else rounded(interval[1] - mean),
+            "mean": rounded(fmean(values)) if values else None,
+            "margin": rounded((interval[1] - interval[0]) / 2) if interval else None,
             "n": len(values),
         }
     return found

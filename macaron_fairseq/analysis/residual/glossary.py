@@ -5,9 +5,9 @@ from macaron_fairseq.analysis.glossary import Group, Measure
 MATRICES = Group(
     "Spectra along depth",
     "A is the Jacobian of a whole layer or of a sub-layer at a token, the identity and post-norm's "
-    "LayerNorm included. Or it is the product of the Jacobians of the first layers, up to one. Each "
-    "is d by d, a token's own block: the other tokens are held where they are. Means are over one "
-    "token of each of {tokens} sentences, then over runs.",
+    "LayerNorm included. Or it is the product of the first layers' Jacobians, up to one. Each is d "
+    "by d, a token's own block: the other tokens are held where they are. Means are over one token "
+    "of each of {tokens} sentences, then over runs.",
     (
         Measure("complex", "Complex eigenvalues", "Share of the eigenvalues that are not real."),
         Measure(
@@ -56,7 +56,9 @@ MATRICES = Group(
             "exp(-Σ p ln p) over the singular values as shares p, from 1 to d (Roy and Vetterli "
             "2007).",
         ),
-        Measure("stable_rank", "Stable rank", "Σσ² / max σ² over the singular values, from 1 to d."),
+        Measure(
+            "stable_rank", "Stable rank", "Σs² / max s² over the singular values s, from 1 to d."
+        ),
         Measure("norm", "Largest singular value", "How far any direction is stretched.", log=True),
         Measure(
             "mean_growth",
@@ -76,7 +78,8 @@ MATRICES = Group(
 LYAPUNOV = Group(
     "Lyapunov exponents",
     "Of the product up to a layer, by QR along depth, per layer. The first basis is the product's "
-    "right singular one, so that they are ln σ over the number of layers, exactly.",
+    "right singular one. So they are exactly the logarithms of its singular values, divided by the "
+    "number of layers.",
     (
         Measure("lyapunov_largest", "Largest exponent", "Above 0, some direction grows."),
         Measure("lyapunov_mean", "Mean exponent", "ln |det| per layer and dimension."),

@@ -51,7 +51,7 @@ def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
         growth: |A u| / |u| for the `direction` u, where there is one.
     """
     values, vectors = np.linalg.eig(matrix)
-    singular = np.linalg.svd(matrix, compute_uv=False)
+    singular: Floats = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
     common = jacobians.block_figures(torch.from_numpy(matrix), NEGLIGIBLE)
     figures = {
         "complex": common["complex"],
