@@ -3,9 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive
 from macaron_fairseq.common.errors import UserError, explain_missing
+
+if TYPE_CHECKING:
+    from macaron_fairseq.analysis.residual.coupling import Choices
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -34,6 +38,7 @@ OUTPUT then holds
 and a table of the whole layers is printed, in Markdown. With --jacobian, the files are
   residual.html, residual.json, residual.csv
   residual.png, residual-spectra-SIDE.png, residual-singular-values.png
+  residual-topology.png  communities of coordinates, and their coupling to amplification
   residual-interventions.png  with --remove, where layers lose a part one by one
 
 examples:
@@ -123,6 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the title of the page",
     )
     add_jacobian_arguments(parser)
+    add_graph_arguments(parser)
     add("--cpu", action="store_true", help="use no GPU")
     add(
         "-o",
@@ -172,13 +178,111 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the choices of the graph of coordinates, whose defaults are the dataclasses'."""
+    add = parser.add_argument_group(
+        "communities of coordinates, with --jacobian",
+        "The coordinates of the state before a layer are nodes, their correlations over all tokens "
+        "are edges. Communities, how central each is and how much the layer amplifies it follow.",
+    ).add_argument
+    add(
+        "--graph-correlation",
+        choices=("pearson", "spearman"),
+        help="of two coordinates (default: pearson)",
+    )
+    add(
+        "--graph-edges",
+        type=positive,
+        metavar="K",
+        help="a node keeps its K strongest edges (default: 8)",
+    )
+    add(
+        "--graph-threshold",
+        type=share,
+        metavar="R",
+        help="leave out edges that are weaker (default: 0)",
+    )
+    add(
+        "--graph-signs",
+        choices=("signed", "absolute", "positive"),
+        help="negative edges part communities, count as positive ones, or are left out (default: "
+        "signed)",
+    )
+    add(
+        "--graph-resolution",
+        type=above_zero,
+        metavar="G",
+        help="the larger, the smaller are communities; modularity as it is defined has 1 (default: "
+        "3)",
+    )
+    add(
+        "--graph-method",
+        choices=("louvain", "leiden"),
+        help="of finding communities; leiden needs the extra [leiden] (default: louvain)",
+    )
+    add(
+        "--graph-centrality",
+        choices=("between", "strength", "eigenvector", "betweenness"),
+        help="of a coordinate: its edges to other communities, all its edges, its entry in the "
+        "first eigenvector, or the share of shortest paths through it (default: between)",
+    )
+    add(
+        "--graph-gain",
+        choices=("column", "row", "diagonal"),
+        help="of a coordinate in the Jacobian: how much of it the layer spreads, how much arrives "
+        "at it, or how much stays (default: column)",
+    )
+    add(
+        "--graph-statistic",
+        choices=("spearman", "pearson"),
+        help="the coefficient of the coupling (default: spearman)",
+    )
+    add(
+        "--graph-permutations",
+        type=positive,
+        metavar="N",
+        help="of the coupling's p-value (default: 9999)",
+    )
+    add(
+        "--graph-sensitivity",
+        action="store_true",
+        help="also measure what each of these choices changes, one at a time: minutes for a model",
+    )
+
+
+def graph_choices(args: argparse.Namespace) -> "Choices":
+    """What the options of `add_graph_arguments` choose; the rest is the dataclasses' default."""
+    from macaron_fairseq.analysis.residual.communities import GraphChoices
+    from macaron_fairseq.analysis.residual.coupling import Choices
+
+    names = ("correlation", "edges", "threshold", "signs", "resolution", "method")
+    more = ("centrality", "gain", "statistic", "permutations")
+    given = {
+        name: value
+        for name in (*names, *more)
+        if (value := getattr(args, f"graph_{name}")) is not None
+    }
+    graph = GraphChoices(**{x: given[x] for x in names if x in given}, seed=args.seed)
+    return Choices(graph, **{x: given[x] for x in more if x in given}, seed=args.seed)
+
+
 def refuse_without_jacobian(args: argparse.Namespace) -> None:
     """Raise a `UserError` if there are options that nothing would use."""
-    for name in ("initial", "remove", "layers"):
-        if getattr(args, name) and not args.jacobian:
-            raise UserError(f"--{name} is for the residual stream: add --jacobian")
+    of_graph = [name for name in vars(args) if name.startswith("graph_")]
+    for name in ("initial", "remove", "layers", *of_graph):
+        if getattr(args, name) not in (None, False, []) and not args.jacobian:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} is for the residual stream: add --jacobian")
     if args.layers and not args.remove:
         raise UserError("--layers says where --remove removes something: add --remove")
+
+
+def share(text: str) -> float:
+    """A number from 0 to below 1."""
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too small or too large: from 0 to below 1")
+    return value
 
 
 def cosine(text: str) -> float:
@@ -229,7 +333,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import dynamics, dynamics_report, models, output, sentences
         from macaron_fairseq.analysis.residual import compare, report, subjects
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib networkx", "dynamics")
 
     output.refuse_unwritable(args.output)
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
@@ -240,7 +344,8 @@ def run(args: argparse.Namespace) -> None:
     sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
     if args.jacobian:
         wanted = compare.Settings(
-            args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)
+            *(args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)),
+            *(graph_choices(args), args.graph_sensitivity),
         )
         found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
         written = output.write(args.output, report.contents(found))

@@ -4,7 +4,7 @@ A figure is the mean over tokens, then over a model's runs, with a 95 % interval
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.progress import progress
-from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects
+from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
+from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
 from macaron_fairseq.analysis.residual.effects import Patient
 from macaron_fairseq.analysis.residual.interventions import Place
 from macaron_fairseq.analysis.residual.rows import Row, Side
@@ -38,6 +39,8 @@ class Settings:
     seed: int = 1  # of the tokens, and of the interventions' controls
     remove: tuple[str, ...] = ()  # names of `interventions.PARTS`
     layers: tuple[str, ...] = ()  # of which to remove it, see `interventions.places`; all if none
+    graph: Choices = field(default_factory=Choices)  # of the communities and their coupling
+    has_sensitivity: bool = False  # whether to measure what each of these choices changes
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Run:
     sides: list[Side]
     bits: float | None  # per token
     effects: dict[tuple[str, Places], dict[str, float]]
+    placed: dict[str, list[Placed]]  # communities of each layer, by side
+    measured: tuple[topology.States, topology.Sides] | None  # kept for `topology.sensitivity`
 
 
 def compare(
@@ -96,7 +101,7 @@ def compare(
             measure(run, f"{subject.title}, run {i}", read, sample, settings, wanted)
             for i, run in enumerate(subject.runs, 1)
         ]
-        summaries.append(summary(subject, of_subject, runs))
+        summaries.append(summary(subject, of_subject, runs, settings))
         removed += [
             {
                 "label": subject.label,
@@ -156,7 +161,14 @@ def measure(
         sides = depth.along_depth(model, read, settings.tokens, settings.seed, bar.update)
     with progress(f"{name}: spectra", rows.count(sides)) as bar:
         found = rows.of(sides, bar.update)
-    patient = Patient(model, sides, read, sample.data, settings.tokens, settings.seed)
+    states = depth.states(model, read)
+    with progress(f"{name}: communities", sum(map(len, sides.values()))) as bar:
+        placed = topology.of(states, sides, settings.graph, bar.update)
+    topology.add(found, placed, settings.graph)
+    patient = Patient(
+        *(model, sides, read, sample.data, settings.tokens, settings.seed),
+        *(placed, settings.graph),
+    )
     wanted = [(part, at) for part in settings.remove for at in where]
     effects = {}
     if wanted:
@@ -164,16 +176,20 @@ def measure(
             for part, at in wanted:
                 effects[part, at] = patient.without(part, at)
                 bar.update()
-    return Run(found, patient.bits if is_scored(sample) else None, effects)
+    bits = patient.bits if is_scored(sample) else None
+    return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
 
 
 # --- means over runs -----------------------------------------------------------------------------
 
 
-def summary(subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run]) -> dict[str, Any]:
+def summary(
+    subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run], settings: Settings
+) -> dict[str, Any]:
     """What the JSON file says of a model."""
     described = subject.runs[0].description()
     bits = means([{"bits_per_token": run.bits} for run in runs])
+    coupled = topology.summary([run.placed for run in runs], settings.graph)
     return {
         "label": subject.label,
         "is_trained": subject.is_trained,
@@ -193,10 +209,23 @@ def summary(subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run]) 
                     {**with_eigenvalues(x), "singular_values": singular_values(x)}
                     for x in rows_of(of_runs, "products")
                 ],
+                "topology": coupled[of_runs[0].name],
             }
             for of_runs in zip(*(run.sides for run in runs), strict=True)
         ],
+        "sensitivity": sensitivity(subject, runs, settings.graph),
     }
+
+
+def sensitivity(
+    subject: Subject, runs: Sequence[Run], choices: Choices
+) -> list[dict[str, Any]] | None:
+    """What each choice of the graph changes; None where it was not wanted."""
+    measured = [run.measured for run in runs if run.measured]
+    if not measured:
+        return None
+    with progress(f"{subject.title}: choices", 1 + len([*variations(choices)])) as bar:
+        return topology.sensitivity(measured, choices, bar.update)
 
 
 def rows_of(sides: Sequence[Side], kind: str) -> list[tuple[Row, ...]]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.residual import depth, interventions, loss, rows
+from macaron_fairseq.analysis.residual import depth, interventions, loss, rows, topology
+from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Depth
 from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
 from macaron_fairseq.analysis.residual.rows import Row
@@ -31,6 +32,8 @@ class Patient:
     data: Data
     tokens: int
     seed: int  # of the tokens, and of the controls
+    placed: Mapping[str, Sequence[Placed]]  # its communities, by side, see `topology.of`
+    choices: Choices
 
     @cached_property
     def bits(self) -> float:
@@ -61,6 +64,8 @@ class Patient:
             size: |N| / |M - I| with Frobenius norms, over all these layers: how much of what they
                 add is removed.
             layer_* and product_*: the figures of `OF_LAYERS` and `OF_PRODUCT`, means over tokens.
+            layer_coupling: of these layers' Jacobians with the communities of the whole model, the
+                mean over layers; see `topology.coupling_of`.
             intact_layer_* and intact_product_*: the same of the whole model.
         """
         means = {place: self.mean_jacobian(place) for place in places}
@@ -85,7 +90,11 @@ class Patient:
             "control_bits_added": control_bits - self.bits,
             "size": float(np.linalg.norm([*parts.values()]) / np.linalg.norm(added)),
             **spectrum(sides, places),
+            "layer_coupling": topology.coupling_of(sides, self.placed, places, self.choices),
             **{f"intact_{key}": x for key, x in spectrum(self.sides, places).items()},
+            "intact_layer_coupling": topology.coupling_of(
+                self.sides, self.placed, places, self.choices
+            ),
         }
 
     def removals(self, parts: Mapping[Place, Floats]) -> dict[Place, Removal]:

@@ -88,5 +88,34 @@ LYAPUNOV = Group(
     ),
 )
 
-GROUPS = (MATRICES, LYAPUNOV)
+TOPOLOGY = Group(
+    "Communities of coordinates",
+    "The coordinates of the state that a layer reads are the nodes of a graph. Each keeps its edges "
+    "to those that it correlates most with, over all tokens of the sentences. Communities are what "
+    "positive edges bind and negative ones part. All choices are this project's.",
+    (
+        Measure("communities", "Communities", "How many there are."),
+        Measure(
+            "modularity",
+            "Modularity",
+            "How much more positive weight, and less negative, lies within communities than by "
+            "chance, as a share of all.",
+        ),
+        Measure(
+            "most_amplified",
+            "Most amplified community",
+            "Largest |J P| / √n over the communities: J the layer's Jacobian, P the projection to "
+            "the community's n coordinates.",
+        ),
+        Measure("least_amplified", "Least amplified community", "The smallest of these."),
+        Measure(
+            "coupling",
+            "Coupling",
+            "Correlation, over communities, of how central one is and how much the layer amplifies "
+            "it. By chance it is around 0.",
+        ),
+    ),
+)
+
+GROUPS = (MATRICES, LYAPUNOV, TOPOLOGY)
 MEASURES = {x.name: x for group in GROUPS for x in group.measures}

@@ -9,7 +9,7 @@ from macaron_fairseq.analysis.dynamics_lines import NAMES, find, ordinal
 from macaron_fairseq.analysis.dynamics_page import download
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
-from macaron_fairseq.analysis.residual import pictures
+from macaron_fairseq.analysis.residual import pictures, topology_report
 from macaron_fairseq.analysis.residual.glossary import GROUPS, MATRICES, MEASURES
 from macaron_fairseq.analysis.residual.pictures import Effect, Model, Row
 from macaron_fairseq.common import html_page
@@ -44,6 +44,7 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         f'<p class="soft">{escape(introduction)} Bands show the 95 % interval over the runs of a '
         "model, by Student's t; one run has none.</p>",
         *(part for side in sides for part in one_side(side, models)),
+        *topology_report.html_sensitivity(models),
         *interventions(models, effects),
         '<h2 id="numbers">All figures</h2>',
         '<p class="soft">Means, with half of the 95 % interval over runs where there are '
@@ -85,6 +86,7 @@ def one_side(name: str, models: Sequence[Model]) -> Iterator[str]:
             yield f"<p>{escape(group.introduction)}</p>"
         for measure in group.measures:
             yield card(measure, name, models)
+    yield topology_report.html_table(name, models)
 
 
 def card(measure: Measure, side: str, models: Sequence[Model]) -> str:

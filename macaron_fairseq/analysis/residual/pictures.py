@@ -27,6 +27,10 @@ SHOWN = (
     ("products", "effective_rank"),
     ("products", "lyapunov_largest"),
 )
+# Of the picture of communities.
+SHOWN_OF_TOPOLOGY = tuple(
+    ("layers", name) for name in ("communities", "modularity", "most_amplified", "coupling")
+)
 # What is drawn of interventions, and how it is called.
 EFFECTS = {"bits_added": "removed", "control_bits_added": "control"}
 OF = {"layers": "of a layer", "products": "from the first layer"}
@@ -73,12 +77,14 @@ def has(row: Row, name: str) -> bool:
     return row["figures"].get(name, {}).get("mean") is not None
 
 
-def overview(models: Sequence[Model]) -> bytes:
-    """A PNG file: a row for each side, a column for each measure of `SHOWN`."""
+def overview(models: Sequence[Model], shown: Sequence[tuple[str, str]] = SHOWN) -> bytes:
+    """A PNG file: a row for each side, a column for each measure that all sides have."""
+    sides = [side["side"] for side in models[0]["sides"]]
+    columns = [x for x in shown if all(lines(models, side, *x) for side in sides)]
     grid = []
-    for side in [side["side"] for side in models[0]["sides"]]:
+    for side in sides:
         panels = []
-        for of, name in SHOWN:
+        for of, name in columns:
             measure, found = MEASURES[name], lines(models, side, of, name)
             title = f"{side}: {measure.title.lower()} {OF[of]}"
             panels.append(Panel(title, found, figures.limits(found, measure.log), measure.log))

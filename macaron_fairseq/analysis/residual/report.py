@@ -9,7 +9,7 @@ from typing import Any
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.dynamics_report import three_digits
 from macaron_fairseq.analysis.output import Content
-from macaron_fairseq.analysis.residual import page, pictures
+from macaron_fairseq.analysis.residual import page, pictures, topology_report
 from macaron_fairseq.analysis.residual.pictures import Effect, Model
 from macaron_fairseq.common import markdown
 
@@ -35,6 +35,7 @@ def contents(content: dict[str, Any]) -> dict[str, Content]:
         "residual.csv": lines,
         "residual.png": pictures.overview(models),
         "residual-singular-values.png": pictures.singular_values_png(models),
+        "residual-topology.png": pictures.overview(models, pictures.SHOWN_OF_TOPOLOGY),
     }
     for side in models[0]["sides"]:
         name = side["side"]
@@ -50,7 +51,11 @@ def csv_text(models: Sequence[Model], effects: Sequence[Effect]) -> str:
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for which, figures in [*of_models(models), *of_effects(effects)]:
+    for which, figures in [
+        *of_models(models),
+        *topology_report.csv_rows(models),
+        *of_effects(effects),
+    ]:
         for name, figure in figures.items():
             writer.writerow([*which, name, *(figure[x] for x in ("mean", "margin", "n"))])
     return file.getvalue()
@@ -90,7 +95,7 @@ def table(content: dict[str, Any]) -> str:
                     values += [mean(product, name) for name in PRODUCT_COLUMNS.values()]
                     names = [f"{side['side']} {i + 1}", f"`{pictures.title(model)}`"]
                     rows.append([*names, *map(three_digits, values)])
-    text = markdown.table(heads, rows) + "\n"
+    text = markdown.table(heads, rows) + "\n\n" + topology_report.tables(models)
     if content["interventions"]:
         text += "\n" + effects_table(content["interventions"])
     return text

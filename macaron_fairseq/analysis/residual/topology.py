@@ -14,6 +14,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import coupling
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Depth
+from macaron_fairseq.analysis.residual.interventions import Place
 from macaron_fairseq.analysis.residual.rows import Side
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common.errors import UserError
@@ -83,24 +84,29 @@ def add(found: Sequence[Side], placed: Mapping[str, Sequence[Placed]], choices: 
                 row.figures[name].append(value)
 
 
-def without(sides: Sides, placed: Mapping[str, Sequence[Placed]], choices: Choices) -> Floats:
-    """The coupling of each layer, side by side, with the same communities and other Jacobians.
+def coupling_of(
+    sides: Sides,
+    placed: Mapping[str, Sequence[Placed]],
+    places: Sequence[Place],
+    choices: Choices,
+) -> float:
+    """The mean coupling of some layers: of communities as they are with other Jacobians.
 
     Args:
         sides: of the model that has lost parts.
         placed: of the whole model.
+        places: the layers.
         choices: see there.
 
     Returns:
-        A coefficient for each layer, in order; NaN where it cannot be.
+        The mean of those that there are; NaN without any.
     """
     values = []
-    for side, layers in sides.items():
-        for layer, of_layer in zip(layers, placed[side], strict=True):
-            changed = coupling.replaced([of_layer], [layer.whole.jacobians], choices)
-            found = coupling.of_placed(changed, choices)
-            values.append(np.nan if found.value is None else found.value)
-    return np.array(values)
+    for side, number in places:
+        jacobians = [sides[side][number - 1].whole.jacobians]
+        changed = coupling.replaced([placed[side][number - 1]], jacobians, choices)
+        values.append(coupling.of_placed(changed, choices).value)
+    return float(np.mean([x for x in values if x is not None] or [np.nan]))
 
 
 # --- over runs -----------------------------------------------------------------------------------
