@@ -246,7 +246,8 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--graph-sensitivity",
         action="store_true",
-        help="also measure what each of these choices changes, one at a time: minutes for a model",
+        help="also measure what each of these choices changes in trained models, one at a time: "
+        "minutes for a model",
     )
 
 

@@ -7,6 +7,7 @@ resolution, or how the sign enters. What stands here is this project's choice, e
 `GraphChoices`; `coupling.sensitivity` measures what they change.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -40,7 +41,7 @@ class GraphChoices:
     signs: Signs = "signed"  # "absolute": |r|; "positive": without the negative edges
     resolution: float = 3.0  # of the modularity; at 1 there are three or four communities, too few
     method: Method = "louvain"
-    starts: int = 5  # orders of the nodes that are tried; the best modularity stays
+    starts: int = 3  # orders of the nodes that are tried; the best modularity stays
     seed: int = 1  # of these orders
 
 
@@ -223,7 +224,7 @@ def partition(
     weights: ArrayLike,
     resolution: float = 1.0,
     method: Method = "louvain",
-    starts: int = 5,
+    starts: int = 3,
     seed: int = 1,
 ) -> Labels:
     """The communities of a signed graph: those of the largest `signed_modularity` that was found.
@@ -254,14 +255,14 @@ def partition(
     if linked.size:
         inner = w[np.ix_(linked, linked)]
         run = leiden if method == "leiden" else louvain
-        tried = [run(inner, resolution, seed + i) for i in range(starts)]
+        tried = run(inner, resolution, range(seed, seed + starts))
         best = max(tried, key=lambda found: signed_modularity(inner, found, resolution))
         labels[linked] = by_size(best)
     return labels
 
 
-def louvain(weights: Floats, resolution: float, seed: int) -> Labels:
-    """Communities of a signed graph by networkx's Louvain: (d,).
+def louvain(weights: Floats, resolution: float, seeds: Iterable[int]) -> list[Labels]:
+    """Communities of a signed graph by networkx's Louvain, with each seed: (d,) each.
 
     networkx takes the modularity of a graph without signs, A - k k^T / 2m. Here A is B + c with a
     diagonal that makes all k the same, which turns it into B, but for the diagonal. A node's own
@@ -272,12 +273,12 @@ def louvain(weights: Floats, resolution: float, seed: int) -> Labels:
     np.fill_diagonal(shifted, 0)
     np.fill_diagonal(shifted, 1 / n - shifted.sum(axis=1))
     np.fill_diagonal(shifted, np.diagonal(shifted) / 2)  # networkx counts a loop twice
-    found = nx.community.louvain_communities(nx.from_numpy_array(shifted), seed=seed)
-    return as_labels(found, n)
+    graph = nx.from_numpy_array(shifted)
+    return [as_labels(nx.community.louvain_communities(graph, seed=x), n) for x in seeds]
 
 
-def leiden(weights: Floats, resolution: float, seed: int) -> Labels:
-    """Communities of a signed graph by Leiden, of the same modularity as `louvain`: (d,).
+def leiden(weights: Floats, resolution: float, seeds: Iterable[int]) -> list[Labels]:
+    """Communities of a signed graph by Leiden, of the same modularity as `louvain`: (d,) each.
 
     Source: Traag, Waltman and van Eck, Sci. Rep. 9, 5233 (2019), their package leidenalg.
 
@@ -293,18 +294,23 @@ def leiden(weights: Floats, resolution: float, seed: int) -> Labels:
             "macaron_fairseq[leiden], or take Louvain"
         ) from error
     by_chance = {sign: g for sign, g in ((1, resolution), (-1, 1.0)) if (sign * weights > 0).any()}
-    layers = [
-        leidenalg.RBConfigurationVertexPartition(
-            igraph.Graph.Weighted_Adjacency(np.maximum(sign * weights, 0), mode="undirected"),
-            weights="weight",
-            resolution_parameter=g,
-        )
-        for sign, g in by_chance.items()
-    ]
-    optimiser = leidenalg.Optimiser()
-    optimiser.set_rng_seed(seed)
-    optimiser.optimise_partition_multiplex(layers, layer_weights=[*by_chance], n_iterations=-1)
-    return np.array(layers[0].membership)
+    graphs = {
+        sign: igraph.Graph.Weighted_Adjacency(np.maximum(sign * weights, 0), mode="undirected")
+        for sign in by_chance
+    }
+    found = []
+    for seed in seeds:
+        layers = [
+            leidenalg.RBConfigurationVertexPartition(
+                graphs[sign], weights="weight", resolution_parameter=by_chance[sign]
+            )
+            for sign in by_chance
+        ]
+        optimiser = leidenalg.Optimiser()
+        optimiser.set_rng_seed(seed)
+        optimiser.optimise_partition_multiplex(layers, layer_weights=[*by_chance], n_iterations=-1)
+        found.append(np.array(layers[0].membership))
+    return found
 
 
 def as_labels(groups: list[set[int]], nodes: int) -> Labels:

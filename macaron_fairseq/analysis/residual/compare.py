@@ -40,7 +40,7 @@ class Settings:
     remove: tuple[str, ...] = ()  # names of `interventions.PARTS`
     layers: tuple[str, ...] = ()  # of which to remove it, see `interventions.places`; all if none
     graph: Choices = field(default_factory=Choices)  # of the communities and their coupling
-    has_sensitivity: bool = False  # whether to measure what each of these choices changes
+    has_sensitivity: bool = False  # whether to measure what each changes, when trained
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,10 @@ def compare(
     ]
     summaries, removed = [], []
     for subject, of_subject, wanted in zip(found, shapes, where, strict=True):
+        has_sensitivity = settings.has_sensitivity and subject.is_trained
+        of_runs = replace(settings, has_sensitivity=has_sensitivity)
         runs = [
-            measure(run, f"{subject.title}, run {i}", read, sample, settings, wanted)
+            measure(run, f"{subject.title}, run {i}", read, sample, of_runs, wanted)
             for i, run in enumerate(subject.runs, 1)
         ]
         summaries.append(summary(subject, of_subject, runs, settings))

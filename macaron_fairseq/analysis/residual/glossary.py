@@ -90,9 +90,9 @@ LYAPUNOV = Group(
 
 TOPOLOGY = Group(
     "Communities of coordinates",
-    "The coordinates of the state that a layer reads are the nodes of a graph. Each keeps its edges "
-    "to those that it correlates most with, over all tokens of the sentences. Communities are what "
-    "positive edges bind and negative ones part. All choices are this project's.",
+    "The coordinates of the state that a layer reads are the nodes of a graph. Each keeps its "
+    "edges to those that it correlates with most, over all tokens of the sentences. Positive "
+    "edges bind communities, negative ones part them. All choices are this project's.",
     (
         Measure("communities", "Communities", "How many there are."),
         Measure(

@@ -70,8 +70,8 @@ def figures(placed: Placed, choices: Choices) -> dict[str, float]:
     return {
         "communities": placed.communities.count,
         "modularity": placed.communities.modularity,
-        "most_amplified": placed.amplifications.max(initial=np.nan),
-        "least_amplified": placed.amplifications.min(initial=np.nan),
+        "most_amplified": max(placed.amplifications, default=np.nan),
+        "least_amplified": min(placed.amplifications, default=np.nan),
         "coupling": np.nan if found.value is None else found.value,
     }
 

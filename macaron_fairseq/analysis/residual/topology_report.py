@@ -22,12 +22,15 @@ SENSITIVITY_COLUMNS = (
 
 def tables(models: Sequence[Model]) -> str:
     """The communities of each layer, then what the choices change, in Markdown."""
-    rows = [
-        [f"{side['side']} {layer['layer']}", f"`{pictures.title(model)}`", *cells(row, layer)]
-        for i in range(len(models[0]["sides"]))
-        for model, side in [(model, model["sides"][i]) for model in models]
-        for row, layer in zip(side["layers"], side["topology"], strict=True)
-    ]
+    rows = []
+    for name in [side["side"] for side in models[0]["sides"]]:
+        of_models = [(pictures.title(model), find(model, name)) for model in models]
+        for i in range(max(len(side["layers"]) for _, side in of_models)):
+            for title, side in of_models:
+                for row, layer in zip(
+                    side["layers"][i : i + 1], side["topology"][i : i + 1], strict=True
+                ):
+                    rows.append([f"{name} {i + 1}", f"`{title}`", *cells(row, layer)])
     text = markdown.table(["layer", "model", *COLUMNS, P_OF_ALL], rows) + "\n"
     found = [
         [f"`{pictures.title(model)}`", *row] for model in models for row in sensitivity_rows(model)
