@@ -51,11 +51,14 @@ def own_block(field: Field, x: Tensor, token: int) -> Tensor:
         return jacrev(own, chunk_size=ROWS)(x[token, 0])
 
 
-def block_figures(block: Tensor, negligible: float = NEGLIGIBLE) -> dict[str, float]:
+def block_figures(
+    block: Tensor, values: Tensor | None = None, negligible: float = NEGLIGIBLE
+) -> dict[str, float]:
     """What the eigenvalues of a square matrix A say, in fp64.
 
     Args:
         block: A.
+        values: its eigenvalues, where they are known.
         negligible: see `NEGLIGIBLE`, the share for a block of fp32.
 
     Returns:
@@ -66,7 +69,7 @@ def block_figures(block: Tensor, negligible: float = NEGLIGIBLE) -> dict[str, fl
         asymmetry: |A - A^T| / |A + A^T|: 0 for a symmetric matrix.
     """
     a = block.double().cpu()
-    values = torch.linalg.eigvals(a)
+    values = torch.linalg.eigvals(a) if values is None else values
     limit = negligible * values.abs().max()
     nonzero = values.abs() > limit
     departure = (a.norm() ** 2 - (values.abs() ** 2).sum()).clamp(min=0).sqrt()

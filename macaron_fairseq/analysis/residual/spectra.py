@@ -52,7 +52,9 @@ def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
     """
     values, vectors = np.linalg.eig(matrix)
     singular: Floats = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
-    common = jacobians.block_figures(torch.from_numpy(matrix), NEGLIGIBLE)
+    common = jacobians.block_figures(
+        torch.from_numpy(matrix), torch.from_numpy(values.astype(np.complex128)), NEGLIGIBLE
+    )
     figures = {
         "complex": common["complex"],
         "rotation": float(np.degrees(np.abs(np.angle(values))).mean()),
