@@ -4,19 +4,22 @@ import csv
 import io
 import json
 import statistics
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from fairseq.models import build_model
+from scipy.stats import spearmanr
 from small import SMALL, SMALL_DECODER, arguments, dictionary, language_task, task
 from stored import CHECKPOINT, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, models, sentences
-from macaron_fairseq.analysis.residual import initial, page, pictures
+from macaron_fairseq.analysis.residual import communities, coupling, initial, page, pictures
+from macaron_fairseq.commands import dynamics
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,7 @@ def report(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     paths = [CHECKPOINT, noisy(CHECKPOINT, folder)]
     flags = ["--initial", "1", "2", "--remove", "non-normal", "antisymmetric"]
+    flags += ["--graph-sensitivity", "--graph-edges", "3", "--graph-permutations", "99"]
     with pytest.MonkeyPatch.context() as patch:
         # Of the page only the words on each picture: drawing them takes most of the time.
         patch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
@@ -62,7 +66,8 @@ def test_files(report):
     assert report.written == [
         *("residual-interventions.png", "residual-singular-values.png"),
         *("residual-spectra-decoder.png", "residual-spectra-encoder.png"),
-        *("residual.csv", "residual.html", "residual.json", "residual.png"),
+        *("residual-topology.png", "residual.csv", "residual.html", "residual.json"),
+        "residual.png",
     ]
 
 
@@ -285,3 +290,89 @@ def test_options_that_nothing_would_use(flags, sentence, data):
     with pytest.raises(UserError) as error:
         cli.main([str(word) for word in words])
     assert str(error.value) == sentence
+
+
+# --- communities ---------------------------------------------------------------------------------
+
+
+def layers_of(report):
+    """Of each model, side and layer: its row, and its communities."""
+    for model in report.content["models"]:
+        for side in model["sides"]:
+            yield from zip(side["layers"], side["topology"], [side] * 9, strict=False)
+
+
+def test_communities_are_parts_of_the_coordinates(report):
+    for row, layer, side in layers_of(report):
+        figures = {name: figure["mean"] for name, figure in row["figures"].items()}
+        counts = [len(run["sizes"]) for run in layer["runs"]]
+        assert figures["communities"] == pytest.approx(np.mean(counts), rel=1e-5)
+        for run in layer["runs"]:
+            assert sum(run["sizes"]) + run["constant"] + run["isolated"] == side["width"]
+            assert run["sizes"] == [run["labels"].count(i) for i in range(len(run["sizes"]))]
+            assert len(run["centralities"]) == len(run["amplifications"]) == len(run["sizes"])
+
+
+def test_coupling_is_that_of_the_communities_of_all_runs(report):
+    said = 0
+    for _, layer, _ in layers_of(report):
+        values, weights = [], []
+        for run in layer["runs"]:
+            if len(run["sizes"]) > 2:
+                values.append(spearmanr(run["centralities"], run["amplifications"]).statistic)
+                weights.append(len(run["sizes"]) - 1)
+        if values:
+            said += 1
+            assert layer["coupling"] == pytest.approx(np.average(values, weights=weights), abs=1e-5)
+            assert 1 / 100 <= layer["p"] <= layer["corrected_p"] <= 1
+    assert said
+
+
+def test_choices_and_their_sensitivity_are_in_the_file(report):
+    graph = report.content["settings"]["graph"]
+    assert graph["graph"]["edges"] == 3
+    assert (graph["permutations"], graph["gain"]) == (99, "column")
+    trained, untrained = report.content["models"]
+    assert untrained["sensitivity"] is None
+    default, *others = trained["sensitivity"]
+    assert (default["choice"], default["agreement"]) == ("default", 1)
+    assert ("edges", 6) in [(x["choice"], x["value"]) for x in others]
+    layers = [x["coupling"] for side in trained["sides"] for x in side["topology"]]
+    assert [*default["coupling"].values()] == [
+        None if x is None else pytest.approx(x, abs=1e-5) for x in layers
+    ]
+
+
+def test_communities_and_coupling_of_interventions_are_in_csv_and_page(report):
+    found = list(csv.DictReader(io.StringIO(report.csv)))
+    layer = report.content["models"][0]["sides"][0]["topology"][0]
+    rows = [x for x in found if x["of"] == "communities" and x["trained"] == "1"]
+    rows = [x for x in rows if x["side"] == "encoder" and x["name"].startswith("layer 1, run 2,")]
+    expected = layer["runs"][1]["amplifications"]
+    amplified = [float(x["mean"]) for x in rows if x["measure"] == "amplification"]
+    assert amplified == expected
+    assert "What the choices change: macaron_transformer_tiny" in report.page
+    assert "smallest p for all layers" in report.page
+    (effect, *_) = report.content["interventions"]
+    assert {"layer_coupling", "intact_layer_coupling"} <= effect["figures"].keys()
+
+
+def test_choices_are_refused_without_jacobian(data, tmp_path):
+    words = ["dynamics", "--path", CHECKPOINT, "--data", data, "-o", tmp_path / "out"]
+    with pytest.raises(UserError, match="--graph-edges is for the residual stream: add --jacobian"):
+        cli.main([str(word) for word in [*words, "--graph-edges", "3"]])
+
+
+def test_names_of_choices_are_those_of_the_command():
+    parser = ArgumentParser()
+    dynamics.add_graph_arguments(parser)
+    offered = {x.dest: x.choices for x in parser._actions if x.choices}
+    expected = {
+        "graph_correlation": communities.Correlation,
+        "graph_signs": communities.Signs,
+        "graph_method": communities.Method,
+        "graph_centrality": coupling.Centrality,
+        "graph_gain": coupling.Gain,
+        "graph_statistic": coupling.Statistic,
+    }
+    assert offered == {name: get_args(names) for name, names in expected.items()}

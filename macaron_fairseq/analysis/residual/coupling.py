@@ -185,9 +185,9 @@ def couple(
     Groups are communities that are compared with each other only: those of one layer of one model.
     The coefficient is the mean of the groups' own, each weighted by its communities less one. The
     p-value is two-sided: the share of permutations whose coefficient is at least as far from 0, the
-    one at hand counted. They exchange amplifications within groups only. Groups must therefore be
-    independent, as the same layer of models trained from several seeds is. Layers of one model are
-    not: they share its coordinates.
+    order as it is counted with them. They exchange amplifications within groups only. Groups must
+    therefore be independent, as the same layer of models trained from several seeds is. Layers of
+    one model are not: they share its coordinates.
 
     Args:
         groups: for each, centralities and amplifications, (communities,) both. A group of fewer
@@ -298,9 +298,11 @@ def sensitivity(
         done: called after each row; there is one more than `variations`.
 
     Returns:
-        For each: the choice and its value; the mean number of communities, their mean modularity
-        and their mean `adjusted_rand` with those of the default; the coupling and its p of each
-        layer, by name, and the smallest p, corrected for all layers by Holm's method.
+        For each, the choice and its value, and:
+        communities, modularity: means over layers and runs.
+        agreement: the mean `adjusted_rand` with the communities of the default.
+        coupling, p: of each layer, by name.
+        least_p: the smallest p, corrected for the number of layers by Holm's method.
     """
     choices = choices or Choices()
     default: dict[str, list[Placed]] = {}
