@@ -165,8 +165,8 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=("non-normal", "antisymmetric"),
         default=[],
-        help="with --jacobian: subtract this part of a layer's mean Jacobian from the layer, and "
-        "measure loss and spectra; next to it a part as large in random directions",
+        help="with --jacobian: subtract this part of a layer's mean Jacobian, and "
+        "measure loss and spectra; the same for a part as large in random directions",
     )
     add(
         "--layers",

@@ -3,8 +3,8 @@
 A layer turns the state x of a token into f(x), the LayerNorms of post-norm included. Its Jacobian
 here is the token's own block: d f(x) / d x, d x d, with the other tokens held where they are. FFNs
 and cross-attention have no other blocks. Under a causal mask a token cannot come back to itself
-through others, so that the product of own blocks is the derivative of the whole stack. In an
-encoder it is the part of that derivative which stays with the token.
+through others: the product of own blocks is the derivative of the whole stack. In an encoder it is
+the part of that derivative which stays with the token.
 
 All is computed in fp64, by a copy of the model.
 """

@@ -170,9 +170,9 @@ def spectra(name: str, models: Sequence[Model]) -> str:
         rows.append(html_page.panels(drawn))
     return html_page.card(
         "Eigenvalues",
-        "Of each layer's Jacobian in the complex plane, at a few tokens of the first run, with the "
-        "unit circle; then of the product of all layers. Scales are the same within layers, and "
-        "within products.",
+        "Those of each layer's Jacobian, then of the product of all, in the complex plane with the "
+        "unit circle. They are of a few tokens of the first run. All layers have one scale, and "
+        "all products another.",
         "".join(rows),
     )
 
