@@ -42,8 +42,8 @@ def non_normal(matrix: Floats) -> Floats:
     """The part N of a matrix M without which it is normal, with the same eigenvalues.
 
     With the real Schur form M = Q T Q^T, N is Q U Q^T. U holds what T has above its diagonal
-    blocks. It also holds what a block of 2 x 2, [[a, b], [c, a]], is more than [[a, w], [-w, a]],
-    which has the same eigenvalues: w^2 = -b c.
+    blocks. Of a block of 2 x 2, [[a, b], [c, a]], only [[a, w], [-w, a]] is left. The eigenvalues
+    stay the same by w^2 = -b c.
 
     The Schur form, and with it N, depends on the order of the eigenvalues: here it is LAPACK's. The
     norm of what is above the blocks does not tell how much of it another order would show.
