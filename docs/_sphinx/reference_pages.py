@@ -29,6 +29,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq import cli, plugin
 from macaron_fairseq.analysis import glossary
+from macaron_fairseq.analysis.residual import glossary as residual_glossary
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterionConfig,
@@ -188,12 +189,21 @@ def released_architectures() -> str:
 def measures() -> str:
     """What `macaron-fairseq dynamics` measures, with its defaults."""
     defaults = {"threshold": 0.9, "beta": 1.0, "jacobians": 16}
-    parts = []
-    for group in (glossary.STATES, *glossary.MOVES):
+    return "\n\n".join(measures_of((glossary.STATES, *glossary.MOVES), defaults))
+
+
+def residual_measures() -> str:
+    """What `macaron-fairseq dynamics --jacobian` measures, with its defaults."""
+    return "\n\n".join(measures_of(residual_glossary.GROUPS, {"tokens": 16}))
+
+
+def measures_of(groups: Sequence[glossary.Group], defaults: dict[str, float]) -> Iterator[str]:
+    """A heading, an introduction and a table for each group of measures."""
+    for group in groups:
         rows = [[x.title, escape(x.definition.format(**defaults))] for x in group.measures]
-        introduction = escape(group.introduction.format(**defaults))
-        parts += [f"### {group.title}", introduction, table(["measure", "definition"], rows)]
-    return "\n\n".join(parts)
+        yield f"### {group.title}"
+        yield escape(group.introduction.format(**defaults))
+        yield table(["measure", "definition"], rows)
 
 
 # --- arguments and commands ----------------------------------------------------------------------
@@ -296,6 +306,7 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "commands": commands,
     "measures": measures,
+    "residual-measures": residual_measures,
 }
 
 

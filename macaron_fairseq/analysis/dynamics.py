@@ -30,6 +30,8 @@ from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
 from macaron_fairseq.schemes import splitting
 
+TITLE = "Dynamics of trained models"
+
 ALMOST_ONE = 0.999
 BINS = 80
 
@@ -112,7 +114,7 @@ def compare(
     models: Sequence[TrainedModel],
     sample: Sample,
     settings: Settings,
-    title: str = "Dynamics of trained models",
+    title: str = TITLE,
 ) -> dict[str, Any]:
     """All figures of several models on the same sentences.
 

@@ -82,10 +82,7 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
             low, high = (np.add(line.means, sign * np.asarray(line.sds)) for sign in (-1, 1))
             axes.fill_between(line.x, low, high, color=colour, alpha=0.13, linewidth=0)
     if panel.log:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        scale_by_logarithm(axes)
     axes.set_ylim(*panel.limits)
     axes.set_xlabel(xlabel)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -94,6 +91,14 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
         for i, label in sorted(labels.items()):
             axes.plot([], [], color="grey", linestyle=DASHES[i % len(DASHES)], label=label)
         axes.legend(loc="best")
+
+
+def scale_by_logarithm(axes: Axes) -> None:
+    """Give the vertical axis a logarithmic scale, with plain numbers at 1, 2 and 5."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def distributions_svg(

@@ -51,19 +51,26 @@ def own_block(field: Field, x: Tensor, token: int) -> Tensor:
         return jacrev(own, chunk_size=ROWS)(x[token, 0])
 
 
-def block_figures(block: Tensor) -> dict[str, float]:
+def block_figures(
+    block: Tensor, values: Tensor | None = None, negligible: float = NEGLIGIBLE
+) -> dict[str, float]:
     """What the eigenvalues of a square matrix A say, in fp64.
 
+    Args:
+        block: A.
+        values: its eigenvalues, where they are known.
+        negligible: see `NEGLIGIBLE`, the share for a block of fp32.
+
     Returns:
-        nonzero: the share of its eigenvalues that are not negligible, see `NEGLIGIBLE`.
+        nonzero: the share of its eigenvalues that are not negligible.
         complex: of these, the share that is not real; NaN if there are none.
         henrici: the departure from normality of Henrici 1962, sqrt(|A|^2 - sum |lambda|^2) / |A|
             with Frobenius norms: 0 for a normal matrix, 1 for a nilpotent one.
         asymmetry: |A - A^T| / |A + A^T|: 0 for a symmetric matrix.
     """
     a = block.double().cpu()
-    values = torch.linalg.eigvals(a)
-    limit = NEGLIGIBLE * values.abs().max()
+    values = torch.linalg.eigvals(a) if values is None else values
+    limit = negligible * values.abs().max()
     nonzero = values.abs() > limit
     departure = (a.norm() ** 2 - (values.abs() ** 2).sum()).clamp(min=0).sqrt()
     return {

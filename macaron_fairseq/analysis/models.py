@@ -12,6 +12,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
+from torch import Tensor
 
 from macaron_fairseq.analysis import anatomy, sentences
 from macaron_fairseq.analysis.progress import following, progress
@@ -245,10 +246,7 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
     """
     path, engine = checkpoint.path, None
     if data.target is None:
-        if data.is_causal:
-            task = LanguageModelingTask(LanguageModelingConfig(), data.source)
-        else:
-            task = MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
+        task = language_task(data)
         with_mask = "" if data.is_causal else " with <mask>"
         for types in checkpoint.types.values():
             if types != len(data.source):
@@ -268,6 +266,13 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
     model.requires_grad_(False)
     settings = checkpoint.settings
     return TrainedModel(label, path, checkpoint.architecture, settings, model, positions, engine)
+
+
+def language_task(data: Data) -> Any:
+    """fairseq's task of a language model with these data."""
+    if data.is_causal:
+        return LanguageModelingTask(LanguageModelingConfig(), data.source)
+    return MaskedLMTask(MaskedLMConfig(), data.source)  # adds <mask>, as in training
 
 
 def labels(found: Sequence[Checkpoint]) -> list[str]:
@@ -326,18 +331,24 @@ def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:
         model: an encoder-decoder in evaluation mode.
         sentences: with targets, which the decoder reads as in training.
     """
-    device = next(model.parameters()).device
     nats, tokens = 0.0, 0
     for sentence in following(sentences, "likelihood", len(sentences)):
-        assert sentence.target is not None
-        source, target = sentence.source.to(device), sentence.target.to(device)
-        with torch.no_grad():
-            output = model(source[None], torch.tensor([len(source)], device=device), target[None])
-            log_p = model.get_normalized_probs(output, log_probs=True)[0]
-        expected = target.roll(-1)  # </s> from the beginning to the end
-        nats -= log_p.gather(1, expected[:, None]).sum().item()
-        tokens += len(expected)
+        log_p = log_likelihood(model, sentence)
+        nats -= log_p.sum().item()
+        tokens += len(log_p)
     return nats / tokens / math.log(2)
+
+
+@torch.no_grad()
+def log_likelihood(model: Any, sentence: Sentence) -> Tensor:
+    """ln p of each token that an encoder-decoder's decoder is to predict, and of the end."""
+    assert sentence.target is not None
+    device = next(model.parameters()).device
+    source, target = sentence.source.to(device), sentence.target.to(device)
+    output = model(source[None], torch.tensor([len(source)], device=device), target[None])
+    log_p = model.get_normalized_probs(output, log_probs=True)[0]
+    expected = target.roll(-1)  # </s> from the beginning to the end
+    return log_p.gather(1, expected[:, None])[:, 0]
 
 
 def exchange_sides(sentences: Sequence[Sentence], most: int) -> list[Sentence]:

@@ -205,7 +205,11 @@ def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Ite
             )
         calls.append(layer)
 
-    hooks = [layer.register_forward_hook(record, with_kwargs=True) for layer in set(layers)]
+    hooks = [
+        # Before others, which may change what the layer gives.
+        layer.register_forward_hook(record, prepend=True, with_kwargs=True)
+        for layer in set(layers)
+    ]
     try:
         yield
     finally:

@@ -3,9 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive
 from macaron_fairseq.common.errors import UserError, explain_missing
+
+if TYPE_CHECKING:
+    from macaron_fairseq.analysis.residual.coupling import Choices
 
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -13,7 +17,8 @@ to the tokens. How the tokens lie: cosines, clusters, effective rank, energy. Ho
 relative step size, its angle to the state, velocity on the sphere. How exact a step is: the
 Jacobian's spectrum, local error by step halving. Several models are shown next to each other. Works
 for translation models and for language models, masked and causal, of this package and of fairseq
-(transformer, transformer_lm, roberta, masked_lm), pre-norm and post-norm.
+(transformer, transformer_lm, roberta, masked_lm), pre-norm and post-norm. With --jacobian it
+measures the residual stream instead: the spectra of whole layers' Jacobians along depth.
 """
 
 EXAMPLES = """\
@@ -31,7 +36,11 @@ OUTPUT then holds
   dynamics.csv   the means, a line each, for a table or pandas
   dynamics.png   a small picture of the most important ones
   tokens.html    with --tokens-page: tokens that move through the layers, in three dimensions
-and a table of the whole layers is printed, in Markdown.
+and a table of the whole layers is printed, in Markdown. With --jacobian, the files are
+  residual.html, residual.json, residual.csv
+  residual.png, residual-spectra-SIDE.png, residual-singular-values.png
+  residual-topology.png  communities of coordinates, and their coupling to amplification
+  residual-interventions.png  with --remove, where layers lose a part one by one
 
 examples:
   macaron-fairseq dynamics --path transformer.pt macaron.pt --data DATA -o dynamics
@@ -39,6 +48,8 @@ examples:
   macaron-fairseq dynamics --path macaron.pt --data DATA news.en --target news.de
   macaron-fairseq dynamics --path macaron.pt --data DATA --tokens-page --shown-sentences 4
   echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
+  macaron-fairseq dynamics --jacobian --initial 1 2 3 --remove non-normal --data DATA \
+    --path base/seed*/checkpoint_best.pt macaron/seed*/checkpoint_best.pt
 """
 
 
@@ -63,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         metavar="NAME",
         help="a name for each of them (default: the architecture or, where two share it, the "
-        "scheme)",
+        "scheme). With --jacobian, checkpoints of one label are seeds of one model",
     )
     add("--data", required=True, type=Path, metavar="DATA", help="the data folder, see below")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
@@ -121,10 +132,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=1, metavar="N", help="of what is drawn at random (default: 1)")
     add(
         "--title",
-        default="Dynamics of trained models",
         metavar="TEXT",
         help="the title of the page",
     )
+    add_jacobian_arguments(parser)
+    add_graph_arguments(parser)
     add("--cpu", action="store_true", help="use no GPU")
     add(
         "-o",
@@ -135,6 +147,151 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the folder to write to (default: dynamics)",
     )
     parser.set_defaults(run=run)
+
+
+def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the residual stream."""
+    add = parser.add_argument
+    add(
+        "--jacobian",
+        action="store_true",
+        help="measure, instead of all else, the Jacobians of layers and sub-layers, the identity "
+        "included, and their products from the first layer to each: spectra, departure from "
+        "normality, rank, Lyapunov exponents, growth",
+    )
+    add(
+        "--initial",
+        nargs="+",
+        type=not_negative_integer,
+        default=[],
+        metavar="SEED",
+        help="with --jacobian: measure each model untrained, too, with the weights that "
+        "fairseq-train --seed SEED starts from",
+    )
+    add(
+        "--remove",
+        nargs="+",
+        choices=("non-normal", "antisymmetric"),
+        default=[],
+        help="with --jacobian: subtract this part of a layer's mean Jacobian, and "
+        "measure loss and spectra; the same for a part as large in random directions",
+    )
+    add(
+        "--layers",
+        nargs="+",
+        default=[],
+        metavar="LAYERS",
+        help="with --remove: where to do so, as in encoder, decoder:2 or encoder:1,encoder:2, each "
+        "by itself (default: each layer, then all of each side)",
+    )
+
+
+def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the choices of the graph of coordinates, whose defaults are the dataclasses'."""
+    add = parser.add_argument_group(
+        "communities of coordinates, with --jacobian",
+        "The coordinates of the state before a layer are nodes, their correlations over all tokens "
+        "are edges. Communities, how central each is and how much the layer amplifies it follow.",
+    ).add_argument
+    add(
+        "--graph-correlation",
+        choices=("pearson", "spearman"),
+        help="of two coordinates (default: pearson)",
+    )
+    add(
+        "--graph-edges",
+        type=positive,
+        metavar="K",
+        help="a node keeps its K strongest edges (default: 8)",
+    )
+    add(
+        "--graph-threshold",
+        type=share,
+        metavar="R",
+        help="leave out edges that are weaker (default: 0)",
+    )
+    add(
+        "--graph-signs",
+        choices=("signed", "absolute", "positive"),
+        help="negative edges part communities, count as positive ones, or are left out (default: "
+        "signed)",
+    )
+    add(
+        "--graph-resolution",
+        type=above_zero,
+        metavar="G",
+        help="the larger, the smaller are communities; modularity as it is defined has 1 (default: "
+        "3)",
+    )
+    add(
+        "--graph-method",
+        choices=("louvain", "leiden"),
+        help="of finding communities; leiden needs the extra [leiden] (default: louvain)",
+    )
+    add(
+        "--graph-centrality",
+        choices=("between", "strength", "eigenvector", "betweenness"),
+        help="of a coordinate: its edges to other communities, all its edges, its entry in the "
+        "first eigenvector, or the share of shortest paths through it (default: between)",
+    )
+    add(
+        "--graph-gain",
+        choices=("column", "row", "diagonal"),
+        help="of a coordinate in the Jacobian: how much of it the layer spreads, how much arrives "
+        "at it, or how much stays (default: column)",
+    )
+    add(
+        "--graph-statistic",
+        choices=("spearman", "pearson"),
+        help="the coefficient of the coupling (default: spearman)",
+    )
+    add(
+        "--graph-permutations",
+        type=positive,
+        metavar="N",
+        help="of the coupling's p-value (default: 9999)",
+    )
+    add(
+        "--graph-sensitivity",
+        action="store_true",
+        help="also measure what each of these choices changes in trained models, one at a time: "
+        "minutes for a model",
+    )
+
+
+def graph_choices(args: argparse.Namespace) -> "Choices":
+    """What the options of `add_graph_arguments` choose; the rest is the dataclasses' default."""
+    from macaron_fairseq.analysis.residual.communities import GraphChoices
+    from macaron_fairseq.analysis.residual.coupling import Choices
+
+    names = ("correlation", "edges", "threshold", "signs", "resolution", "method")
+    more = ("centrality", "gain", "statistic", "permutations")
+    given = {
+        name: value
+        for name in (*names, *more)
+        if (value := getattr(args, f"graph_{name}")) is not None
+    }
+    graph = GraphChoices(**{x: given[x] for x in names if x in given}, seed=args.seed)
+    return Choices(graph, **{x: given[x] for x in more if x in given}, seed=args.seed)
+
+
+def refuse_without_jacobian(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if there are options that nothing would use."""
+    of_graph = [name for name in vars(args) if name.startswith("graph_")]
+    for name in ("initial", "remove", "layers", *of_graph):
+        if getattr(args, name) not in (None, False, []) and not args.jacobian:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} is for the residual stream: add --jacobian")
+    if args.layers and not args.remove:
+        raise UserError("--layers says where --remove removes something: add --remove")
+
+
+def share(text: str) -> float:
+    """A number from 0 to below 1."""
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too small or too large: from 0 to below 1")
+    return value
 
 
 def cosine(text: str) -> float:
@@ -175,6 +332,7 @@ def run(args: argparse.Namespace) -> None:
             f"each checkpoint needs a label: there are {len(args.path)} of the one "
             f"and {len(args.label)} of the other"
         )
+    refuse_without_jacobian(args)
     refuse_text(args.path)
     import torch
 
@@ -190,23 +348,36 @@ def run(args: argparse.Namespace) -> None:
             sentences,
             token_page,
         )
+        from macaron_fairseq.analysis.residual import compare, report, subjects
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl networkx", "dynamics")
 
     output.refuse_unwritable(args.output)
     if args.tokens_page:
         interactive_page.library()  # if it is missing, one is to learn it now
+        if args.jacobian:
+            raise UserError("--tokens-page and --jacobian write other files: run them one by one")
         if not args.shown_sentences:
             raise UserError("--tokens-page shows sentences: give --shown-sentences 1 or more")
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
+    labels = args.label or (subjects.labels(args.path) if args.jacobian else None)
     loaded, data = models.load(
-        args.path, args.data, args.source_lang, args.target_lang, args.label, device
+        args.path, args.data, args.source_lang, args.target_lang, labels, device
     )
     sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
+    if args.jacobian:
+        wanted = compare.Settings(
+            *(args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)),
+            *(graph_choices(args), args.graph_sensitivity),
+        )
+        found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
+        written = output.write(args.output, report.contents(found))
+        output.report(report.table(found), written)
+        return
     settings = dynamics.Settings(
         args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
     )
-    content = dynamics.compare(loaded, sample, settings, args.title)
+    content = dynamics.compare(loaded, sample, settings, args.title or dynamics.TITLE)
     contents = dynamics_report.contents(content)
     if args.tokens_page:
         contents["tokens.html"] = token_page.page(loaded, sample, args.shown_sentences)

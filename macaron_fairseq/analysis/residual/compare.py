@@ -1,0 +1,278 @@
+"""All figures of `macaron-fairseq dynamics --jacobian`.
+
+A figure is the mean over tokens, then over a model's runs, with a 95 % interval over the runs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.progress import progress
+from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
+from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
+from macaron_fairseq.analysis.residual.effects import Patient
+from macaron_fairseq.analysis.residual.interventions import Place
+from macaron_fairseq.analysis.residual.rows import Row, Side
+from macaron_fairseq.analysis.residual.subjects import Shape, Subject
+from macaron_fairseq.analysis.running_statistics import rounded
+from macaron_fairseq.analysis.sentences import Sample, Sentence
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import intervals
+
+TITLE = "The residual stream of trained models"
+
+Places = tuple[Place, ...]
+
+TINY = np.finfo(np.float64).tiny  # for the logarithm of a singular value that is zero
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the measures depend on."""
+
+    tokens: int = 16  # one of each of so many sentences
+    seed: int = 1  # of the tokens, and of the interventions' controls
+    remove: tuple[str, ...] = ()  # names of `interventions.PARTS`
+    layers: tuple[str, ...] = ()  # of which to remove it, see `interventions.places`; all if none
+    graph: Choices = field(default_factory=Choices)  # of the communities and their coupling
+    has_sensitivity: bool = False  # whether to measure what each changes, when trained
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was found of one run of a model."""
+
+    sides: list[Side]
+    bits: float | None  # per token
+    effects: dict[tuple[str, Places], dict[str, float]]
+    placed: dict[str, list[Placed]]  # communities of each layer, by side
+    measured: tuple[topology.States, topology.Sides] | None  # kept for `topology.sensitivity`
+
+
+def compare(
+    loaded: Sequence[TrainedModel],
+    sample: Sample,
+    settings: Settings,
+    initial: Sequence[int] = (),
+    title: str = TITLE,
+) -> dict[str, Any]:
+    """All figures of several models at the same tokens.
+
+    Without references, the decoders of all models read what the first one translates.
+
+    Args:
+        loaded: see `models.load`; those of one label are seeds of one model.
+        sample: see `sentences.read`.
+        settings: see there.
+        initial: the seeds of the same models untrained, see `initial.like`.
+        title: of the page.
+
+    Returns:
+        What goes into residual.json.
+
+    Raises:
+        UserError: if the models have different widths, a layer of the settings does not exist, a
+            loss is wanted without references, or see `TrainedModel.check`.
+    """
+    found = subjects.of(loaded, sample.data, initial)
+    if settings.remove and not is_scored(sample):
+        raise UserError(
+            "--remove measures the loss on translations, and there are none: give --target, or "
+            "leave out INPUT"
+        )
+    for model in loaded:
+        model.check(sample)
+    read = loaded[0].to_read(sample)
+    settings = replace(settings, tokens=min(settings.tokens, len(read)))
+    shapes = [subjects.shapes(subject.runs[0].runnable(), read[0]) for subject in found]
+    subjects.refuse_different_widths([*zip((x.runs[0] for x in found), shapes, strict=True)])
+    where = [
+        places(settings, shape) if subject.is_trained else []  # of no loss there is nothing to lose
+        for subject, shape in zip(found, shapes, strict=True)
+    ]
+    summaries, removed = [], []
+    for subject, of_subject, wanted in zip(found, shapes, where, strict=True):
+        has_sensitivity = settings.has_sensitivity and subject.is_trained
+        of_runs = replace(settings, has_sensitivity=has_sensitivity)
+        runs = [
+            measure(run, f"{subject.title}, run {i}", read, sample, of_runs, wanted)
+            for i, run in enumerate(subject.runs, 1)
+        ]
+        summaries.append(summary(subject, of_subject, runs, settings))
+        removed += [
+            {
+                "label": subject.label,
+                "removed": part,
+                "layers": [f"{side}:{number}" for side, number in at],
+                "figures": means([run.effects[part, at] for run in runs]),
+            }
+            for part, at in runs[0].effects
+        ]
+    return {
+        "title": title,
+        **output.provenance(),
+        "data": sample.description(),
+        "settings": asdict(settings),
+        "models": summaries,
+        "interventions": removed,
+    }
+
+
+def is_scored(sample: Sample) -> bool:
+    """Whether there is something to predict."""
+    return sample.data.target is None or sample.has_references
+
+
+def places(settings: Settings, shapes: Mapping[str, Shape]) -> list[Places]:
+    """Which layers lose parts together, one entry for each time that the loss is measured.
+
+    Raises:
+        UserError: if there is no such layer.
+    """
+    layers = {side: shape.layers for side, shape in shapes.items()}
+    if settings.layers:
+        return [interventions.places(text, layers) for text in settings.layers]
+    return interventions.every(layers)
+
+
+def measure(
+    run: TrainedModel,
+    name: str,
+    read: Sequence[Sentence],
+    sample: Sample,
+    settings: Settings,
+    where: Sequence[Places],
+) -> Run:
+    """All figures of one run of a model.
+
+    Args:
+        run: the model.
+        name: what to call it while it is measured.
+        read: the sentences, see `TrainedModel.to_read`.
+        sample: from where they are.
+        settings: see there.
+        where: see `places`.
+    """
+    model = depth.in_double(run.runnable())
+    with progress(f"{name}: Jacobians", settings.tokens) as bar:
+        sides = depth.along_depth(model, read, settings.tokens, settings.seed, bar.update)
+    with progress(f"{name}: spectra", rows.count(sides)) as bar:
+        found = rows.of(sides, bar.update)
+    states = depth.states(model, read)
+    with progress(f"{name}: communities", sum(map(len, sides.values()))) as bar:
+        placed = topology.of(states, sides, settings.graph, bar.update)
+    topology.add(found, placed, settings.graph)
+    patient = Patient(
+        *(model, sides, read, sample.data, settings.tokens, settings.seed),
+        *(placed, settings.graph),
+    )
+    wanted = [(part, at) for part in settings.remove for at in where]
+    effects = {}
+    if wanted:
+        with progress(f"{name}: interventions", len(wanted)) as bar:
+            for part, at in wanted:
+                effects[part, at] = patient.without(part, at)
+                bar.update()
+    bits = patient.bits if is_scored(sample) else None
+    return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
+
+
+# --- means over runs -----------------------------------------------------------------------------
+
+
+def summary(
+    subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run], settings: Settings
+) -> dict[str, Any]:
+    """What the JSON file says of a model."""
+    described = subject.runs[0].description()
+    bits = means([{"bits_per_token": run.bits} for run in runs])
+    coupled = topology.summary([run.placed for run in runs], settings.graph)
+    return {
+        "label": subject.label,
+        "is_trained": subject.is_trained,
+        "runs": [
+            {"name": name, "bits_per_token": run.bits}
+            for name, run in zip(subject.names, runs, strict=True)
+        ],
+        **{key: described[key] for key in ("architecture", "settings", "parameters")},
+        **bits,
+        "sides": [
+            {
+                "side": of_runs[0].name,
+                **asdict(shapes[of_runs[0].name]),
+                "sublayers": [figures_of(x) for x in rows_of(of_runs, "sublayers")],
+                "layers": [with_eigenvalues(x) for x in rows_of(of_runs, "layers")],
+                "products": [
+                    {**with_eigenvalues(x), "singular_values": singular_values(x)}
+                    for x in rows_of(of_runs, "products")
+                ],
+                "topology": coupled[of_runs[0].name],
+            }
+            for of_runs in zip(*(run.sides for run in runs), strict=True)
+        ],
+        "sensitivity": sensitivity(subject, runs, settings.graph),
+    }
+
+
+def sensitivity(
+    subject: Subject, runs: Sequence[Run], choices: Choices
+) -> list[dict[str, Any]] | None:
+    """What each choice of the graph changes; None where it was not wanted."""
+    measured = [run.measured for run in runs if run.measured]
+    if not measured:
+        return None
+    with progress(f"{subject.title}: choices", 1 + len([*variations(choices)])) as bar:
+        return topology.sensitivity(measured, choices, bar.update)
+
+
+def rows_of(sides: Sequence[Side], kind: str) -> list[tuple[Row, ...]]:
+    """The rows of one kind, each in all runs."""
+    return [*zip(*(getattr(side, kind) for side in sides), strict=True)]
+
+
+def figures_of(found: Sequence[Row]) -> dict[str, Any]:
+    """A row of several runs as one."""
+    of_runs = [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
+    return {
+        **{x: getattr(found[0], x) for x in ("name", "layer", "operator", "occurrence")},
+        "figures": means(of_runs),
+    }
+
+
+def with_eigenvalues(found: Sequence[Row]) -> dict[str, Any]:
+    """The same, with eigenvalues of the first run."""
+    return {**figures_of(found), "eigenvalues": found[0].eigenvalues}
+
+
+def singular_values(found: Sequence[Row]) -> list[float]:
+    """Geometric means over tokens and runs, largest first."""
+    values = np.stack([x for row in found for x in row.singular_values])
+    return [rounded(x) for x in np.exp(np.log(np.maximum(values, TINY)).mean(axis=0))]
+
+
+def finite_mean(values: Sequence[float]) -> float | None:
+    """The mean of those that are finite; None without any."""
+    finite = [x for x in values if np.isfinite(x)]
+    return fmean(finite) if finite else None
+
+
+def means(of_runs: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
+    """Of each figure: the mean over runs, half of its 95 % interval, and how many runs have it.
+
+    The half is None with one run. Source: Student's t, see `intervals.over_seeds`.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for run in of_runs for name in run):
+        values = [x for run in of_runs if (x := run.get(name)) is not None]
+        interval = intervals.over_seeds(values)
+        found[name] = {
+            "mean": rounded(fmean(values)) if values else None,
+            "margin": rounded((interval[1] - interval[0]) / 2) if interval else None,
+            "n": len(values),
+        }
+    return found

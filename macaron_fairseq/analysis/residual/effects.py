@@ -1,0 +1,123 @@
+"""What one model does with parts of its layers removed: its loss, and its spectra."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.residual import depth, interventions, loss, rows, topology
+from macaron_fairseq.analysis.residual.coupling import Choices, Placed
+from macaron_fairseq.analysis.residual.depth import Depth
+from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
+from macaron_fairseq.analysis.residual.rows import Row
+from macaron_fairseq.analysis.sentences import Data, Sentence
+
+# Of the layers that lose a part, and of the product of all layers of their side.
+OF_LAYERS = ("complex", "rotation", "henrici", "asymmetry", "norm")
+OF_PRODUCT = ("henrici", "asymmetry", "norm", "effective_rank", "lyapunov_largest")
+
+Sides = Mapping[str, Sequence[Depth]]
+
+
+@dataclass
+class Patient:
+    """A model that is to lose parts, and what is known of it before."""
+
+    model: Any  # in fp64
+    sides: Sides
+    read: Sequence[Sentence]
+    data: Data
+    tokens: int
+    seed: int  # of the tokens, and of the controls
+    placed: Mapping[str, Sequence[Placed]]  # its communities, by side, see `topology.of`
+    choices: Choices
+
+    @cached_property
+    def bits(self) -> float:
+        """Its bits per token as it is."""
+        return loss.bits_per_token(self.model, self.read, self.data)
+
+    @cached_property
+    def centres(self) -> dict[str, list[Floats]]:
+        """The mean state of all tokens before each layer, (d,), by side."""
+        found = depth.states(self.model, self.read)
+        return {side: [x.mean(axis=0) for x in layers] for side, layers in found.items()}
+
+    def mean_jacobian(self, place: Place) -> Floats:
+        """That of a layer, over the tokens."""
+        side, number = place
+        return self.sides[side][number - 1].whole.jacobians.mean(axis=0)
+
+    def without(self, name: str, places: Sequence[Place]) -> dict[str, float]:
+        """What comes of removing a part of some layers.
+
+        Args:
+            name: of `interventions.PARTS`.
+            places: the layers.
+
+        Returns:
+            bits: per token; `bits_added` is the difference from the whole model.
+            control_bits_added: the same of the control, `interventions.rotated`.
+            size: |N| / |M - I| with Frobenius norms, over all these layers: how much of what they
+                add is removed.
+            layer_* and product_*: the figures of `OF_LAYERS` and `OF_PRODUCT`, means over tokens.
+            layer_coupling: of these layers' Jacobians with the communities of the whole model, the
+                mean over layers; see `topology.coupling_of`.
+            intact_layer_* and intact_product_*: the same of the whole model.
+        """
+        means = {place: self.mean_jacobian(place) for place in places}
+        parts = {place: PARTS[name](mean) for place, mean in means.items()}
+        removals = self.removals(parts)
+        control = self.removals(
+            {place: interventions.rotated(part, self.seed) for place, part in parts.items()}
+        )
+        added = [mean - np.eye(len(mean)) for mean in means.values()]
+        with interventions.removing(self.model, removals):
+            bits = loss.bits_per_token(self.model, self.read, self.data)
+            sides = depth.along_depth(
+                *(self.model, self.read, self.tokens, self.seed),
+                removed=removals,
+                has_sublayers=False,
+            )
+        with interventions.removing(self.model, control):
+            control_bits = loss.bits_per_token(self.model, self.read, self.data)
+        return {
+            "bits": bits,
+            "bits_added": bits - self.bits,
+            "control_bits_added": control_bits - self.bits,
+            "size": float(np.linalg.norm([*parts.values()]) / np.linalg.norm(added)),
+            **spectrum(sides, places),
+            "layer_coupling": topology.coupling_of(sides, self.placed, places, self.choices),
+            **{f"intact_{key}": x for key, x in spectrum(self.sides, places).items()},
+            "intact_layer_coupling": topology.coupling_of(
+                self.sides, self.placed, places, self.choices
+            ),
+        }
+
+    def removals(self, parts: Mapping[Place, Floats]) -> dict[Place, Removal]:
+        """Removals of these parts, each around the mean state before its layer."""
+        return {
+            (side, number): Removal(part, self.centres[side][number - 1])
+            for (side, number), part in parts.items()
+        }
+
+
+def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float]:
+    """Figures of some layers, and of the product of all layers of their sides; means."""
+    wholes = [sides[side][number - 1].whole for side, number in places]
+    layers = [rows.filled(Row("", one.layer, ""), one) for one in wholes]
+    products = [
+        rows.products_of([layer.whole for layer in sides[side]], only_last=True)[0]
+        for side in dict.fromkeys(side for side, _ in places)
+    ]
+    return {
+        f"{what}_{name}": float(np.mean([row.figures[name] for row in found]))
+        for what, found, names in (
+            ("layer", layers, OF_LAYERS),
+            ("product", products, OF_PRODUCT),
+        )
+        for name in names
+    }

@@ -1,0 +1,68 @@
+"""How well a model of any kind predicts a sample: bits per token, in the model's precision."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from macaron_fairseq.analysis import models
+from macaron_fairseq.analysis.sentences import Data, Sentence
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model.released_bert import MASK
+
+COPIES = 32  # of a sentence, with one token masked in each, in one batch
+
+
+def bits_per_token(model: Any, sentences: Sequence[Sentence], data: Data) -> float:
+    """The mean of -log2 p of the tokens to predict, each sentence's end among them.
+
+    A translation model and a causal language model predict each token from those before it. A
+    masked one predicts each from all others, one masked at a time, without <s> and </s>: the
+    pseudo-likelihood of Salazar et al. 2020.
+
+    Args:
+        model: in evaluation mode.
+        sentences: see `sentences.read`; those of a translation model have targets.
+        data: of the model.
+
+    Raises:
+        UserError: if a masked language model's dictionary has no mask.
+    """
+    with torch.no_grad():
+        found = [log_likelihood(model, sentence, data) for sentence in sentences]
+    return -torch.cat(found).mean().item() / math.log(2)
+
+
+def log_likelihood(model: Any, sentence: Sentence, data: Data) -> Tensor:
+    """ln p of each token to predict, (tokens,)."""
+    if data.target is not None:
+        return models.log_likelihood(model, sentence)
+    return (causal if data.is_causal else masked)(model, sentence.source, data)
+
+
+def causal(model: Any, source: Tensor, data: Data) -> Tensor:
+    """ln p of each token after the first, then of the end."""
+    source = source.to(next(model.parameters()).device)
+    log_p = log_probabilities(model, source[None])[0]
+    return log_p.gather(1, source.roll(-1)[:, None])[:, 0]
+
+
+def masked(model: Any, source: Tensor, data: Data) -> Tensor:
+    """ln p of each token but the first and the last, when it alone is masked."""
+    if MASK not in data.source:
+        raise UserError(f"the dictionary in {data.folder} has no {MASK}, which the loss needs")
+    source = source.to(next(model.parameters()).device)
+    found = []
+    for places in torch.arange(1, len(source) - 1, device=source.device).split(COPIES):
+        rows = torch.arange(len(places), device=source.device)
+        batch = source.repeat(len(places), 1)
+        batch[rows, places] = data.source.index(MASK)
+        found.append(log_probabilities(model, batch)[rows, places, source[places]])
+    return torch.cat(found) if found else source.new_zeros(0, dtype=torch.double)
+
+
+def log_probabilities(model: Any, tokens: Tensor) -> Tensor:
+    """ln p over the dictionary, (sentences, time, types)."""
+    return model(tokens)[0].double().log_softmax(-1)

@@ -1,0 +1,102 @@
+"""What is compared: models, each with the checkpoints of several seeds, trained or untrained."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.analysis import models, trajectories
+from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.residual import initial
+from macaron_fairseq.analysis.sentences import Data, Sentence
+from macaron_fairseq.common.errors import UserError
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model, in the runs of several seeds."""
+
+    label: str
+    is_trained: bool
+    runs: tuple[TrainedModel, ...]
+    names: tuple[str, ...]  # of the runs: their checkpoints, or "seed 1"
+
+    @property
+    def title(self) -> str:
+        """Its name."""
+        return self.label if self.is_trained else f"{self.label}, untrained"
+
+
+def labels(paths: Sequence[Path]) -> list[str]:
+    """A label for each checkpoint, the same for all seeds of a model.
+
+    Checkpoints of the same architecture, scheme and sub-step are taken for seeds of one model.
+
+    Raises:
+        UserError: if a file is bad or does not say which model it holds.
+    """
+    found = [models.read(path) for path in paths]
+    keys = [(x.architecture, *x.settings.items()) for x in found]
+    firsts = {key: x for key, x in reversed([*zip(keys, found, strict=True)])}
+    names = dict(zip(firsts, models.labels([*firsts.values()]), strict=True))
+    return [names[key] for key in keys]
+
+
+def of(loaded: Sequence[TrainedModel], data: Data, seeds: Sequence[int]) -> list[Subject]:
+    """The models of each label, in order, each before the same model untrained.
+
+    Args:
+        loaded: those of one label are seeds of one model.
+        data: of the models.
+        seeds: of the untrained ones, see `initial.like`; none without seeds.
+
+    Raises:
+        UserError: if a label is of several architectures.
+    """
+    found = []
+    for label in dict.fromkeys(model.label for model in loaded):
+        runs = [model for model in loaded if model.label == label]
+        for one in runs:
+            if (one.architecture, one.settings) != (runs[0].architecture, runs[0].settings):
+                raise UserError(
+                    f"{runs[0].path} and {one.path} are different models with the label '{label}', "
+                    "which stands for the seeds of one: give each model its label"
+                )
+        found.append(Subject(label, True, tuple(runs), tuple(str(x.path) for x in runs)))
+        if seeds:
+            untrained = tuple(initial.like(runs[0], data, seed) for seed in seeds)
+            found.append(Subject(label, False, untrained, tuple(f"seed {x}" for x in seeds)))
+    return found
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of the encoder or the decoder of a model."""
+
+    layers: int
+    width: int
+    is_pre_norm: bool
+
+
+def shapes(model: Any, sentence: Sentence) -> dict[str, Shape]:
+    """The shapes of a model's sides, in order."""
+    layers = trajectories.run(model, sentence.source, sentence.target)
+    return {
+        layer.side: Shape(layer.number, layer.state.shape[-1], layer.is_pre_norm)
+        for layer in layers
+    }
+
+
+def refuse_different_widths(found: Sequence[tuple[TrainedModel, dict[str, Shape]]]) -> None:
+    """Raise a `UserError` if two models' states have different widths, whose figures depend on it.
+
+    Models of different depths can be compared.
+    """
+    first, expected = found[0]
+    for model, of_model in found:
+        for side, shape in of_model.items():
+            if side in expected and shape.width != expected[side].width:
+                raise UserError(
+                    f"the {side} of {first.path} is {expected[side].width} wide and that of "
+                    f"{model.path} {shape.width}: compare models of one width"
+                )
