@@ -19,6 +19,9 @@ attention plus perceptron to the tangent space at x_i, with
 and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (arXiv 2601.21366).
 Each choice explains its options, as in: macaron-fairseq particles phase --help
 
+"phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
+OUTPUT/phase.parts until the files are written.
+
 examples:
   macaron-fairseq particles trajectories --system usa --beta 2 --perceptron relu --neurons 4
   macaron-fairseq particles histograms --beta 6 --dim 16 --particles 128
@@ -32,9 +35,6 @@ examples:
   macaron-fairseq particles phase-random --key-matrix goe --regenerate 1
   macaron-fairseq particles rescaled --geometry hyperplanes --dim 3
   macaron-fairseq particles first-clusters --beta 7
-
-"phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
-OUTPUT/phase.parts until the files are written.
 """
 
 WEIGHTS = """\
