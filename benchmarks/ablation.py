@@ -308,7 +308,7 @@ def parse() -> argparse.Namespace:
     if args.quick:
         args.sizes, args.repetitions = args.sizes[:1], 2
         args.beam, args.batch_size, args.batches, args.length = 2, 8, 2, 4
-        args.flags = " ".join(training.QUICK)
+        args.flags = training.QUICK
     elif args.data is None:
         raise UserError("what should be trained on and translated? Give --data DATA")
     if args.repetitions == 1:

@@ -45,10 +45,10 @@ def data_bin(data: Path) -> Path:
         UserError: if it is neither.
     """
     for folder in (data / "data-bin", data):
-        if any(folder.glob("dict.*.txt")):
+        if any(folder.glob("dict*.txt")):
             return folder
     raise UserError(
-        f"{data} holds no dict.*.txt: give the folder that a recipe's prepare stage or "
+        f"{data} holds no dictionary: give the folder that a recipe's prepare stage or "
         "fairseq-preprocess wrote, or --synthetic"
     )
 
@@ -61,8 +61,8 @@ def shares_dictionary(folder: Path) -> bool:
 def about(data: Path) -> dict[str, Any]:
     """What tells the data of a benchmark from other data."""
     types = {
-        path.name.split(".")[1]: len(Dictionary.load(str(path)))
-        for path in sorted(data_bin(data).glob("dict.*.txt"))
+        path.name.removesuffix(".txt").partition(".")[2]: len(Dictionary.load(str(path)))
+        for path in sorted(data_bin(data).glob("dict*.txt"))
     }
     path = data_bin(data).parent / "preprocessing.json"
     fingerprint = json.loads(path.read_text("utf-8")).get("fingerprint") if path.is_file() else None
@@ -86,11 +86,7 @@ def write_synthetic(
     Raises:
         UserError: if that many types cannot be made.
     """
-    if not 4 < types <= 4 + len(LETTERS) ** 3:
-        raise UserError(f"a vocabulary of {types} types: choose 5 to {4 + len(LETTERS) ** 3}")
-    dictionary = Dictionary()
-    for i in range(types - len(dictionary)):
-        dictionary.add_symbol(word(i))
+    dictionary = synthetic_dictionary(types)
     folder = data / "data-bin"
     folder.mkdir(parents=True)
     for language in LANGUAGES:
@@ -114,6 +110,41 @@ def write_synthetic(
     files.write_lines(data / "code", merges)
 
 
+def write_synthetic_text(data: Path, types: int, tokens: int, seed: int = 1) -> None:
+    """Write a data folder for language models: lines of 32 random words, all equally frequent.
+
+    Args:
+        data: the folder to make.
+        types: of the dictionary, fairseq's four symbols included: at most 46,660.
+        tokens: of the set train, at least.
+        seed: of the random numbers.
+
+    Raises:
+        UserError: if that many types cannot be made.
+    """
+    folder = data / "data-bin"
+    folder.mkdir(parents=True)
+    synthetic_dictionary(types).save(str(folder / "dict.txt"))
+    numbers = torch.Generator().manual_seed(seed)
+    lines = torch.randint(4, types, (tokens // 32 + 1, 32), generator=numbers, dtype=torch.int)
+    lines[:, -1] = 2
+    write_items(folder / "train", types, lines)
+
+
+def synthetic_dictionary(types: int) -> Dictionary:
+    """A dictionary of that many types, fairseq's four symbols included.
+
+    Raises:
+        UserError: if that many types cannot be made.
+    """
+    if not 4 < types <= 4 + len(LETTERS) ** 3:
+        raise UserError(f"a vocabulary of {types} types: choose 5 to {4 + len(LETTERS) ** 3}")
+    dictionary = Dictionary()
+    for i in range(types - len(dictionary)):
+        dictionary.add_symbol(word(i))
+    return dictionary
+
+
 def word(number: int) -> str:
     """The word of that number."""
     base = len(LETTERS)
@@ -130,7 +161,11 @@ def write_binary(
     sentences: Iterable[torch.Tensor],
 ) -> None:
     """Write one language of a set as fairseq-preprocess does."""
-    path = folder / f"{name}.{'-'.join(pair)}.{language}"
+    write_items(folder / f"{name}.{'-'.join(pair)}.{language}", types, sentences)
+
+
+def write_items(path: Path, types: int, sentences: Iterable[torch.Tensor]) -> None:
+    """Write sentences to PATH.bin and PATH.idx as fairseq-preprocess does."""
     builder = make_builder(f"{path}.bin", "mmap", types)
     for sentence in sentences:
         builder.add_item(sentence)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq import checkpoint_utils
 from fairseq.data import iterators
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
 from macaron_fairseq import plugin as plugin  # registers the architectures
+from macaron_fairseq.analysis import trainers
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 
@@ -21,15 +21,7 @@ Lengths = list[tuple[int, int]]
 
 def build_trainer(flags: Sequence[str], device: Sequence[str] = ("--cpu",)) -> Trainer:
     """The trainer that fairseq-train makes of these flags, and of those that name the device."""
-    logging.disable(logging.INFO)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of hydra, about itself
-        parser = options.get_training_parser()
-        args = options.parse_args_and_arch(parser, [*flags, *device, "--num-workers", "0"])
-        cfg = convert_namespace_to_omegaconf(args)
-    utils.set_torch_seed(cfg.common.seed)
-    task = tasks.setup_task(cfg.task)
-    return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    return trainers.build([*flags, *device])
 
 
 def lengths_of_updates(trainer: Trainer, skipped: int, updates: int) -> Lengths:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -67,7 +67,12 @@ class Device:
         return [] if self.precision == "fp32" else [f"--{self.precision}"]
 
 
-def add_arguments(parser: argparse.ArgumentParser, sides: dict, default: Sequence[str]) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    sides: Iterable[str],
+    default: Sequence[str],
+    sizes: Iterable[str] = SIZES,
+) -> None:
     """Add what every benchmark takes."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
@@ -79,8 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser, sides: dict, default: Sequenc
         help=f"what to compare, the first being what the others are divided by: "
         f"{', '.join(sides)} (default: {' '.join(default)})",
     )
-    sizes = [name.removeprefix("_") for name in SIZES if name]
-    add("--size", choices=sizes, default="tiny", help="of the architectures (default: tiny)")
+    of = [name.removeprefix("_") for name in sizes if name]
+    add("--size", choices=of, default="tiny", help="of the architectures (default: tiny)")
     add("--repetitions", type=positive, default=3, metavar="N", help="(default: %(default)s)")
     add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
     add("--cpu", action="store_true", help="use no GPU")

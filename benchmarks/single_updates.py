@@ -9,7 +9,6 @@ not in it, nor is memory. The first --skip updates are left out.
 """
 
 import argparse
-import shlex
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -98,7 +97,7 @@ def parse() -> argparse.Namespace:
     args.cpu = True
     if args.quick:
         args.repetitions, args.skip = 2, 1
-        args.flags = f"{shlex.join(training.QUICK)} {args.flags}"
+        args.flags = f"{training.QUICK} {args.flags}"
     return args
 
 

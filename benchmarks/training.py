@@ -53,7 +53,7 @@ COMMON = [
     *("--label-smoothing", "0.1", "--max-tokens", "4096", "--seed", "1"),
 ]
 ONLY_TRAIN = ["--disable-validation", "--no-save", "--log-format", "json", "--log-interval", "1"]
-QUICK = [*measuring.SMALL, "--max-tokens", "400"]
+QUICK = shlex.join([*measuring.SMALL, "--max-tokens", "400"])
 
 
 def main() -> None:
@@ -114,11 +114,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--updates", type=positive, metavar="N", help="measured (default: 20, GPU: 200)")
 
 
-def completed(args: argparse.Namespace) -> argparse.Namespace:
+def completed(args: argparse.Namespace, quick: str = QUICK) -> argparse.Namespace:
     """The same with as many updates as the device needs, or with little work if --quick."""
     if args.quick:
         args.repetitions, args.skip, args.updates = 1, 1, 3
-        args.flags = f"{shlex.join(QUICK)} {args.flags}"
+        args.flags = f"{quick} {args.flags}"
     has_gpu = torch.cuda.is_available() and not args.cpu  # whose updates take milliseconds
     skip, updates = (50, 200) if has_gpu else (5, 20)
     args.skip, args.updates = args.skip or skip, args.updates or updates

@@ -419,7 +419,7 @@ def dynamics(
         from macaron_fairseq.analysis import models
         from macaron_fairseq.analysis import sentences as read
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     checkpoints = [Path(x) for x in ([paths] if isinstance(paths, Name) else paths)]
     if labels and len(labels) != len(checkpoints):
         raise UserError(

@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "translate phrases with the trained pair that comes with the package",
     "tokenize": "normalise, tokenise and segment text",
     "manifest": "record what a training run is made from",
+    "suggest-batch": "find the --max-tokens that trains fastest on this machine",
     "average": "average checkpoints",
     "score": "score what fairseq decoded",
     "translate": "translate raw text",

@@ -1,4 +1,7 @@
-"""What fairseq gets to know: importing this registers it, and does nothing else.
+"""What fairseq gets to know: importing this registers it.
+
+It also lets `compat` mend three faults of fairseq's that no subclass reaches: checkpoints that
+PyTorch refuses, a name that numpy lost, and `--bf16` without a TPU.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
 the one door to `fast/`, too: see `is_fused`.
@@ -17,6 +20,7 @@ from fairseq.tasks import FairseqTask
 from macaron_fairseq.compat import numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
+from macaron_fairseq.distillation import cross_criterion
 from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel
@@ -41,34 +45,34 @@ def is_fused(args: Namespace) -> bool:
     return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
 
 
-class MacaronTransformerModel(FusedTransformerModel):
+class Chosen:
+    """A model that is built by one of two classes, as `--macaron-kernels` asks for."""
+
+    fused: Any
+    plain: Any
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
+        """Build the model of `fast/`, or that of `model/`."""
+        return (cls.fused if is_fused(args) else cls.plain).build_model(args, task)
+
+
+class MacaronTransformerModel(Chosen, FusedTransformerModel):
     """`macaron_transformer` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = transformer.MacaronTransformerModel
-        return (FusedTransformerModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedTransformerModel, transformer.MacaronTransformerModel
 
 
-class MacaronRobertaModel(FusedRobertaModel):
+class MacaronRobertaModel(Chosen, FusedRobertaModel):
     """`macaron_roberta` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = masked_language_model.MacaronRobertaModel
-        return (FusedRobertaModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedRobertaModel, masked_language_model.MacaronRobertaModel
 
 
-class MacaronLanguageModel(FusedLanguageModel):
+class MacaronLanguageModel(Chosen, FusedLanguageModel):
     """`macaron_transformer_lm` as fairseq knows it."""
 
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model that `--macaron-kernels` asks for."""
-        plain = language_model.MacaronLanguageModel
-        return (FusedLanguageModel if is_fused(args) else plain).build_model(args, task)
+    fused, plain = FusedLanguageModel, language_model.MacaronLanguageModel
 
 
 MODELS = {
@@ -93,4 +97,5 @@ masked_lm_criterion.register()
 rdrop.register()
 optimizer.register()
 distillation.register()
+cross_criterion.register()
 task.register()

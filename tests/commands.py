@@ -11,12 +11,14 @@ import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import served
+
 TIMEOUT = 600
 LIMIT = 400  # seconds, after which a command says where it is and ends
 # A server forks each of them. It has imported fairseq, and what training imports later; of this
 # project nothing.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["fairseq", "torch._dynamo", "numba"])
+CONTEXT.set_forkserver_preload(served.PRELOADED)
 
 
 def run_forked(command, words, cwd=None):

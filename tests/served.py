@@ -1,16 +1,18 @@
 """The commands that recipes start, by a server that has imported what they need: a fork is cheap.
 
 `folder()` holds a stand-in for each command, to come first on the PATH. It hands its arguments,
-environment and standard streams to the server, which forks; killed, it takes its command with it.
-Each is the command's own console script, in a process that has fairseq imported and nothing of this
-project.
+environment and standard streams to a server, which forks; killed, it takes its command with it.
+Each is the command's own console script, in a process that has imported PyTorch and nothing of this
+project. There are two servers: commands that need fairseq are forked from one that has it.
 """
 
 import atexit
 import contextlib
 import faulthandler
 import functools
+import importlib
 import json
+import logging
 import os
 import select
 import signal
@@ -22,13 +24,19 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 COMMANDS = ["fairseq-preprocess", "fairseq-train", "fairseq-generate", "macaron-fairseq"]
-COMMANDS += ["torchrun", "fairseq-eval-lm"]
+COMMANDS += ["torchrun", "fairseq-eval-lm", "fairseq-hydra-train"]
+# Those of this package that import fairseq. The others see that it is not there.
+WITH_FAIRSEQ = ["average", "describe", "dynamics", "export", "order", "translate"]
+# Of other projects, what training and decoding import.
+PRELOADED = ["fairseq", "torch._dynamo", "numba", "sacremoses", "subword_nmt.apply_bpe"]
 LIMIT = 400  # seconds of a command, after which it says where it is and ends
 STAND_IN = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-asked = [os.path.basename(sys.argv[0]), *sys.argv[1:]], os.getcwd(), dict(os.environ)
+name = os.path.basename(sys.argv[0])
+has_fairseq = name.startswith("fairseq-") or {{*sys.argv[1:2]}} & {{*{with_fairseq}}}
+server.connect({address!r} + (".fairseq" if has_fairseq else ""))
+asked = [name, *sys.argv[1:]], os.getcwd(), dict(os.environ)
 socket.send_fds(server, [json.dumps(asked).encode() + b"\\n"], [0, 1, 2])
 status = int(server.recv(9) or 1)
 sys.exit(status if status >= 0 else 128 - status)
@@ -43,10 +51,11 @@ def folder():
     command = [sys.executable, __file__, address]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(server.communicate)
-    assert server.stdout.readline() == b"ready\n"
+    assert [server.stdout.readline() for _ in range(2)] == 2 * [b"ready\n"]
     for name in COMMANDS:
         stand_in = root / name
-        stand_in.write_text(STAND_IN.format(python=sys.executable, address=address))
+        words = {"python": sys.executable, "address": address, "with_fairseq": WITH_FAIRSEQ}
+        stand_in.write_text(STAND_IN.format(**words))
         stand_in.chmod(0o755)
     return root
 
@@ -56,6 +65,12 @@ def serve(address):
     import torch._dynamo
     import torch.distributed.run  # noqa: F401
 
+    if not os.fork():
+        logging.disable()  # it asks for a package
+        for name in PRELOADED:
+            importlib.import_module(name)
+        logging.disable(logging.NOTSET)
+        address += ".fairseq"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
@@ -109,6 +124,7 @@ def become(words, cwd, environ, streams):
     os.environ.update(environ)
     sys.path[:0] = [path for path in environ.get("PYTHONPATH", "").split(":") if path]
     sys.argv = [str(Path(sys.executable).with_name(words[0])), *words[1:]]
+    logging.getLogger().handlers.clear()  # fairseq's commands set it up before they import fairseq
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=2)
     (script,) = entry_points(group="console_scripts", name=words[0])
     status = 1

@@ -34,6 +34,16 @@ def test_a_full_disk_behind_stdout_is_one_sentence(words, tmp_path, monkeypatch)
             cli.main(words)
 
 
+def test_long_arrays_stand_on_a_line(monkeypatch):
+    content = {"a": np.arange(6.0).reshape(2, 3), "b": {"c": np.array([np.nan, 1, 2])}, "d": [1]}
+    indented = output.as_json(content)
+    monkeypatch.setattr(output, "LONG", 3)
+    found = output.as_json(content)
+    assert json.loads(found) == json.loads(indented)
+    assert json.loads(found)["b"]["c"] == [None, 1, 2]
+    assert '"a": [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]],\n' in found
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [(["order", *TOY], "order.png"), (["particles", "trajectories", *FEW], "trajectories.json")],

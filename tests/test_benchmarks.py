@@ -29,7 +29,9 @@ sys.path.insert(0, str(FOLDER))
 ablation, corpora, generation, kernels, measuring = map(
     importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
 )
-distillation = importlib.import_module("distillation")
+distillation, language_models, particles = map(
+    importlib.import_module, ("distillation", "language_models", "particles")
+)
 memory, prepare, scaling, single_updates, training, versions = map(
     importlib.import_module,
     ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
@@ -318,6 +320,16 @@ def test_training_runs(run):
 
 
 @pytest.mark.slow
+def test_language_models_run(run):
+    """The causal one; its blocks of 16 tokens fill batches of 64."""
+    result = result_of(run, language_models, "--causal", "--sides", "ours")
+    (ours,) = result["repetitions"]
+    assert ours["tokens"] == 3 * 64
+    assert ours["tokens_per_second"] == pytest.approx(ours["tokens"] / ours["seconds"])
+    assert ours["parameters"] > 4 * 12 * 256**2  # 4 layers, 256 wide
+
+
+@pytest.mark.slow
 def test_generation_runs(run):
     """With CTranslate2; the next one runs fairseq-generate."""
     pytest.importorskip("ctranslate2")
@@ -588,7 +600,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             "--precision fp16 needs a GPU: leave it out on a CPU",
         ),
         (training, ["--quick", "--json", tmp_path], "is a folder: name a file"),
-        (training, ["--data", tmp_path / "empty"], "holds no dict.*.txt: give the folder"),
+        (training, ["--data", tmp_path / "empty"], "holds no dictionary: give the folder"),
         (training, ["--data", tmp_path / "only-test"], "holds no set 'train': prepare it"),
         (
             generation,
@@ -606,6 +618,8 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             ["--quick", "--ours", tmp_path],
             "both --stock and --ours, or to neither",
         ),
+        (language_models, [], "what should be trained on? Give --data DATA or --synthetic"),
+        (language_models, ["--data", tmp_path / "only-test"], "holds no train.idx: give what"),
         (scaling, ["--lengths", "1"], "--lengths below 2"),
         (ablation, [], "what should be trained on and translated? Give --data DATA"),
         (ablation, ["--data", tmp_path, "--repetitions", "1"], "has no quartiles: give 2"),
@@ -636,3 +650,12 @@ def test_each_loss_of_distillation_is_measured(capsys):
     names += [f"word level and trajectory on {spans}" for spans in ("words", "tokens")]
     assert [row[0].strip() for row in rows] == names
     assert float(rows[1][2]) == 1
+
+
+# --- particles -----------------------------------------------------------------------------------
+
+
+def test_a_velocity_of_particles_is_measured(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # set anew by what is measured, and then put back
+    clock, processor, memory = map(float, particles.measure("blocks, 2 threads", 30, 3, 2))
+    assert clock > 0 and processor >= 0 and memory >= 0

@@ -3,11 +3,10 @@
 import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import served
 import torch
 from conftest import (
     FIXTURES,
@@ -100,7 +99,7 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
         *("--distributed-world-size", "2", "--distributed-no-spawn"),
         *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"),
     ]
-    command = [Path(sys.executable).with_name("fairseq-train"), data_bin, "--user-dir", USER_DIR]
+    command = [served.folder() / "fairseq-train", data_bin, "--user-dir", USER_DIR]
     command += [*TRAIN, *flags, "--save-dir", tmp_path / "two", *distributed]
     processes = [
         subprocess.Popen(

@@ -15,7 +15,7 @@ from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import teachers
+from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
@@ -210,7 +210,7 @@ def test_models_without_a_plain_projection_give_the_same(which, files, monkeypat
     """A hook makes an output another than a plain projection, and changes nothing."""
     model = build(STUDENT, *FLAGS)
     expected = taught(model, sample(), teacher=files.both, distill_temperature=2.0)
-    load = teachers.load_models
+    load = teacher_files.load_models
 
     def hooked(*args):
         models = load(*args)
@@ -220,7 +220,7 @@ def test_models_without_a_plain_projection_give_the_same(which, files, monkeypat
     if which != "teacher":
         model.decoder.output_projection.register_forward_pre_hook(lambda *_: None)
     if which != "student":
-        monkeypatch.setattr(teachers, "load_models", hooked)
+        monkeypatch.setattr(teacher_files, "load_models", hooked)
     found = taught(model, sample(), teacher=files.both, distill_temperature=2.0)
     assert_same(found, expected, tolerance=2e-5)
 
@@ -362,7 +362,9 @@ def test_a_teacher_that_is_gone_is_named(tmp_path, files):
 
 def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     save(tmp_path / "t.pt", *FLAGS, types=61)
-    assert "embeds 65 source types, but the source dictionary has 64" in refusal(tmp_path / "t.pt")
+    found = refusal(tmp_path / "t.pt")
+    assert "embeds 65 source types, but the source dictionary has 64" in found
+    assert "or learn across vocabularies, with --criterion cross_vocabulary_" in found
 
 
 @pytest.mark.parametrize("known_from", ["manifest", "folder"])
@@ -385,7 +387,7 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
         )
     found = refusal(tmp_path / "t.pt", for_task)
     assert "was trained with another dict.de.txt than the student's" in found
-    assert "--srcdict" in found
+    assert "--srcdict" in found and "--teacher-data FOLDER" in found
 
 
 def test_a_teacher_of_another_direction_is_refused(tmp_path):

@@ -8,11 +8,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from browser import chromium, opened, overflow
+from sklearn.decomposition import PCA
 from stored import CHECKPOINT, noisy, write_test_set
 
 from macaron_fairseq import cli
-from macaron_fairseq.analysis import dynamics_report, models, sentence_views, sentences
+from macaron_fairseq.analysis import (
+    dynamics_report,
+    models,
+    sentence_views,
+    sentences,
+    token_page,
+)
 
 LABELS = ["stock", "noisy"]
 FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine
@@ -27,8 +35,9 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamics_report, "overview", lambda models: b"")
         words = ["dynamics", "--path", *paths, "--label", *LABELS, "--data", data, "--cpu"]
-        words += ["--jacobian-sentences", "1", "-o", folder / "out"]
-        cli.main([str(word) for word in words])
+        words += ["--jacobian-sentences", "1", "--tokens-page", "-o", folder / "out"]
+        words = [str(word) for word in words]
+        cli.main(words)
     loaded, opened_data = models.load(paths, data)
     sample = sentences.read(opened_data)
     first = [sentence_views.look(x.runnable(), sample.sentences[0], opened_data) for x in loaded]
@@ -36,6 +45,10 @@ def made(tmp_path_factory):
     return SimpleNamespace(
         path=folder / "out" / "dynamics.html",
         content=written,
+        tokens=folder / "out" / "tokens.html",
+        words=words,
+        loaded=loaded,
+        sample=sample,
         csv=(folder / "out" / "dynamics.csv").read_text("utf-8"),
         views=first,
     )
@@ -193,3 +206,91 @@ def test_without_javascript_the_pictures_stand(browser, made):
         assert page.get_by_text("This part needs JavaScript.").is_visible()
         assert not page.locator("#controls").is_visible()
         assert page.locator("ul.legend").first.is_visible()
+
+
+# The page of moving tokens.
+
+
+def states(made, side, model=1):
+    """The directions of all shown sentences' tokens, (states, tokens, channel), by hooks."""
+    stack = getattr(made.loaded[model].model, side).layers
+    found = []
+    for sentence in made.sample.sentences:
+        own = []
+        hooks = [stack[0].register_forward_pre_hook(lambda _, args, own=own: own.append(args[0]))]
+        hooks += [
+            layer.register_forward_hook(lambda _, args, out, own=own: own.append(out[0]))
+            for layer in stack
+        ]
+        with torch.no_grad():
+            lengths = torch.tensor([len(sentence.source)])
+            made.loaded[model].model(sentence.source[None], lengths, sentence.target[None])
+        for hook in hooks:
+            hook.remove()
+        x = torch.stack([y.reshape(y.shape[0], -1) for y in own]).double().numpy()
+        found.append(x / np.linalg.norm(x, axis=2, keepdims=True))
+    return found
+
+
+def test_principal_components_are_those_of_scikit_learn():
+    points = np.random.default_rng(1).normal(size=(30, 6)) * np.arange(1, 7)
+    mean, axes, shares = token_page.principal_components(points)
+    known = PCA(3).fit(points)
+    assert shares == pytest.approx(known.explained_variance_ratio_)
+    assert np.abs(np.diag(axes @ known.components_.T)) == pytest.approx([1, 1, 1])
+    assert mean == pytest.approx(known.mean_)
+    flat = token_page.principal_components(points[:, :2])
+    assert flat[1].shape == (3, 2) and flat[2][2] == 0
+
+
+def test_tokens_page_needs_a_sentence(made):
+    with pytest.raises(SystemExit, match="give --shown-sentences 1 or more"):
+        cli.main([*made.words, "--shown-sentences", "0"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_tokens_move_through_the_layers(browser, made, width):
+    expected = states(made, "decoder")[2]
+    with opened(browser, made.tokens, width) as page:
+        page.wait_for_selector("#plot[data-step='0']")
+        page.locator("#choice").select_option(index=4 + 4 + 4 + 2)
+        page.wait_for_function(
+            "document.getElementById('which').textContent.includes('noisy, dec')"
+        )
+        names = [f"{i}. {x}" for i, x in enumerate(["</s>", "est", "the", "is", "a"], 1)]
+        assert shown_names(page) == [x.replace("<", "<\u200b") for x in names]
+        page.locator("#step").focus()
+        page.keyboard.press("End")
+        page.wait_for_selector("#plot[data-step='8']")
+        assert page.locator("#now").inner_text() == "layer 2: ffn 1/2 (8 of 8)"
+        # Lengths and angles in three of the components are at most those in all dimensions; where
+        # three explain all, they are the same. The nearest token is that of the states.
+        cosines = expected[-1] @ expected[-1].T - 2 * np.eye(len(names))
+        for i, text in enumerate(page.evaluate("plot.data.at(-1).hovertext")):
+            assert f"nearest token, number: {cosines[i].argmax() + 1}<br>" in text
+            value = float(text.split("nearest token: ")[1].split("<")[0].replace("\u2212", "-"))
+            assert value == pytest.approx(cosines[i].max(), abs=0.006)
+        assert overflow(page) == [0, []]
+
+
+def shown_names(page):
+    return page.evaluate("plot.data.at(-1).text")
+
+
+def test_positions_are_components_of_the_states(made):
+    """Of all states of a side, also between its sub-layers: here of those between its layers."""
+    found = [
+        path
+        for s in made.sample.sentences
+        for path in token_page.paths(made.loaded[1], s, made.sample)
+    ]
+    paths = [path for side, path in found if side == "decoder"]
+    scenes, shares = token_page.side_scenes("decoder", paths)
+    directions = [x.states / np.linalg.norm(x.states, axis=2, keepdims=True) for x in paths]
+    known = PCA(3).fit(np.concatenate([x.reshape(-1, x.shape[2]) for x in directions]))
+    assert shares == pytest.approx(known.explained_variance_ratio_)
+    for scene, every, x in zip(scenes, directions, states(made, "decoder"), strict=True):
+        assert every[::4] == pytest.approx(x, abs=1e-5)
+        components = known.transform(x.reshape(-1, x.shape[2])).reshape(*x.shape[:2], 3)
+        assert np.abs(scene.positions[::4]) == pytest.approx(np.abs(components), abs=1e-4)

@@ -4,6 +4,7 @@ A test named `test_fairseq_...` fails once fairseq has mended the fault: then it
 """
 
 import logging
+import sys
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -52,6 +53,12 @@ def test_bf16_needs_no_tpu(arch, flag):
     of_lm = ["--task", "language_modeling"] if "lm" in arch else []
     args = arguments(arch, flag, *of_lm)
     assert args.bf16 is True and args.tpu is False
+
+
+def test_a_tpu_that_is_asked_for_is_left(monkeypatch):
+    """PyTorch/XLA is not here, and fairseq will say so."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--bf16", "--tpu"])
+    assert arguments("transformer_tiny", "--bf16", "--tpu").tpu is True
 
 
 def test_a_tpu_is_left_alone_where_there_may_be_one(monkeypatch):

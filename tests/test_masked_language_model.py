@@ -8,9 +8,11 @@ from fairseq.models.roberta import RobertaModel
 from formulas import ENCODERS, layer_of
 from small import (
     NO_DROPOUT,
+    SMALL_DECODER,
     SMALL_ENCODER,
     arguments,
     build,
+    dictionary,
     language_task,
     masked_task,
     task,
@@ -19,7 +21,7 @@ from small import (
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import preflight
+from macaron_fairseq.compat import preflight, pretrained
 from macaron_fairseq.model.operators import Gate
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -201,12 +203,12 @@ def test_a_head_is_put_on_a_pretrained_model():
 
 def test_a_checkpoint_of_other_shapes_is_refused():
     saved = classifier(classes=3).state_dict()
-    with pytest.raises(UserError, match="has 3 classes and the task 2: give --num-classes 3"):
+    with pytest.raises(UserError, match="has 3 classes and the task 2: give --num-classes 3, or"):
         classifier(classes=2).load_state_dict({**saved})
     with pytest.raises(UserError, match="has 32 positions and the model 16: give --max-positions"):
         classifier(classes=3, max_positions=16).load_state_dict({**saved})
     other = build("macaron_roberta_tiny", *SMALL_ENCODER, for_task=masked_task(32, types=50))
-    with pytest.raises(UserError, match="embeds 65 types, but the dictionary has 55 with <mask>"):
+    with pytest.raises(UserError, match="embeds 65 types, but the dictionary has 55 with its"):
         other.load_state_dict({**saved})
     # Under another name it is another head, and the old one is left out.
     model = classifier(classes=2, classification_head_name="another")
@@ -216,8 +218,8 @@ def test_a_checkpoint_of_other_shapes_is_refused():
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--num-classes", "2"], "with 3 classes, but --num-classes is 2: give 3, or train a new"),
-        (["--num-classes", "3"], "has 32 positions, and the model is to have 512: give --max-pos"),
+        (["--num-classes", "2"], "has 3 classes and the task 2: give --num-classes 3, or train a"),
+        (["--num-classes", "3"], "has 32 positions and the model 512: give --max-positions 32"),
         (["--num-classes", "3", "--max-positions", "32"], None),
         (["--num-classes", "2", "--classification-head-name", "x", "--max-positions", "32"], None),
     ],
@@ -234,6 +236,34 @@ def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sent
         return
     with pytest.raises(UserError, match=sentence):
         preflight.check(words)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "sentence_prediction", "language_modeling"])
+@pytest.mark.parametrize("is_macaron", [True, False])
+def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
+    name, is_macaron, tmp_path
+):
+    """fairseq would answer with a traceback; 60 words make 64 types, and 65 with <mask>."""
+    words = dictionary()
+    path, file = tmp_path / "checkpoint.pt", tmp_path / pretrained.DICTIONARIES[name]
+    if name == "language_modeling":
+        arch = "macaron_transformer_lm_tiny" if is_macaron else "transformer_lm_tiny_pre_norm"
+        model = build(arch, *SMALL_DECODER, for_task=language_task())
+    else:
+        arch = "macaron_roberta_tiny" if is_macaron else "roberta_tiny_pre_norm"
+        model = classifier(arch, classes=3)
+    torch.save({"model": model.state_dict()}, path)
+    flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch]
+    flags += ["--max-positions", "32"] if name != "language_modeling" else []
+    flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
+    file.parent.mkdir(exist_ok=True)
+    words.save(str(file))
+    preflight.check(flags)
+    words.add_symbol("one-more")
+    words.save(str(file))
+    sentence = "64 types, .* has 65 with" if "lm_" in arch else "65 types, .* has 66 with"
+    with pytest.raises(UserError, match=f"embeds {sentence} its special symbols"):
+        preflight.check(flags)
 
 
 def test_fairseq_drops_a_head_of_other_classes():

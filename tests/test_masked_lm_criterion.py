@@ -99,6 +99,17 @@ def test_a_changed_head_is_left_to_fairseq():
     assert_same(*both(model, sample()))
     model.encoder.lm_head = nn.Identity()
     assert not has_plain_head(model)
+    for method in ("forward", "output_layer"):
+        model = model_of("macaron_roberta_tiny")
+        whole = type(model.encoder)
+
+        def double(self, *args, whole=whole, method=method, **kwargs):
+            found = getattr(whole, method)(self, *args, **kwargs)
+            return (2 * found[0], found[1]) if method == "forward" else 2 * found
+
+        model.encoder.__class__ = type("Doubled", (whole,), {method: double})
+        assert not has_plain_head(model)
+        assert_same(*both(model, sample()))
     model = model_of("macaron_roberta_tiny")
     model.find_unused_parameters = True
     assert not has_plain_head(model)

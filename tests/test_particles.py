@@ -160,7 +160,7 @@ def test_without_attention_no_particle_feels_another():
 # Equal cosines.
 
 
-@pytest.mark.parametrize("name", ["sa", "usa"])
+@pytest.mark.parametrize("name", ["sa", "usa", "usa-scaled"])
 @pytest.mark.parametrize(("n", "rho"), [(2, -0.9), (5, -0.2), (5, 0), (9, 0.4)])
 def test_equiangular_rate_is_what_the_particles_do(name, n, rho):
     x = simulation.equiangular_start(n, rho)
@@ -315,8 +315,11 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["trajectories", "--system", "ussa"], r"--system takes sa, usa or none\. Did .* usa"),
-        (["trajectories", "--system", "x"], r"takes sa, usa or none"),
+        (
+            ["trajectories", "--system", "ussa"],
+            r"sa, usa, usa-scaled or none\. Did .* usa",
+        ),
+        (["trajectories", "--system", "x"], r"takes sa, usa, usa-scaled or none"),
         (
             ["trajectories", "--perceptron", "rellu"],
             r"unknown activation 'rellu': .*\. Did you mean relu",
@@ -362,7 +365,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
         (["--beta", "1e10"], "argument --beta: 1e10 is not a number from 0 to 1e9"),
         (["--beta", "much"], "argument --beta: much is not a number from 0 to 1e9"),
         (["--dim", "1"], "argument --dim: 1 is not a whole number from 2"),
-        (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 4096"),
+        (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 100000"),
         (["--particles", "2.5"], "argument --particles: 2.5 is not a whole number"),
         (["--frames", "1"], "argument --frames: 1 is not a whole number from 2"),
         (["--seed", "-1"], "argument --seed: -1 is not a whole number of at least 0"),

@@ -151,7 +151,9 @@ def test_what_is_loaded_before_the_first_update_is_said(tmp_path, capsys):
         "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
     ]
     stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 20)
-    bars = [x for x in capsys.readouterr().err.split("\r") if "%" in x]
+    printed = capsys.readouterr().err
+    assert "\r" not in printed  # which is for terminals
+    bars = [x for x in printed.split("\n") if "%" in x]
     said = [re.search(r"updates/s, (.*)\]", bar) for bar in bars]
     assert [x[1] for x in said if x] == [
         "loading PyTorch and fairseq",

@@ -35,7 +35,7 @@ from macaron_fairseq.common import environment, workers
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import ctranslate2_engine, fairseq_engine, translator
+from macaron_fairseq.translation import fairseq_engine, translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 from macaron_fairseq.translation.ctranslate2_export import export
 from macaron_fairseq.translation.translator import Search
@@ -609,4 +609,4 @@ def test_the_input_is_not_replaced(name, data, tmp_path):
 def test_threads_are_as_many_as_openmp_is_told(monkeypatch):
     for said, threads in (("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)):
         monkeypatch.setenv("OMP_NUM_THREADS", said)
-        assert ctranslate2_engine.wanted_threads() == (threads or environment.available_cores())
+        assert environment.wanted_threads() == (threads or environment.available_cores())

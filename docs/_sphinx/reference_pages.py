@@ -17,6 +17,7 @@ pages, too, for those who read them without the site, up to a second comment:
 import argparse
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,9 @@ from macaron_fairseq.analysis import glossary
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterionConfig,
+)
+from macaron_fairseq.distillation.cross_criterion import (
+    CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig,
 )
 from macaron_fairseq.model import architectures, arguments
 from macaron_fairseq.schemes import splitting, substeps
@@ -211,10 +215,10 @@ def transformer_arguments() -> str:
     return argument_table(parser, [x for x in parser._actions if x.dest not in names])
 
 
-def distillation_arguments() -> str:
-    """Those of the criterion of students that its parent does not have."""
+def distillation_arguments(config: Any) -> str:
+    """Those of a criterion of students that its parent does not have."""
     own, parents = (argparse.ArgumentParser(add_help=False) for _ in range(2))
-    gen_parser_from_dataclass(own, DistilledLabelSmoothedCrossEntropyCriterionConfig())
+    gen_parser_from_dataclass(own, config)
     gen_parser_from_dataclass(parents, LabelSmoothedCrossEntropyCriterionConfig())
     names = {x.dest for x in parents._actions}
     return argument_table(own, [x for x in own._actions if x.dest not in names])
@@ -284,7 +288,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "released-bert": released_bert,
     "macaron-arguments": macaron_arguments,
     "transformer-arguments": transformer_arguments,
-    "distillation-arguments": distillation_arguments,
+    "distillation-arguments": partial(
+        distillation_arguments, DistilledLabelSmoothedCrossEntropyCriterionConfig()
+    ),
+    "cross-vocabulary-arguments": partial(
+        distillation_arguments, CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig()
+    ),
     "commands": commands,
     "measures": measures,
 }

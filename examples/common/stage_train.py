@@ -283,6 +283,19 @@ def follow_training(
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
 
 
+class LinesOfABar:
+    """stderr for a bar where it is no terminal: each state of it is a line."""
+
+    def write(self, text: str) -> None:
+        """Write what is there of a line."""
+        if shown := text.strip():
+            sys.stderr.write(f"{shown}\n")
+
+    def flush(self) -> None:
+        """Write it at once."""
+        sys.stderr.flush()
+
+
 def follow(
     lines: Iterable[str], log: Path, title: str, had: int, max_update: int
 ) -> tuple[str, bool]:
@@ -296,13 +309,15 @@ def follow(
 
     tail: deque[str] = deque(maxlen=20)
     is_done = is_torchruns = False
+    on_terminal = sys.stderr.isatty()
     bar = tqdm(
         desc=title,
+        file=sys.stderr if on_terminal else LinesOfABar(),
         unit=" updates",
         bar_format=BAR,
         initial=had,
         total=max_update,
-        mininterval=0.5 if sys.stderr.isatty() else 20,
+        mininterval=0.5 if on_terminal else 20,
         smoothing=0.05,
     )
     # What is not UTF-8 is kept as it is.

@@ -1,13 +1,16 @@
 """Measures of a cloud of points: of the ideal particles, and of a trained model's states.
 
 Points are the rows of an array (n, d), n of at least 2. Every measure looks at their directions
-x/|x| alone and needs memory for one matrix n x n at most (n = 4000: 128 MB).
+x/|x| alone. `gram` and `cosines` return a number for each pair (n = 4000: 128 MB); all others look
+at the pairs in blocks of rows and need memory for the points alone.
 """
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
+
+from macaron_fairseq.analysis import blocks
 
 Floats = NDArray[np.float64]
 
@@ -41,9 +44,37 @@ def cosines(points: ArrayLike) -> Floats:
     return matrix[np.triu(np.ones(matrix.shape, dtype=bool), k=1)]
 
 
+def mean_cosine(points: ArrayLike) -> float:
+    """The mean of the cosines of all pairs, by |sum_i x_i|^2 = n + sum_{i != j} <x_i, x_j>."""
+    x = directions(points)
+    n = len(x)
+    return float(((x.sum(axis=0) ** 2).sum() - n) / (n * (n - 1)))
+
+
+def histogram(points: ArrayLike, bins: int) -> NDArray[np.int64]:
+    """How many pairs have a cosine in each of so many equal bins from -1 to 1: (bins,)."""
+    x = directions(points)
+
+    def count(rows: slice) -> NDArray[np.int64]:
+        return np.histogram(_later(x, rows), bins, (-1, 1))[0]
+
+    return sum(blocks.over_rows(len(x), count), np.zeros(bins, np.int64))
+
+
+def pairs_above(points: ArrayLike, threshold: float = 0.999) -> int:
+    """How many of the n (n - 1) / 2 pairs have a cosine above the threshold."""
+    x = directions(points)
+
+    def count(rows: slice) -> int:
+        return int(np.count_nonzero(_later(x, rows) > threshold))
+
+    return sum(blocks.over_rows(len(x), count))
+
+
 def share_above(points: ArrayLike, threshold: float = 0.999) -> float:
     """The share of all pairs whose cosine is above the threshold, from 0 to 1."""
-    return float((cosines(points) > threshold).mean())
+    n = np.shape(points)[0]
+    return pairs_above(points, threshold) / (n * (n - 1) / 2)
 
 
 def cluster_labels(points: ArrayLike, threshold: float = 0.999) -> NDArray[np.int32]:
@@ -52,7 +83,19 @@ def cluster_labels(points: ArrayLike, threshold: float = 0.999) -> NDArray[np.in
     A cluster is a connected component of the graph that joins two points whose cosine is above the
     threshold (single linkage): within one, points far apart can be linked by others between them.
     """
-    return connected_components(csr_array(gram(points) > threshold), directed=False)[1]
+    x = directions(points)
+    n = len(x)
+    labels = np.arange(n, dtype=np.int32)
+    for rows in blocks.rows(n):
+        edges = _later(x, rows) > threshold
+        # Only what is not joined yet: of many points in one place, the first block joins all.
+        edges &= labels[rows, None] != labels[None, rows.start :]
+        i, j = edges.nonzero()
+        ends = labels[rows][i], labels[rows.start :][j]
+        graph = csr_array((np.ones(len(i), dtype=bool), ends), (n, n))
+        labels = connected_components(graph, directed=False)[1][labels]
+    # The numbers are in the order of the clusters' first points, but some are no one's.
+    return np.unique(labels, return_inverse=True)[1].astype(np.int32)
 
 
 def clusters(points: ArrayLike, threshold: float = 0.999) -> int:
@@ -102,10 +145,15 @@ def energy(points: ArrayLike, beta: float) -> float:
     """
     if not 0 <= beta < np.inf:
         raise ValueError(f"beta is {beta}: it must be finite and not negative")
-    below_one = gram(points) - 1
+    x = directions(points)
+    n = len(x)
     if beta == 0:
-        return float(below_one.mean() / 2)
-    return float(np.exp(beta * below_one).mean() / (2 * beta))
+        return float(((x.sum(axis=0) ** 2).sum() / n**2 - 1) / 2)
+
+    def add(rows: slice) -> float:
+        return float(np.exp(beta * (_later(x, rows) - 1)).sum())
+
+    return (n + 2 * sum(blocks.over_rows(n, add))) / (2 * beta * n**2)
 
 
 def separation(points: ArrayLike, threshold: float = 0.999) -> float:
@@ -113,6 +161,24 @@ def separation(points: ArrayLike, threshold: float = 0.999) -> float:
 
     See `cluster_labels`.
     """
-    labels = cluster_labels(points, threshold)
-    between = gram(points)[labels[:, None] != labels]
-    return float(np.arccos(between.max())) if between.size else float("nan")
+    x = directions(points)
+    labels = cluster_labels(x, threshold)
+    if not labels.any():
+        return float("nan")
+
+    def largest(rows: slice) -> float:
+        between = labels[rows, None] != labels[None, rows.start :]
+        return float(np.where(between, _later(x, rows), -1).max())
+
+    return float(np.arccos(max(blocks.over_rows(len(x), largest))))
+
+
+def _later(x: Floats, rows: slice) -> Floats:
+    """The cosines of some of the directions x, (n, d), with those from the first of them on.
+
+    Of each pair i < j there is the cosine, in [-1, 1], and -inf in all other places: so nothing is
+    counted twice. (rows, n - rows.start).
+    """
+    found = np.clip(x[rows] @ x[rows.start :].T, -1, 1)
+    found[:, : len(found)][np.tri(len(found), dtype=bool)] = -np.inf
+    return found

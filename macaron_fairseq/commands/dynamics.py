@@ -30,12 +30,14 @@ OUTPUT then holds
   dynamics.json  the figures: means, standard deviations, histograms of the cosines
   dynamics.csv   the means, a line each, for a table or pandas
   dynamics.png   a small picture of the most important ones
+  tokens.html    with --tokens-page: tokens that move through the layers, in three dimensions
 and a table of the whole layers is printed, in Markdown.
 
 examples:
   macaron-fairseq dynamics --path transformer.pt macaron.pt --data DATA -o dynamics
   macaron-fairseq dynamics --path macaron.pt --data data-bin --gen-subset valid --sentences 500
   macaron-fairseq dynamics --path macaron.pt --data DATA news.en --target news.de
+  macaron-fairseq dynamics --path macaron.pt --data DATA --tokens-page --shown-sentences 4
   echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
 """
 
@@ -95,6 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show N of them one by one: which tokens come close in which layer, and the attention "
         "of each head; spread over those of at most 32 tokens. Each takes some 20 to 200 kB of the "
         "page; 0 for none (default: 8)",
+    )
+    add(
+        "--tokens-page",
+        action="store_true",
+        help="write tokens.html as well: those sentences' tokens in three principal components, "
+        "with a slider from sub-layer to sub-layer, to turn and to point at (needs plotly)",
     )
     add(
         "--threshold",
@@ -173,11 +181,23 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
-        from macaron_fairseq.analysis import dynamics, dynamics_report, models, output, sentences
+        from macaron_fairseq.analysis import (
+            dynamics,
+            dynamics_report,
+            interactive_page,
+            models,
+            output,
+            sentences,
+            token_page,
+        )
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
 
     output.refuse_unwritable(args.output)
+    if args.tokens_page:
+        interactive_page.library()  # if it is missing, one is to learn it now
+        if not args.shown_sentences:
+            raise UserError("--tokens-page shows sentences: give --shown-sentences 1 or more")
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     loaded, data = models.load(
         args.path, args.data, args.source_lang, args.target_lang, args.label, device
@@ -187,5 +207,8 @@ def run(args: argparse.Namespace) -> None:
         args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
     )
     content = dynamics.compare(loaded, sample, settings, args.title)
-    written = output.write(args.output, dynamics_report.contents(content))
+    contents = dynamics_report.contents(content)
+    if args.tokens_page:
+        contents["tokens.html"] = token_page.page(loaded, sample, args.shown_sentences)
+    written = output.write(args.output, contents)
     output.report(dynamics_report.table(content["models"]), written)

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
     try:
         from macaron_fairseq.analysis import order, order_report, output
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     output.refuse_unwritable(args.output)
     if args.path:
         from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

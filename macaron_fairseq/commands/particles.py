@@ -14,6 +14,7 @@ The systems are on the unit sphere (arXiv 2312.10794). A particle moves by the p
 attention plus perceptron to the tangent space at x_i, with
   sa    attention = sum_j e^(beta <x_i, x_j>) x_j / Z_i, Z_i the sum of the weights (softmax)
   usa   the same with n in place of Z_i; its speed grows like e^beta
+  usa-scaled  usa times e^-beta, which any beta leaves at the same speed
   none  no attention; without a perceptron nothing moves
 and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (arXiv 2601.21366).
 Each choice explains its options, as in: macaron-fairseq particles phase --help
@@ -24,7 +25,13 @@ examples:
   macaron-fairseq particles phase --dim 2 --particles 32 --trials 200
   macaron-fairseq particles equiangular --particles 16 --beta 0 2 4 6
   macaron-fairseq particles landscape --perceptron tanh --neurons 5
+  macaron-fairseq particles block-counts --direction descent --dim 3
   macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
+  macaron-fairseq particles trajectories --page --animate particles/sphere.gif
+  macaron-fairseq particles trajectories --particles 10000 --time 5 --frames 11
+
+"phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
+OUTPUT/phase.parts until the files are written.
 """
 
 WEIGHTS = """\
@@ -71,7 +78,7 @@ SEVERAL = whole(2, 10**6, "from 2 to a million")
 # How each option is read, what --help calls its value and says of it; some mean something else in
 # one of the choices.
 OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    "system": (str, "NAME", "sa, usa or none"),
+    "system": (str, "NAME", "sa, usa, usa-scaled or none"),
     "perceptron": (str, "ACTIVATION", "add a perceptron block: relu, gelu or tanh"),
     "neurons": (positive, "M", "neurons of the perceptron, in random directions (default: 4)"),
     "strength": (ABOVE_0, "S", "s_m is S or -S, at random (default: 1)"),
@@ -80,9 +87,9 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "beta-min": (BETA, "B", "lowest inverse temperature"),
     "beta-max": (BETA, "B", "highest inverse temperature"),
     "betas": (SEVERAL, "N", "how many inverse temperatures, evenly between them"),
-    # A matrix of all their cosines has 128 MiB at most.
+    # A step takes time like their number squared.
     "particles": (
-        whole(2, 4096, "from 2 to 4096"),
+        whole(2, 10**5, "from 2 to 100000"),
         "N",
         "how many particles; they start uniformly on the sphere",
     ),
@@ -102,19 +109,40 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
         "times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
     ),
     "trials": (positive, "N", "how many random starts, the same for each beta"),
-    "equiangular system": (str, "NAME", "sa or usa"),
+    "equiangular system": (str, "NAME", "sa, usa or usa-scaled"),
     "equiangular beta": (BETA, "B", "inverse temperatures"),
     "equiangular particles": (
         whole(2, 512, "from 2 to 512"),
         "N",
         "how many particles, in as many dimensions: more change nothing",
     ),
+    # The perceptron paper, arXiv 2601.21366.
+    "direction": (str, "NAME", "ascent, or descent of the energy: x_i' with the opposite sign"),
+    "cluster-scale": (
+        ABOVE_0,
+        "C",
+        "particles of a cluster are at most min(C / sqrt(beta), pi / (2 d)) apart, in radians",
+    ),
+    "drift": (ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"),
+    "mass": (number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"),
+    "block-frames shown": (
+        number(0, 1e9, "a number of at least 0"),
+        "T",
+        "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
+    ),
+    "over": (str, "NAME", "what to change from run to run: strength, of the block, or dim"),
+    "values": (ABOVE_0, "V", "its values (default: nine, from 0.003 to 2, or from 2 to 64)"),
 }
 SYSTEM: dict[str, Any] = {"system": "sa", "perceptron": None}
 SYSTEM |= dict.fromkeys(("neurons", "strength", "weights"))
 BETAS: dict[str, Any] = {"beta-min": 0, "beta-max": 9, "betas": 46}
 CLOUD: dict[str, Any] = {"particles": 64, "dim": 3, "seed": 1, "cosine": 0.999}
 TIME: dict[str, Any] = {"time": 30, "frames": 121}
+# The perceptron paper, arXiv 2601.21366.
+BLOCK: dict[str, Any] = {**SYSTEM, "system": "usa-scaled", "perceptron": "gelu"}
+BLOCK |= {"direction": "ascent", "beta": 10, "particles": 100, "dim": 2, "seed": 1}
+BLOCK |= {"cluster-scale": 0.1, "time": 100}
+REST: dict[str, Any] = {"trials": 3, "time": 2000, "drift": 5e-4, "mass": 0.05}
 
 # What each choice is, and its options with their defaults.
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -142,7 +170,40 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         {**SYSTEM, **BETAS, **CLOUD}
         | {"perceptron": "relu", "beta-max": 12, "betas": 49, "dim": 2, "time": 200},
     ),
+    # The perceptron paper, arXiv 2601.21366.
+    "block-paths": ("paths with a perceptron block and without, d = 2 or 3", BLOCK),
+    "block-frames": (
+        "the particles at a few times, with a block and without, d = 2 or 3",
+        {**BLOCK, "shown": None},
+    ),
+    "block-counts": (
+        "clusters, modes and masses over beta, with a block and without",
+        {**BLOCK, **REST, "beta": [0.1, 0.5, 1.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0]},
+    ),
+    "block-energy": (
+        "energy over time at several beta, with a block and without",
+        {**BLOCK, "beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
+    ),
+    "block-sweep": (
+        "time to rest and clusters over the block's strength or the dimension",
+        {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None},
+    ),
+    "modes": (
+        "how fast each mode grows on the circle, gamma_k",
+        {"beta": [1.0, 3.0, 5.0, 7.0, 10.0, 25.0]},
+    ),
 }
+# Whether particles of a block rest is told by a matrix of all their cosines: 128 MiB at most.
+OPTIONS |= {
+    f"{name} particles": (whole(2, 4096, "from 2 to 4096"), *OPTIONS["particles"][1:])
+    for name in CHOICES
+    if name.startswith("block-")
+}
+
+WITH_MOVIE = ("trajectories", "histograms")
+WITH_PAGE = ("trajectories",)
+# What belongs to the command and not to the experiment.
+OF_THE_COMMAND = ("run", "choice", "output", "animate", "page")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,20 +231,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="FOLDER",
             help="where to write the files (default: %(default)s)",
         )
-        one.set_defaults(run=run, choice=name)
+        one.set_defaults(run=run, choice=name, animate=None, page=False)
+        if name in WITH_MOVIE:
+            one.add_argument(
+                "--animate",
+                type=Path,
+                metavar="FILE",
+                help="write a movie as well, FILE.gif or FILE.mp4; the latter needs ffmpeg",
+            )
+        if name in WITH_PAGE:
+            one.add_argument(
+                "--page",
+                action="store_true",
+                help=f"write {name}.html as well: the particles with a slider over time, to turn "
+                "and to point at (needs plotly)",
+            )
         for option, default in options.items():
             if name == "landscape" and option == "dim":  # a circle
                 one.set_defaults(dim=default)
                 continue
             kind, metavar, meaning = OPTIONS.get(f"{name} {option}") or OPTIONS[option]
             several = isinstance(default, list)
-            shown = " ".join(f"{x:g}" for x in default) if several else default
+            shown = " ".join(map(str, default)) if several else default
             if "default" not in meaning and option != "weights":
                 meaning += f" (default: {'none' if default is None else shown})"
             one.add_argument(
                 f"--{option}",
                 type=kind,
-                nargs="+" if several or option == "shown" else None,
+                nargs="+" if several or option in ("shown", "values") else None,
                 default=default,
                 metavar=metavar,
                 help=meaning,
@@ -196,7 +271,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import output
         from macaron_fairseq.analysis.particles.run import run as run_experiment
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     output.refuse_unwritable(args.output)
-    parameters = {k: v for k, v in vars(args).items() if k not in ("run", "choice", "output")}
-    output.report(run_experiment(args.choice, parameters, args.output))
+    parameters = {k: v for k, v in vars(args).items() if k not in OF_THE_COMMAND}
+    output.report(run_experiment(args.choice, parameters, args.output, args.animate, args.page))

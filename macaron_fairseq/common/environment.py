@@ -73,6 +73,12 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def wanted_threads() -> int:
+    """As many as OpenMP is told to use, or else as there are cores."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(wanted) if wanted.isdecimal() and int(wanted) else available_cores()
+
+
 def cpu_model() -> str:
     """The CPU's name, or its kind where the system does not tell."""
     return of_first_cpu("model name") or platform.processor() or platform.machine()

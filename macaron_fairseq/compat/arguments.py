@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 # The tasks of the authors' BERT: fairseq's task and criterion today.
-TASKS = {
+TODAYS_TASKS = {
     "bert": ("masked_lm", "masked_lm"),
     "glue_single": ("sentence_prediction", "sentence_prediction"),
     "glue_pair": ("sentence_prediction", "sentence_prediction"),
@@ -35,7 +35,7 @@ class SavedArguments(Namespace):
         self.__dict__.update(state)
         if state.get("relu_dropout") is not None:
             self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
-        if state.get("task") in TASKS:
+        if state.get("task") in TODAYS_TASKS:
             self.task_of_today(state["task"])
         elif state.get("macaron") and "macaron" not in state.get("arch", ""):
             self.arch = "macaron_transformer"
@@ -43,7 +43,7 @@ class SavedArguments(Namespace):
 
     def task_of_today(self, task: str) -> None:
         """Name what does in fairseq's words what the BERT there was trained with."""
-        self.task, self.criterion = TASKS[task]
+        self.task, self.criterion = TODAYS_TASKS[task]
         self.lr_scheduler = "polynomial_decay"
         if task == "bert":
             self.tokens_per_sample = self.max_positions

@@ -50,7 +50,8 @@ def check(argv: Sequence[str]) -> None:
             bf16.refuse_where_slow()
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
-            pretrained.refuse_other(path, checkpoints.load(path)["model"], argv[1:])
+            weights = checkpoints.load(path)["model"]
+            pretrained.refuse_other(path, weights, argv[1:], first_data(others))
             checkpoints.refuse_changed(path)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
         return
@@ -140,6 +141,12 @@ def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:
         for folder in word.split(os.pathsep):
             if not is_remote(word) and Path(folder).is_dir():
                 binarised.refuse_truncated(Path(folder), names)
+
+
+def first_data(words: Sequence[str]) -> Path | None:
+    """The first data folder among the words that `parse` leaves, which has the dictionary."""
+    folders = (Path(word.split(os.pathsep)[0]) for word in words if not is_remote(word))
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def is_remote(name: str) -> bool:

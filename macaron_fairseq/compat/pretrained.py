@@ -1,7 +1,7 @@
-"""A checkpoint of a masked language model that training is to start from, and does not fit.
+"""A checkpoint of a language model that training is to start from, and does not fit.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
-one. It answers another number of positions with a traceback. Both can go when
+one. It answers another dictionary or number of positions with a traceback. All of this can go when
 `test_fairseq_drops_a_head_of_other_classes` fails.
 """
 
@@ -16,20 +16,35 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 
 HEAD = "sentence_classification_head"  # fairseq's default
+# The parameters that have a row for each type of the dictionary, and for each position.
+CAUSAL_TYPES = "decoder.embed_tokens.weight"
+MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 # Architectures of this package and of the authors; others' users may mean what fairseq does.
-OURS = "macaron_roberta|roberta_.*_pre_norm$|transformer_(bert|classifier)_"
+OURS = (
+    "macaron_roberta|roberta_.*_pre_norm$|transformer_(bert|classifier)_|"
+    "macaron_transformer_lm|transformer_lm_.*_pre_norm$"
+)
 # How many positions a model has where no flag says it, by the task.
 DEFAULTS = {"masked_lm": 1024, "sentence_prediction": 512}
+# Where in a data folder the dictionary of a task lies.
+DICTIONARIES = {
+    "language_modeling": "dict.txt",
+    "masked_lm": "dict.txt",
+    "sentence_prediction": "input0/dict.txt",
+}
 
 
-def refuse_other(path: Path, weights: Mapping[str, Tensor], flags: Sequence[str]) -> None:
-    """Raise a `UserError` if a checkpoint has other classes or positions than the flags ask for.
+def refuse_other(
+    path: Path, weights: Mapping[str, Tensor], flags: Sequence[str], data: Path | None = None
+) -> None:
+    """Raise a `UserError` if a checkpoint has other sizes than flags and data ask for.
 
     Args:
         path: of the checkpoint.
         weights: its parameters by name.
         flags: those of fairseq-train.
+        data: the folder of the data, the first one if there are several.
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("arch", "task"):
@@ -41,20 +56,77 @@ def refuse_other(path: Path, weights: Mapping[str, Tensor], flags: Sequence[str]
         args, _ = parser.parse_known_args(flags)
     except ArgumentError:  # fairseq will say it
         return
-    if args.task not in DEFAULTS or not re.match(OURS, args.arch or ""):
+    if args.task not in DICTIONARIES or not re.match(OURS, args.arch or ""):
         return
-    head = weights.get(f"classification_heads.{args.classification_head_name}.out_proj.weight")
-    if head is not None and args.num_classes not in (None, len(head)):
-        raise UserError(
-            f"{path} has the head '{args.classification_head_name}' with {len(head)} classes, but "
-            f"--num-classes is {args.num_classes}: give {len(head)}, or train a new head under "
-            "another --classification-head-name"
-        )
-    wanted = args.max_positions or args.tokens_per_sample or DEFAULTS[args.task]
-    if POSITIONS in weights:
-        positions = len(weights[POSITIONS]) - Dictionary().pad() - 1
-        if positions != wanted:
+    refuse_other_sizes(
+        str(path),
+        weights,
+        types=types_in(data, args.task) if data else None,
+        positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
+        classes={args.classification_head_name: args.num_classes},
+    )
+
+
+def refuse_other_sizes(
+    name: str,
+    weights: Mapping[str, Tensor],
+    types: int | None = None,
+    positions: int | None = None,
+    classes: Mapping[str, int | None] | None = None,
+) -> None:
+    """Raise a `UserError` if parameters are of other sizes; None stands for any size.
+
+    Args:
+        name: what to call the checkpoint.
+        weights: its parameters by name.
+        types: how many the dictionary has, the special symbols included.
+        positions: how many the model has.
+        classes: how many each head has, by its name.
+    """
+    for embedding in (CAUSAL_TYPES, MASKED_TYPES):
+        found = rows(weights, embedding)
+        if None not in (found, types) and found != types:
             raise UserError(
-                f"{path} has {positions} positions, and the model is to have {wanted}: give "
-                f"--max-positions {positions}"
+                f"{name} embeds {found} types, but the dictionary has {types} with its special "
+                "symbols: use the dict.txt that the model was trained with"
             )
+    for head, wanted in (classes or {}).items():
+        found = rows(weights, of_head(head))
+        if None not in (found, wanted) and found != wanted:
+            raise UserError(
+                f"the head '{head}' of {name} has {found} classes and the task {wanted}: give "
+                f"--num-classes {found}, or train a new head under another "
+                "--classification-head-name"
+            )
+    found = positions_of(weights)
+    if None not in (found, positions) and found != positions:
+        raise UserError(
+            f"{name} has {found} positions and the model {positions}: give --max-positions {found}"
+        )
+
+
+def types_in(data: Path, task: str) -> int | None:
+    """How many types a task's dictionary has; None if there is no file, which fairseq will say."""
+    path = data / DICTIONARIES[task]
+    if not path.is_file():
+        return None
+    dictionary = Dictionary.load(str(path))
+    if task in DEFAULTS:
+        dictionary.add_symbol("<mask>")
+    return len(dictionary)
+
+
+def rows(weights: Mapping[str, Tensor], name: str) -> int | None:
+    """How many rows a parameter has; None if there is none of that name."""
+    return len(weights[name]) if name in weights else None
+
+
+def positions_of(weights: Mapping[str, Tensor]) -> int | None:
+    """How many positions a masked language model has learnt; fairseq's first rows are unused."""
+    found = rows(weights, POSITIONS)
+    return None if found is None else found - Dictionary().pad() - 1
+
+
+def of_head(name: str) -> str:
+    """The parameter that has a row for each class."""
+    return f"classification_heads.{name}.out_proj.weight"

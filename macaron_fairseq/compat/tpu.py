@@ -4,6 +4,7 @@
 for PyTorch/XLA and not for a GPU. This can go when `test_fairseq_takes_bf16_for_a_tpus` fails.
 """
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -19,8 +20,9 @@ class OfNoTPU:
         self.configure = configure
 
     def __call__(self, args: Any) -> Any:
-        """Configure the architecture, and take back that there is a TPU."""
-        if isinstance(args, Namespace) and getattr(args, "bf16", False) and getattr(args, "tpu", 0):
+        """Configure the architecture, and take back that there is a TPU unless `--tpu` says it."""
+        by_bf16 = isinstance(args, Namespace) and getattr(args, "bf16", False)
+        if by_bf16 and "--tpu" not in sys.argv:  # which alone still tells the two flags apart
             args.tpu = False
         return self.configure(args)
 

@@ -23,7 +23,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import layers, teachers, text_spans
+from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
 from macaron_fairseq.distillation.following import Following, Plan, student_like
 from macaron_fairseq.distillation.word_level import (
     Logits,
@@ -154,17 +154,10 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
             UserError: if a number makes no sense or a teacher does not go with the task.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        if not 0 <= distill_weight <= 1:
-            raise UserError(f"--distill-weight {distill_weight} is no share: give one from 0 to 1")
-        if not 0 < distill_temperature < math.inf:
-            raise UserError(
-                f"--distill-temperature {distill_temperature} is no temperature: give one above 0"
-            )
+        numbers.refuse_no_share("--distill-weight", distill_weight)
+        numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
-        if not 0 <= trajectory_weight < math.inf:
-            raise UserError(
-                f"--trajectory-weight {trajectory_weight} is no weight: give a number from 0 on"
-            )
+        numbers.refuse_no_weight("--trajectory-weight", trajectory_weight)
         self.trajectory_weight = trajectory_weight
         self.plan = Plan(
             *(trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers),
@@ -179,7 +172,9 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
                 raise UserError(
                     "--criterion distilled_label_smoothed_cross_entropy needs --teacher CHECKPOINT"
                 )
-            self.teachers = teachers.load(teacher, task, str(teacher_precision))
+            from macaron_fairseq.distillation import teacher_files  # a second that few need
+
+            self.teachers = teacher_files.load(teacher, task, str(teacher_precision))
             logger.info(
                 "%d teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
                 *(len(self.teachers.models), 1 - distill_weight, self.mixture.factor),
@@ -255,10 +250,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
         if distance is not None and states is not None and not torch.isfinite(distance):
             is_bad = is_bad or not states.are_finite()
         if is_bad:
-            raise UserError(
-                "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or "
-                "another checkpoint of it"
-            )
+            raise UserError(teachers.NOT_FINITE)
 
     def is_taught(self, model: BaseFairseqModel) -> bool:
         """Whether the teachers are asked."""

@@ -3,7 +3,7 @@
 `trajectory.py` has the losses and their source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.distillation import layers, text_spans
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, match_in_time
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
 from macaron_fairseq.distillation.trajectory import LayerPair, align, trajectory_loss
 
@@ -32,8 +32,18 @@ class Plan:
     source_phrases: str = ""  # the file of phrases of what the encoder reads
     target_phrases: str = ""
 
-    def pairs(self, student: Any, teacher: Any) -> dict[str, Pairs]:
+    def pairs(
+        self,
+        student: Any,
+        teacher: Any,
+        match: Callable[[Sequence[float], Sequence[float]], Pairs] = match_in_time,
+    ) -> dict[str, Pairs]:
         """Which layers meet, on each side that both models have.
+
+        Args:
+            student: a model of the student's sizes.
+            teacher: a model.
+            match: which layers meet where none were named, by their `times`.
 
         Raises:
             UserError: if layers that were named do not exist, or none meet.
@@ -50,7 +60,7 @@ class Plan:
                 flag = f"--trajectory-{side}-layers" if own else "--trajectory-layers"
                 found[side] = layers.read_pairs(asked, flag, len(ours), len(theirs))
             else:
-                found[side] = layers.match_in_time(layers.times(ours), layers.times(theirs))
+                found[side] = match(layers.times(ours), layers.times(theirs))
         if not found:
             raise UserError(
                 "no layers of student and teacher meet: leave out --trajectory-weight, or "

@@ -22,7 +22,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import teachers, translated_pairs
+from macaron_fairseq.distillation import teacher_files, translated_pairs
 from macaron_fairseq.distillation.training_set import TrainingSet
 from macaron_fairseq.distillation.translated_pairs import CUT, TOO_LONG, Choice, Result
 from macaron_fairseq.evaluation import metrics
@@ -159,4 +159,4 @@ def refuse_other_teacher(path: str, training: TrainingSet) -> None:
     )
     task = TranslationTask(config, *training.dictionaries)
     for name in path.split(os.pathsep):
-        teachers.refuse_other_training(Path(name), task)
+        teacher_files.refuse_other_training(Path(name), task)

@@ -6,14 +6,14 @@ import torch
 from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.models import BaseFairseqModel
-from fairseq.models.roberta import RobertaModel
+from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor
 
 from macaron_fairseq.fast.criterion import label_smoothed_nll_loss, products_dtype, unwrap
 from macaron_fairseq.fast.linear import PROBABILITIES, inherits, is_linear
 from macaron_fairseq.model.base import MacaronModel
-from macaron_fairseq.model.released_bert import MaskedTokenHead
+from macaron_fairseq.model.released_bert import MaskedTokenHead, ReleasedBertEncoder
 
 NAME = "chunked_masked_lm"
 
@@ -66,10 +66,14 @@ def has_plain_head(model: BaseFairseqModel) -> bool:
     if not isinstance(model, RobertaModel):
         return False
     base = MacaronModel if isinstance(model, MacaronModel) else RobertaModel
-    head = model.encoder.lm_head
+    encoder = model.encoder
+    kind = ReleasedBertEncoder if isinstance(encoder, ReleasedBertEncoder) else RobertaEncoder
+    head = encoder.lm_head
     return (
         inherits(model, base, "forward")
         and inherits(model, RobertaModel, *PROBABILITIES)
+        and inherits(encoder, kind, "forward")
+        and inherits(encoder, RobertaEncoder, "output_layer")
         and type(head) in (RobertaLMHead, MaskedTokenHead)
         and is_linear(head.dense)
         and not head._forward_hooks

@@ -2,9 +2,9 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from fairseq.models import BaseFairseqModel
@@ -22,7 +22,7 @@ from macaron_fairseq.compat.arguments import PassUserDir
 from macaron_fairseq.model import architectures, arguments
 
 # What a model can be trained for, by fairseq's names; other tasks are the user's affair.
-TASKS: dict[str, type] = {
+TASK_CLASSES: dict[str, type] = {
     "translation": TranslationTask,
     "language_modeling": LanguageModelingTask,
     "masked_lm": MaskedLMTask,
@@ -34,7 +34,8 @@ class MacaronModel(BaseFairseqModel):
     """A model of fairseq's whose layers integrate a scheme; its class comes before fairseq's."""
 
     sides: Sequence[str]  # which of "encoder" and "decoder" it has
-    tasks: Sequence[str]  # of `TASKS`, those that it is for
+    tasks: Sequence[str]  # of `TASK_CLASSES`, those that it is for
+    loading: ClassVar[Mapping[str, Any]] = {}  # what `from_pretrained` takes by default
     args: Namespace
 
     @classmethod
@@ -60,7 +61,7 @@ class MacaronModel(BaseFairseqModel):
             for name in checkpoint_file.split(os.pathsep):
                 checkpoints.load_checked(Path(model_name_or_path, name))
         return super().from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
+            model_name_or_path, checkpoint_file, data_name_or_path, **{**cls.loading, **kwargs}
         )
 
     @classmethod
@@ -105,7 +106,7 @@ def as_namespace(args: Any) -> Namespace:
 
 def refuse_other_task(args: Namespace, task: Any, tasks: Sequence[str]) -> None:
     """Raise a `UserError` if it is a task that the model is not for."""
-    given = [name for name, kind in TASKS.items() if isinstance(task, kind)]
+    given = [name for name, kind in TASK_CLASSES.items() if isinstance(task, kind)]
     if given and not set(given) & set(tasks):
         raise UserError(
             f"--arch {args.arch} is not for --task {given[0]}: give --task "

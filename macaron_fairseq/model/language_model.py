@@ -13,11 +13,11 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
 from macaron_fairseq.model.transformer import MacaronTransformerDecoder
 
-TASKS = ("language_modeling",)
 SIDES = ("decoder",)
 
 
@@ -35,7 +35,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
     """
 
     sides = SIDES
-    tasks = TASKS
+    tasks = ("language_modeling",)
     decoder_class = MacaronTransformerDecoder
 
     @classmethod
@@ -74,13 +74,8 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Load parameters; refuses those that were trained with another dictionary."""
-        name = "decoder.embed_tokens.weight"
-        found, own = state_dict.get(name), self.state_dict().get(name)
-        if found is not None and own is not None and len(found) != len(own):
-            raise UserError(
-                f"the checkpoint embeds {len(found)} types, but the dictionary has {len(own)}: "
-                "use the dict.txt that the model was trained with"
-            )
+        types = pretrained.rows(self.state_dict(), pretrained.CAUSAL_TYPES)
+        pretrained.refuse_other_sizes("the checkpoint", state_dict, types=types)
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 
@@ -100,7 +95,7 @@ class BaselineLanguageModel(TransformerLanguageModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerLanguageModel:
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
-        refuse_other_task(args, task, TASKS)
+        refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args)
         return TransformerLanguageModel.build_model(args, task)
 

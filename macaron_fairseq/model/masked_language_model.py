@@ -5,7 +5,7 @@ for pre-training and `sentence_prediction` for fine-tuning.
 """
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import ClassVar
 
 from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
@@ -16,11 +16,11 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 
-TASKS = "masked_lm", "sentence_prediction"
 SIDES = ("encoder",)
 DEFAULT_POSITIONS = 512  # fairseq's
 
@@ -48,7 +48,9 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
     """
 
     sides = SIDES
-    tasks = TASKS
+    tasks = "masked_lm", "sentence_prediction"
+    # Text is split as the checkpoint says; fairseq's RoBERTa takes GPT-2's BPE.
+    loading: ClassVar = {"bpe": None}
     encoder_class = MacaronRobertaEncoder
 
     def __init__(self, args: Namespace, encoder: MacaronRobertaEncoder) -> None:
@@ -72,29 +74,9 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
         initialization.start(model, args)
         return model
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        model_name_or_path: str,
-        checkpoint_file: str = "model.pt",
-        data_name_or_path: str = ".",
-        **kwargs: Any,
-    ) -> Any:
-        """Load a trained model as fairseq's RoBERTa is loaded: with `fill_mask`, `predict`.
-
-        Unlike there, text is split as the checkpoint says; fairseq takes GPT-2's BPE.
-
-        Raises:
-            UserError: if a checkpoint is bad, naming it.
-        """
-        kwargs.setdefault("bpe", None)
-        return super().from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, **kwargs
-        )
-
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename what old fairseq named otherwise; refuses parameters of other data."""
-        refuse_other_shapes(self, state_dict)
+        refuse_other_sizes(self, state_dict)
         super().upgrade_state_dict_named(state_dict, name)
 
 
@@ -109,7 +91,7 @@ class BaselineRobertaModel(RobertaModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> RobertaModel:
         """Build fairseq's RoBERTa from the command line's or a checkpoint's arguments."""
-        refuse_other_task(args, task, TASKS)
+        refuse_other_task(args, task, MacaronRobertaModel.tasks)
         complete_positions(args, task)
         return RobertaModel.build_model(args, task)
 
@@ -135,33 +117,16 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
         )
 
 
-def refuse_other_shapes(model: RobertaModel, state_dict: dict[str, Tensor]) -> None:
+def refuse_other_sizes(model: RobertaModel, state_dict: dict[str, Tensor]) -> None:
     """Raise a `UserError` if a checkpoint has another dictionary, other positions or classes.
 
     fairseq answers the first two with a traceback, and drops a head of other classes.
     """
-    own = model.state_dict()
-
-    def differ(name: str) -> tuple[int, int] | None:
-        found = [len(x[name]) if name in x else 0 for x in (state_dict, own)]
-        return (found[0], found[1]) if all(found) and found[0] != found[1] else None
-
-    if types := differ("encoder.sentence_encoder.embed_tokens.weight"):
-        raise UserError(
-            f"the checkpoint embeds {types[0]} types, but the dictionary has {types[1]} with "
-            "<mask>: use the dict.txt that the model was trained with"
-        )
-    if rows := differ("encoder.sentence_encoder.embed_positions.weight"):
-        offset = own["encoder.sentence_encoder.embed_positions.weight"].shape[0]
-        offset -= model.max_positions()
-        raise UserError(
-            f"the checkpoint has {rows[0] - offset} positions and the model {rows[1] - offset}: "
-            f"give --max-positions {rows[0] - offset}"
-        )
-    for head in model.classification_heads:
-        if classes := differ(f"classification_heads.{head}.out_proj.weight"):
-            raise UserError(
-                f"the checkpoint's head '{head}' has {classes[0]} classes and the task "
-                f"{classes[1]}: give --num-classes {classes[0]}, or train a new head under "
-                "another --classification-head-name"
-            )
+    own, heads = model.state_dict(), model.classification_heads
+    pretrained.refuse_other_sizes(
+        "the checkpoint",
+        state_dict,
+        types=pretrained.rows(own, pretrained.MASKED_TYPES),
+        positions=pretrained.positions_of(own),
+        classes={x: pretrained.rows(own, pretrained.of_head(x)) for x in heads},
+    )

@@ -46,14 +46,17 @@ class DataFolder:
             )
         return path
 
+    def steps(self, language: str) -> list[str]:
+        """The steps before BPE of text in that language."""
+        return self.source_steps if language == self.source else self.target_steps
+
     def encoder(self, language: str) -> Callable[[str], Tokens]:
         """A function that makes the models' tokens of a line of raw text in that language.
 
         Raises:
             UserError: if a step is not known or the BPE merges cannot be read.
         """
-        steps = self.source_steps if language == self.source else self.target_steps
-        apply = Pipeline([*steps, "bpe"], language, self.path / CODES)
+        apply = Pipeline([*self.steps(language), "bpe"], language, self.path / CODES)
         return lambda line: apply(line).split()
 
     def decode(self, sentences: Sequence[Tokens], language: str = "") -> list[str]:

@@ -71,7 +71,7 @@ class CTranslate2Engine:
         # A batch on each core is faster than all cores on a batch, in int8 several times.
         threads, self.parallel = 1, 1
         if device == "cpu" or not library.get_cuda_device_count():
-            threads = wanted_threads()
+            threads = environment.wanted_threads()
             self.parallel = min(threads, batches)
         try:
             self.translator = library.Translator(
@@ -151,12 +151,6 @@ def refuse_other_data(folder: Path, content: dict[str, Any], data: DataFolder) -
             )
     if "code" in content:  # not in exports of earlier versions
         data.refuse_changed({CODES: content["code"]}, f"{folder / EXPORT_JSON} says")
-
-
-def wanted_threads() -> int:
-    """As many as OpenMP is told to use, or else as there are cores."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return int(wanted) if wanted.isdecimal() and int(wanted) else environment.available_cores()
 
 
 def import_ctranslate2() -> Any:

@@ -1,13 +1,16 @@
 """What `macaron-fairseq particles` computes: each experiment's numbers, as they are written."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis import blocks, measures
+from macaron_fairseq.analysis.kept_parts import keep_nothing
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.systems import System
@@ -16,7 +19,11 @@ from macaron_fairseq.analysis.progress import following, progress
 # Clouds that are integrated together hold that many cosines at most: 32 MiB.
 MOST_COSINES = 1 << 22
 
+LARGE = 1000  # clouds whose measures take long enough to tell of it
+
 BINS = 50
+
+PartOf = Callable[[str, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -32,27 +39,27 @@ class Trajectories:
     participation_ratio: Floats
     energy: Floats  # E_beta
     potential: Floats | None  # the mean of the perceptron's; None without one
-    total: Floats | None  # energy + e^-beta potential, which only rises along USA
+    total: Floats | None  # `System.energy`, which only rises along USA and scaled USA
     speed: Floats  # the root mean square of |x_i'|
 
 
 def trajectories(system: System, start: Floats, times: Floats, cosine: float) -> Trajectories:
     """Follow the particles; `cosine` is the threshold of the clusters."""
     x = _follow(system, start, times)
-    energy = np.array([measures.energy(points, system.beta) for points in x])
+    energy = np.array([measures.energy(points, system.beta) for points in _frames(x)])
     block = system.perceptron
     potential = block.potential(x).mean(axis=1) if block and block.s is not None else None
     return Trajectories(
         times=times,
         positions=x,
         clusters=np.array([measures.clusters(points, cosine) for points in x]),
-        mean_cosine=np.array([measures.cosines(points).mean() for points in x]),
+        mean_cosine=np.array([measures.mean_cosine(points) for points in x]),
         share_above=np.array([measures.share_above(points, cosine) for points in x]),
         effective_rank=np.array([measures.effective_rank(points) for points in x]),
         participation_ratio=np.array([measures.participation_ratio(points) for points in x]),
         energy=energy,
         potential=potential,
-        total=None if potential is None else energy + np.exp(-system.beta) * potential,
+        total=None if potential is None else energy + system.potential_weight * potential,
         speed=np.array([_speed(system, points) for points in x]),
     )
 
@@ -70,11 +77,11 @@ class Histograms:
 def histograms(system: System, start: Floats, times: Floats, cosine: float) -> Histograms:
     """Count the cosines of all pairs over time."""
     x = _follow(system, start, times)
-    edges = np.linspace(-1, 1, BINS + 1)
+    counts = [measures.histogram(points, BINS) for points in _frames(x)]
     return Histograms(
         times=times,
-        edges=edges,
-        counts=np.array([np.histogram(measures.cosines(points), edges)[0] for points in x]),
+        edges=np.linspace(-1, 1, BINS + 1),
+        counts=np.array(counts),
         clusters=np.array([measures.clusters(points, cosine) for points in x]),
     )
 
@@ -95,7 +102,14 @@ class Phase:
     equiangular_time: Floats  # (b,)
 
 
-def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: float) -> Phase:
+def phase(
+    system: System,
+    starts: Floats,
+    times: Floats,
+    betas: Floats,
+    cosine: float,
+    part_of: PartOf = keep_nothing,
+) -> Phase:
     """The phase diagram of `system` at each of `betas`.
 
     Args:
@@ -104,25 +118,30 @@ def phase(system: System, starts: Floats, times: Floats, betas: Floats, cosine: 
         times: (t,).
         betas: (b,).
         cosine: what a pair's cosine must exceed.
+        part_of: gives the part of a name, see `KeptParts.part`.
     """
     simulation.refuse_fast(replace(system, beta=float(betas.max())), times[-1])
     trials, n, _ = starts.shape
     parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
     joined = np.zeros((len(betas), len(times)))
     pairs = np.zeros((len(betas), len(times)))
-    work = list(product(range(len(betas)), parts))
+    work = list(product(range(len(betas)), range(len(parts))))
+
+    def counted(row: int, part: int) -> list[list[int]]:
+        at_beta = replace(system, beta=float(betas[row]))
+        x = simulation.integrate(at_beta, parts[part], times)
+        return [[*_above(clouds, cosine)] for clouds in x]
+
     for row, part in following(work, "phase diagram", len(work)):
-        x = simulation.integrate(replace(system, beta=float(betas[row])), part, times)
-        for column, clouds in enumerate(x):
-            above = clouds @ clouds.swapaxes(1, 2) > cosine
-            above |= np.eye(n, dtype=bool)
-            joined[row, column] += above.all(axis=(1, 2)).sum()
-            pairs[row, column] += above.sum() - n * len(clouds)
+        name = f"beta-{row + 1}-part-{part + 1}-of-{len(parts)}"
+        counts = np.array(part_of(name, partial(counted, row, part)))
+        joined[row] += counts[:, 0]
+        pairs[row] += counts[:, 1]
     return Phase(
         times=times,
         betas=betas,
         all_pairs=joined / trials,
-        pairs=pairs / (trials * n * (n - 1)),
+        pairs=pairs / (trials * n * (n - 1) // 2),
         equiangular_time=np.array(
             [_equiangular_time(replace(system, beta=float(b)), n, times, cosine) for b in betas]
         ),
@@ -204,6 +223,23 @@ def landscape(
         separation=np.array([measures.separation(x, cosine) for x in ends]),
         speed=np.array([_speed(one, x) for one, x in zip(systems, ends, strict=True)]),
     )
+
+
+def _above(clouds: Floats, cosine: float) -> tuple[int, int]:
+    """How many clouds, (trials, n, d), have all pairs above the cosine; how many pairs are."""
+    n = clouds.shape[1]
+    if n * n > blocks.ENTRIES:
+        pairs = np.array([measures.pairs_above(cloud, cosine) for cloud in clouds])
+    else:  # in one go, since there can be many small ones
+        above = clouds @ clouds.swapaxes(1, 2) > cosine
+        above &= np.tri(n, k=-1, dtype=bool)
+        pairs = above.sum(axis=(1, 2))
+    return int((pairs == n * (n - 1) // 2).sum()), int(pairs.sum())
+
+
+def _frames(x: Floats) -> Iterator[Floats]:
+    """The points at each time, (n, d), of (t, n, d); shows how far those who measure them are."""
+    return following(x, "measures", len(x)) if x.shape[1] > LARGE else iter(x)
 
 
 def _follow(system: System, start: Floats, times: Floats) -> Floats:

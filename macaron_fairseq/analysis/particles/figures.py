@@ -1,6 +1,7 @@
 """A picture of each experiment, as the bytes of a PNG file."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from macaron_fairseq.analysis.particles.experiments import (
     Trajectories,
 )
 
+SYSTEM_NAMES = {"sa": "SA", "usa": "USA", "usa-scaled": "scaled USA", "none": "no attention"}
 TIME = "time (layers)"
 COSINE = "cosine of a pair"
+MOST_PATHS = 1000  # more hide each other, and take seconds
 PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
 PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
 
@@ -37,11 +40,13 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
         per_subplot_kw={"paths": {"projection": "3d"}} if dim == 3 else {},
     )
     draw = {2: _draw_circle, 3: _draw_sphere}.get(dim, _draw_components)
-    draw(
-        panels["paths"],
-        result,
-        [f"C{i % 10}" for i in cluster_labels(result.positions[-1], cosine)],
-    )
+    n = result.positions.shape[1]
+    drawn = np.arange(0, n, -(-n // MOST_PATHS))
+    labels = cluster_labels(result.positions[-1], cosine)[drawn]
+    part = replace(result, positions=result.positions[:, drawn])
+    draw(panels["paths"], part, [f"C{i % 10}" for i in labels])
+    if len(drawn) < n:
+        panels["paths"].set_title(f"{len(drawn):,} of {n:,} paths", fontsize="small")
     top, middle, bottom = (panels[name] for name in ("clusters", "cosines", "energy"))
     top.plot(result.times, result.clusters, label=f"clusters (cosine > {cosine:g})")
     top.plot(result.times, result.effective_rank, label="effective rank")
@@ -55,7 +60,7 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     middle.legend(fontsize="small")
     bottom.plot(result.times, result.energy, label="energy $E_β$")
     if result.total is not None:
-        bottom.plot(result.times, result.total, label="$E_β + e^{-β}$ mean potential")
+        bottom.plot(result.times, result.total, label="energy and mean potential")
         bottom.legend(fontsize="small")
     bottom.set(xlabel=TIME, ylabel="energy")
     for axes in (top, middle, bottom):
@@ -93,8 +98,7 @@ def _draw_sphere(axes: Any, result: Trajectories, colours: Sequence[str]) -> Non
 
 def _draw_components(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
     x = result.positions
-    # Of all positions at all times, and without taking the mean away: 0 is the sphere's centre.
-    plane = np.linalg.svd(x.reshape(-1, x.shape[2]), full_matrices=False)[2][:2]
+    plane = plane_of(x)
     for path, colour in zip(np.moveaxis(x @ plane.T, 1, 0), colours, strict=True):
         axes.plot(*path.T, color=colour, lw=0.8)
     for points, size, color, label in ((x[0], 8, "grey", "start"), (x[-1], 35, "black", "end")):
@@ -105,6 +109,18 @@ def _draw_components(axes: Axes, result: Trajectories, colours: Sequence[str]) -
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_aspect("equal")
     axes.legend(fontsize="small")
+
+
+def plane_of(x: Floats, components: int = 2) -> Floats:
+    """The first principal components of all positions, (t, n, d): (components, d).
+
+    Of all times together, and without taking the mean away: 0 is the sphere's centre.
+    """
+    points = x.reshape(-1, x.shape[2])
+    if len(points) < x.shape[2]:
+        return np.linalg.svd(points, full_matrices=False)[2][:components]
+    # The same as by the singular values of all points, in less memory.
+    return np.linalg.eigh(points.T @ points)[1][:, : -components - 1 : -1].T
 
 
 def histograms(result: Histograms, title: str, shown: Sequence[float]) -> bytes:

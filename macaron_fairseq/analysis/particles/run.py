@@ -6,18 +6,34 @@ The parameters are those of `macaron-fairseq particles`, by name; the JSON file 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis import interactive_page, output
+from macaron_fairseq.analysis.kept_parts import KeptParts
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import experiments, figures, simulation, systems
+from macaron_fairseq.analysis.particles import (
+    block_figures,
+    block_run,
+    experiments,
+    figures,
+    localization,
+    movies,
+    page,
+    simulation,
+    systems,
+)
+from macaron_fairseq.analysis.particles.movies import Movie
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+
+MOST_NUMBERS = 1 << 25  # that are kept of one cloud: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -28,21 +44,39 @@ class Found:
     picture: bytes  # a PNG file
     lines: list[str]  # in words
     system: System | None = None
+    movie: Callable[[], Movie] | None = None
+    page: Callable[[], str] | None = None
 
 
-def run(experiment: str, parameters: Mapping[str, Any], folder: Path) -> str:
+def run(
+    experiment: str,
+    parameters: Mapping[str, Any],
+    folder: Path,
+    animate: Path | None = None,
+    with_page: bool = False,
+) -> str:
     """Run an experiment, write its numbers and its picture, and return what it found, in words.
 
     Args:
         experiment: a name of `EXPERIMENTS`.
         parameters: by name, all that `macaron-fairseq particles EXPERIMENT --help` lists.
         folder: for EXPERIMENT.json, which holds all that the picture shows and what made it, the
-            perceptron's weights included, and for EXPERIMENT.png.
+            perceptron's weights included, and for EXPERIMENT.png. While a phase diagram is not
+            complete, its parts are in EXPERIMENT.parts there.
+        animate: a movie to write as well, of an experiment that has one.
+        with_page: whether to write EXPERIMENT.html, too, of an experiment that has one.
 
     Raises:
         UserError: if the parameters do not go together, or a file cannot be written.
     """
-    found = EXPERIMENTS[experiment](Namespace(**parameters))
+    if animate:
+        movies.refuse_unwritable(animate)
+    if with_page:
+        interactive_page.library()  # if it is missing, one is to learn it now
+    kept = KeptParts(folder / f"{experiment}.parts")
+    found = EXPERIMENTS[experiment](Namespace(**parameters, kept=kept))
+    if (animate and not found.movie) or (with_page and not found.page):
+        raise UserError(f"{experiment} has no such view: leave out --animate and --page")
     perceptron = found.system.perceptron if found.system else None
     content = {
         "experiment": experiment,
@@ -51,19 +85,35 @@ def run(experiment: str, parameters: Mapping[str, Any], folder: Path) -> str:
         "versions": environment.versions(),
         "results": asdict(found.result),
     }
-    numbers, picture = output.write(
-        folder, {f"{experiment}.json": content, f"{experiment}.png": found.picture}
-    )
-    return "".join(line + "\n" for line in [f"wrote {numbers} and {picture.name}", *found.lines])
+    contents: dict[str, output.Content] = {
+        f"{experiment}.json": content,
+        f"{experiment}.png": found.picture,
+    }
+    if with_page and found.page:
+        contents[f"{experiment}.html"] = found.page()
+    numbers, *others = output.write(folder, contents)
+    kept.remove()
+    names = [path.name for path in others]
+    if animate and found.movie:
+        movies.write(found.movie(), animate)
+        names.append(str(animate))
+    wrote = f"wrote {', '.join([str(numbers), *names[:-1]])} and {names[-1]}"
+    return "".join(line + "\n" for line in [wrote, *found.lines])
 
 
 def trajectories(args: Namespace) -> Found:
     """Follow one cloud of particles."""
     system = _system(args, args.beta)
-    start = simulation.random_start(args.particles, args.dim, args.seed)
-    result = experiments.trajectories(system, start, _times(args), args.cosine)
-    picture = figures.trajectories(result, _title(args, args.dim, args.beta), args.cosine)
-    return Found(result, picture, _clusters(args, result), system)
+    result = experiments.trajectories(system, _start(args), _times(args), args.cosine)
+    shown = result, _title(args, args.dim, args.beta), args.cosine
+    return Found(
+        result,
+        figures.trajectories(*shown),
+        _clusters(args, result),
+        system,
+        partial(movies.trajectories, *shown),
+        partial(page.trajectories, *shown, _facts(args)),
+    )
 
 
 def histograms(args: Namespace) -> Found:
@@ -72,10 +122,10 @@ def histograms(args: Namespace) -> Found:
     if max(shown) > args.time:
         raise UserError(f"--shown {max(shown):g} is after the end: raise --time {args.time:g}")
     system = _system(args, args.beta)
-    start = simulation.random_start(args.particles, args.dim, args.seed)
-    result = experiments.histograms(system, start, _times(args), args.cosine)
-    picture = figures.histograms(result, _title(args, args.dim, args.beta), shown)
-    return Found(result, picture, _clusters(args, result), system)
+    result = experiments.histograms(system, _start(args), _times(args), args.cosine)
+    title = _title(args, args.dim, args.beta)
+    picture, movie = figures.histograms(result, title, shown), partial(movies.histograms, result)
+    return Found(result, picture, _clusters(args, result), system, partial(movie, title))
 
 
 def phase(args: Namespace) -> Found:
@@ -83,7 +133,11 @@ def phase(args: Namespace) -> Found:
     betas = _betas(args)
     system = _system(args, betas[-1])
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
-    result = experiments.phase(system, starts, _times(args), betas, args.cosine)
+    simulation.refuse_fast(system, args.time)  # before anything is kept
+    settings = {name: value for name, value in vars(args).items() if name != "kept"}
+    block = asdict(system.perceptron) if system.perceptron else None
+    args.kept.begin({**settings, "perceptron_weights": block, **environment.versions()})
+    result = experiments.phase(system, starts, _times(args), betas, args.cosine, args.kept.part)
     title = _title(args, args.dim, trials=args.trials)
     lines = [
         f"beta {betas[row]:g}: {result.all_pairs[row, -1]:.0%} of the trials in a point at time "
@@ -132,9 +186,38 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
 }
 
 
+# The perceptron paper, arXiv 2601.21366.
+def modes(args: Namespace) -> Found:
+    """Draw how fast waves on the circle grow."""
+    result = localization.modes(np.array(sorted({*args.beta})))
+    lines = [
+        f"beta {beta:g}: mode {k} grows fastest"
+        for beta, k in zip(result.betas, result.predicted, strict=True)
+    ]
+    return Found(result, block_figures.modes(result), lines)
+
+
+def _block(name: str) -> Callable[[Namespace], Found]:
+    def experiment(args: Namespace) -> Found:
+        result, picture, lines, system = block_run.EXPERIMENTS[name](args, _system)
+        return Found(result, picture, lines, system)
+
+    return experiment
+
+
+EXPERIMENTS |= {"modes": modes, **{name: _block(name) for name in block_run.EXPERIMENTS}}
+
+
 def _clusters(args: Namespace, result: Any) -> list[str]:
     start, end = result.clusters[0], result.clusters[-1]
     return [f"clusters at time 0 and {args.time:g}: {start} and {end}"]
+
+
+def _facts(args: Namespace) -> list[tuple[str, str]]:
+    """What a page says of how it was made."""
+    made = output.provenance()
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    return [("Command", f"<code>{escape(made['command'])}</code>"), ("Versions", escape(versions))]
 
 
 def _system(args: Namespace, beta: float) -> System:
@@ -156,6 +239,16 @@ def _system(args: Namespace, beta: float) -> System:
     return System(args.system, float(beta), block)
 
 
+def _start(args: Namespace) -> Floats:
+    numbers = args.particles * args.dim * args.frames
+    if numbers > MOST_NUMBERS:
+        raise UserError(
+            f"{args.particles:,} particles in {args.dim:,} dimensions at {args.frames:,} times are "
+            f"{numbers:,} numbers: lower --frames, until there are {MOST_NUMBERS:,} at most"
+        )
+    return simulation.random_start(args.particles, args.dim, args.seed)
+
+
 def _times(args: Namespace) -> Floats:
     return np.linspace(0, args.time, args.frames)
 
@@ -167,8 +260,7 @@ def _betas(args: Namespace) -> Floats:
 
 
 def _title(args: Namespace, dim: int, beta: float | None = None, trials: int = 1) -> str:
-    names = {"sa": "SA", "usa": "USA", "none": "no attention"}
-    parts = [names[args.system], f"{args.particles} particles", f"d = {dim}"]
+    parts = [figures.SYSTEM_NAMES[args.system], f"{args.particles} particles", f"d = {dim}"]
     if beta is not None and args.system != "none":
         parts.append(f"β = {beta:g}")
     if getattr(args, "perceptron", None):

@@ -76,7 +76,8 @@ def integrate(
 
     # An explicit method: only USA is stiff, see MOST_STEPS.
     x = integrators.flow(velocity, start.ravel(), times).reshape(len(times), *start.shape)
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    return x
 
 
 def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats) -> Floats:

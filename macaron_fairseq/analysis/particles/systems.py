@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -115,15 +116,58 @@ def _numbers(value: Any, path: Path, hint: str) -> Floats:
 
 def self_attention(x: Floats, beta: float) -> Floats:
     """SA: sum_j e^{beta <x_i, x_j>} x_j / Z_i, with Z_i the sum of the weights; (..., n, d)."""
-    logits = beta * (x @ x.swapaxes(-1, -2))
-    logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
-    weights = np.exp(logits)
-    return weights @ x / weights.sum(axis=-1, keepdims=True)
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits *= beta
+        logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
+        weights = np.exp(logits, out=logits)
+        return weights @ keys / weights.sum(axis=-1, keepdims=True)
+
+    return by_rows(part, x)
 
 
 def unnormalized_self_attention(x: Floats, beta: float) -> Floats:
     """USA: sum_j e^{beta <x_i, x_j>} x_j / n; (..., n, d)."""
-    return np.exp(beta * (x @ x.swapaxes(-1, -2))) @ x / x.shape[-2]
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits *= beta
+        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
+
+    return by_rows(part, x)
+
+
+def scaled_unnormalized_self_attention(x: Floats, beta: float) -> Floats:
+    """USA times e^-beta, the same paths with a clock that no beta hastens; (..., n, d).
+
+    The form of arXiv 2601.21366: next to a perceptron, whose clock is the same, it is another
+    system than USA.
+    """
+
+    def part(queries: Floats, keys: Floats) -> Floats:
+        logits = queries @ keys.swapaxes(-1, -2)
+        logits -= 1
+        logits *= beta
+        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
+
+    return by_rows(part, x)
+
+
+def by_rows(part: Callable[[Floats, Floats], Floats], x: Floats) -> Floats:
+    """part(x, x), or where its n x n matrix is large, the same in blocks of rows: (..., n, d).
+
+    Args:
+        part: what the particles of its first argument, (..., m, d), feel of all those of its
+            second, (..., n, d): (..., m, d).
+        x: the particles, (..., n, d).
+    """
+    n = x.shape[-2]
+    if n * n <= blocks.ENTRIES:
+        return part(x, x)
+    if x.ndim > 2:
+        return np.stack([by_rows(part, cloud) for cloud in x])
+    return np.concatenate([*blocks.over_rows(n, lambda rows: part(x[rows], x))])
 
 
 def no_attention(x: Floats, beta: float) -> Floats:
@@ -134,6 +178,7 @@ def no_attention(x: Floats, beta: float) -> Floats:
 SYSTEMS: dict[str, Callable[[Floats, float], Floats]] = {
     "sa": self_attention,
     "usa": unnormalized_self_attention,
+    "usa-scaled": scaled_unnormalized_self_attention,
     "none": no_attention,
 }
 
@@ -146,13 +191,15 @@ class System:
 
         F = e^beta E_beta(x_1, ..., x_n) + 1/n sum_i V(x_i)
 
-    with E_beta that of `measures.energy` and V the perceptron's potential. SA without a perceptron
-    climbs E_beta too, since its x_i' is that of USA times n / Z_i > 0.
+    with E_beta that of `measures.energy` and V the perceptron's potential. Scaled USA climbs F with
+    e^beta left out, with the same speed. SA without a perceptron climbs E_beta too, since its x_i'
+    is that of USA times n / Z_i > 0. A system that descends goes down instead.
     """
 
     name: str
     beta: float
     perceptron: Perceptron | None = None
+    descends: bool = False  # x_i' with the opposite sign
 
     @property
     def rate(self) -> float:
@@ -170,7 +217,24 @@ class System:
         drift = SYSTEMS[self.name](x, self.beta)
         if self.perceptron:
             drift = drift + self.perceptron.drift(x)
-        return drift - (drift * x).sum(axis=-1, keepdims=True) * x
+        tangent: Floats = drift - (drift * x).sum(axis=-1, keepdims=True) * x
+        return -tangent if self.descends else tangent
+
+    @property
+    def potential_weight(self) -> float:
+        """How much of the mean potential stands next to E_beta in what this system climbs."""
+        return float(np.exp(-self.beta)) if self.name == "usa" else 1.0
+
+    def energy(self, x: Floats) -> float:
+        """E_beta of the points (n, d) and, with a perceptron, `potential_weight` times mean V.
+
+        Raises:
+            ValueError: if the perceptron is not in gradient form.
+        """
+        energy = measures.energy(x, self.beta)
+        if self.perceptron:
+            energy += self.potential_weight * float(self.perceptron.potential(x).mean())
+        return energy
 
 
 def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
@@ -182,10 +246,11 @@ def equiangular_rate(rho: Floats, beta: float, n: int, name: str) -> Floats:
         rho' = 2 g e^{beta rho} (1 + (n-2) rho - (n-1) rho^2)
              = 2 g e^{beta rho} (1 - rho) ((n-1) rho + 1)
 
-    with 1/g = e^beta + (n-1) e^{beta rho} for SA (arXiv 2312.10794, section 6) and 1/g = n for USA.
+    with 1/g = e^beta + (n-1) e^{beta rho} for SA (arXiv 2312.10794, section 6), 1/g = n for USA and
+    1/g = n e^beta for scaled USA.
     """
     shape = 2 * (1 - rho) * ((n - 1) * rho + 1)
-    if name == "sa":
+    if name != "usa":
         other = np.exp(beta * (rho - 1))  # the weight of another particle where one's own is 1
-        return shape * other / (1 + (n - 1) * other)
+        return shape * other / (1 + (n - 1) * other if name == "sa" else n)
     return shape * np.exp(beta * rho) / n

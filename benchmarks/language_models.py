@@ -1,0 +1,171 @@
+"""Speed and memory of training language models: sides with the same data and seed, taken in turn.
+
+  python benchmarks/language_models.py --data DATA --size tiny --json language-models.json
+  python benchmarks/language_models.py --data DATA --causal --sides stock ours
+  python benchmarks/language_models.py --synthetic --size small
+
+Each measurement starts fairseq-train anew. Its first updates are left out; speed is tokens read
+over seconds of the rest, from its log. Memory is the most that the process had resident, or on a
+GPU the most of the GPU's. Ratios are those of each repetition, their median and range.
+"""
+
+import argparse
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import corpora
+import measuring
+from measuring import Device, Figures
+from training import completed, measure_training
+
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.markdown import number, table
+from macaron_fairseq.model.architectures import ROBERTA_SIZES
+
+# What differs, by the task's name; "{size}" stands for --size.
+MASKED = {
+    "stock": "--arch roberta_{size}_pre_norm --criterion masked_lm",
+    "ours": "--arch macaron_roberta_{size} --criterion chunked_masked_lm",
+    "ours-stock-path": "--arch macaron_roberta_{size} --criterion masked_lm "
+    "--macaron-kernels fairseq",
+}
+CHUNKED = "--criterion chunked_label_smoothed_cross_entropy --label-smoothing 0"
+CAUSAL = {
+    "stock": "--arch transformer_lm_{size}_pre_norm --criterion cross_entropy",
+    "ours": f"--arch macaron_transformer_lm_{{size}} {CHUNKED}",
+    "ours-stock-path": "--arch macaron_transformer_lm_{size} --criterion cross_entropy "
+    "--macaron-kernels fairseq",
+}
+SIDES = {"masked_lm": MASKED, "language_modeling": CAUSAL}
+
+# What does not.
+COMMON = (
+    "--sample-break-mode none --tokens-per-sample 128 --max-tokens 8192 --seed 1 "
+    "--optimizer adam --adam-betas (0.9,0.999) --adam-eps 1e-6 --weight-decay 0.01 "
+    "--lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 4000"
+)
+QUICK = "--tokens-per-sample 16 --max-tokens 64"
+
+
+def main() -> None:
+    """Measure and report."""
+    args = parse()
+    device = measuring.device(args)
+    task = "language_modeling" if args.causal else "masked_lm"
+    sides = {
+        name: shlex.split(flags.replace("{size}", args.size))
+        for name, flags in measuring.chosen(args.sides, SIDES[task]).items()
+    }
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        data = args.data or synthetic(Path(folder, "data"), args)
+        common = [str(data_bin(data)), "--task", task, *shlex.split(f"{COMMON} {args.flags}")]
+        repetitions = compare(common, sides, args, device)
+        about = corpora.about(data)
+    notes = [
+        f"{task}, {args.size}, {args.repetitions} repetitions in turn, of {args.updates} updates "
+        f"after {args.skip}; medians (and range); loss of the last update"
+    ]
+    measuring.report(
+        args,
+        device,
+        table(*rows_of(repetitions, list(sides))),
+        notes,
+        data=about,
+        sides=sides,
+        repetitions=repetitions,
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    measuring.add_arguments(parser, MASKED, ["stock", "ours"], ROBERTA_SIZES)
+    corpora.add_arguments(parser)
+    add = parser.add_argument
+    add("--causal", action="store_true", help="causal language models; otherwise masked ones")
+    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
+    add("--skip", type=positive, metavar="N", help="updates left out (default: 5, GPU: 50)")
+    add("--updates", type=positive, metavar="N", help="measured (default: 20, GPU: 200)")
+    args = parser.parse_args()
+    if not (args.data or args.synthetic or args.quick):
+        raise UserError("what should be trained on? Give --data DATA or --synthetic")
+    return completed(args, QUICK)
+
+
+def synthetic(data: Path, args: argparse.Namespace) -> Path:
+    """Random text for all updates, and as much again."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--max-tokens", type=int, default=8192)
+    parser.add_argument("--update-freq", type=int, default=1)
+    flags = parser.parse_known_args(shlex.split(args.flags))[0]
+    tokens = 2 * (args.skip + args.updates) * flags.max_tokens * flags.update_freq
+    corpora.write_synthetic_text(data, 100 if args.quick else 10000, tokens)
+    return data
+
+
+def data_bin(data: Path) -> Path:
+    """The folder of fairseq-preprocess.
+
+    Raises:
+        UserError: if it holds no text to train a language model on.
+    """
+    folder = corpora.data_bin(data)
+    if not (folder / "train.idx").is_file():
+        raise UserError(f"{folder} holds no train.idx: give what a language model's recipe wrote")
+    return folder
+
+
+def compare(
+    common: Sequence[str],
+    sides: Mapping[str, Sequence[str]],
+    args: argparse.Namespace,
+    device: Device,
+) -> list[Figures]:
+    """Measure all sides in turn.
+
+    Raises:
+        UserError: if a training run fails, or the sides read other tokens.
+    """
+
+    def measure(name: str, _: int) -> Figures:
+        return measure_training([*common, *sides[name]], args.skip, args.updates, device)
+
+    found = measuring.interleave(list(sides), args.repetitions, measure)
+    if len({x["tokens"] for x in found}) > 1:
+        raise UserError("the sides read other tokens: did gradients overflow (--fp16-init-scale)?")
+    return found
+
+
+def rows_of(
+    repetitions: Sequence[Figures], sides: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """The header and a row for each side, which is compared with the first one."""
+    base = sides[0]
+    header = ["side", "parameters", "tokens/s", f"speed / {base}"]
+    header += ["peak MiB", f"memory / {base}", "peak GPU MiB", "loss"]
+    rows = []
+    for side in sides:
+        gpu = measuring.median(repetitions, side, "peak_gpu_memory_mib")
+        peak = "peak_memory_mib" if gpu is None else "peak_gpu_memory_mib"
+        first = next(x for x in repetitions if x["side"] == side)
+        speed = measuring.ratios(repetitions, side, base, "tokens_per_second")
+        rows.append(
+            [
+                side,
+                f"{first['parameters']:,}",
+                number(measuring.median(repetitions, side, "tokens_per_second"), ",.0f"),
+                measuring.with_range(speed),
+                number(measuring.median(repetitions, side, "peak_memory_mib"), ",.0f"),
+                measuring.with_range(measuring.ratios(repetitions, side, base, peak)),
+                number(gpu, ",.0f"),
+                f"{first['loss']:.3f}",
+            ]
+        )
+    return header, rows
+
+
+if __name__ == "__main__":
+    measuring.start(main)

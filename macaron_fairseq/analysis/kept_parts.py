@@ -1,0 +1,71 @@
+"""Long work in parts that are kept, so that a run that was ended goes on where it was."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.analysis import output
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+
+SETTINGS = "settings.json"
+
+
+def keep_nothing(name: str, compute: Callable[[], Any]) -> Any:
+    """What `KeptParts.part` gives, where nothing is kept."""
+    return compute()
+
+
+@dataclass(frozen=True)
+class KeptParts:
+    """The parts of one run, a JSON file for each, written whole or not at all."""
+
+    folder: Path
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Start a run with these settings, or go on with one that had the same.
+
+        Raises:
+            UserError: if the folder holds parts of other settings, or something else.
+        """
+        wanted = json.loads(output.as_json(settings))
+        hint = f"to start anew, remove the folder {self.folder}"
+        if not (self.folder / SETTINGS).exists():
+            if self.folder.exists() and not files.holds_only(self.folder, [f"{SETTINGS}.part"]):
+                raise UserError(f"{self.folder} is in the way: move it, or choose another --output")
+            files.write(self.folder / SETTINGS, output.as_json(settings))
+            return
+        found = files.read_json(self.folder / SETTINGS, {}, hint)
+        for name in sorted(wanted.keys() | found.keys()):
+            if wanted.get(name) != found.get(name):
+                was, now = (json.dumps(x.get(name))[:60] for x in (found, wanted))
+                raise UserError(
+                    f"{self.folder} holds parts of a run that was ended, whose {name} was {was} "
+                    f"and not {now}: give the same to go on; {hint}"
+                )
+        done = len([*self.folder.glob("*.json")]) - 1
+        print(f"{self.folder}: goes on after {done} parts", file=sys.stderr, flush=True)
+
+    def part(self, name: str, compute: Callable[[], Any]) -> Any:
+        """The part of that name: what is kept, or else what `compute` gives, which is then kept.
+
+        Plain data as JSON holds it; numbers come back as they were, to the last bit.
+
+        Raises:
+            UserError: if the file is no JSON, or cannot be written.
+        """
+        path = self.folder / f"{name}.json"
+        if path.exists():
+            return files.load_json(path, f"remove the folder {self.folder}")
+        found = compute()
+        files.write(path, json.dumps(found))
+        return found
+
+    def remove(self) -> None:
+        """Forget the parts, if there are any: the run has come to its end."""
+        if (self.folder / SETTINGS).exists():
+            shutil.rmtree(self.folder, ignore_errors=True)

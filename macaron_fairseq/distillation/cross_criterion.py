@@ -1,0 +1,276 @@
+"""The criterion `cross_vocabulary_label_smoothed_cross_entropy`: a teacher with other tokens.
+
+`cross_vocabulary.py` has SRA and ULD, `minimum_edit.py` has MinED, each with its source.
+"""
+
+import copy
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.criterions import CRITERION_REGISTRY, register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass import ChoiceEnum
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from omegaconf import DictConfig
+from torch import Tensor
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.distillation import cross_vocabulary, crossing, numbers, teachers
+from macaron_fairseq.distillation.crossing import KINDS, MINED, SRA, MinEd, Pass, Sra
+from macaron_fairseq.distillation.following import Plan, student_like
+from macaron_fairseq.distillation.layers import DECODER, match_last
+from macaron_fairseq.fast.criterion import (
+    ChunkedLabelSmoothedCrossEntropyCriterion,
+    has_plain_projection,
+    on_the_host,
+    unwrap,
+)
+
+NAME = "cross_vocabulary_label_smoothed_cross_entropy"
+LOGGED = "cross_loss", "cosine_loss", "geometry_loss", "shared_loss"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(
+    LabelSmoothedCrossEntropyCriterionConfig
+):
+    """fairseq's options, and the teacher's."""
+
+    teacher: str = field(default="", metadata={"help": "checkpoint of the model to learn from"})
+    teacher_data: str = field(
+        default="",
+        metadata={
+            "help": "the teacher's data folder, with preprocessing.json, code and data-bin/dict.*"
+        },
+    )
+    distill_weight: float = field(
+        default=0.5,
+        metadata={
+            "help": "w in the loss (1 - w) label-smoothed CE + w times the loss across "
+            "vocabularies; 0: without a teacher"
+        },
+    )
+    cross_vocabulary_loss: ChoiceEnum([*KINDS]) = field(  # type: ignore[valid-type]
+        default=SRA,
+        metadata={
+            "help": "sra: spans' centres of mass; uld: sorted probabilities; mined: tokens of the "
+            "least edit distance"
+        },
+    )
+    distill_temperature: float = field(
+        default=2.0, metadata={"help": "temperature T of the softmax in the KL of sra and mined"}
+    )
+    geometry_weight: float = field(
+        default=50.0, metadata={"help": "what sra's geometry term counts; the authors take 50"}
+    )
+    trajectory_layers: str = field(
+        default="",
+        metadata={
+            "help": "which layers sra compares, as STUDENT:TEACHER,... from 1, in encoder and "
+            "decoder (default: the last ones)"
+        },
+    )
+    trajectory_encoder_layers: str = field(
+        default="", metadata={"help": "those of the encoder, where they are others; or none"}
+    )
+    trajectory_decoder_layers: str = field(
+        default="", metadata={"help": "those of the decoder, where they are others; or none"}
+    )
+    teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
+        default="fp32",
+        metadata={"help": "precision of the teacher, whatever the student's; on a CPU fp32"},
+    )
+
+
+class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+    """`chunked_label_smoothed_cross_entropy`, and a teacher with another BPE and dictionary.
+
+    The teacher is run in training only. In evaluation, and with a weight of 0, this is the parent.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        ignore_prefix_size: int = 0,
+        report_accuracy: bool = False,
+        teacher: str = "",
+        teacher_data: str = "",
+        distill_weight: float = 0.5,
+        cross_vocabulary_loss: str = SRA,
+        distill_temperature: float = 2.0,
+        geometry_weight: float = 50.0,
+        trajectory_layers: str = "",
+        trajectory_encoder_layers: str = "",
+        trajectory_decoder_layers: str = "",
+        teacher_precision: str = "fp32",
+    ) -> None:
+        """Load the teacher; the arguments are the parent's and the options.
+
+        With a weight, `follow` has to be called, too; `build_criterion` does so.
+
+        Raises:
+            UserError: if a number makes no sense or the teacher does not go with the task.
+        """
+        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
+        numbers.refuse_no_share("--distill-weight", distill_weight)
+        numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
+        numbers.refuse_no_weight("--geometry-weight", geometry_weight)
+        self.weight = distill_weight
+        self.kind = str(cross_vocabulary_loss)
+        self.temperature = distill_temperature
+        self.geometry_weight = geometry_weight
+        layers = trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers
+        self.plan = Plan(*layers)
+        self.teachers: teachers.Teachers | None = None
+        self.sra: Sra | None = None
+        self.mined: MinEd | None = None
+        if distill_weight:
+            if not teacher or not teacher_data:
+                raise UserError(
+                    f"--criterion {NAME} needs --teacher CHECKPOINT and --teacher-data FOLDER"
+                )
+            from macaron_fairseq.distillation import teacher_files  # a second that few need
+
+            self.teachers, self.recoders = teacher_files.load_across(
+                teacher, teacher_data, task, str(teacher_precision)
+            )
+
+    @classmethod
+    def build_criterion(
+        cls, cfg: Any, task: Any
+    ) -> "CrossVocabularyLabelSmoothedCrossEntropyCriterion":
+        """Build it from fairseq's configuration, which also says what the student is.
+
+        Raises:
+            UserError: as `__init__` and `follow` do.
+        """
+        criterion = super().build_criterion(cfg, task)
+        if criterion.teachers is not None:
+            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+            criterion.follow(student_like(copy.copy(task), whole.model))
+        return criterion
+
+    def follow(self, student: Any) -> None:
+        """Prepare the loss between such a student and the teacher.
+
+        Raises:
+            UserError: if layers do not exist, no type is in both dictionaries, or an output layer
+                is adaptive.
+        """
+        assert self.teachers is not None
+        teacher = self.teachers.models[0]
+        for whose, model in (("student", student), ("teacher", teacher)):
+            if getattr(model.decoder, "output_projection", None) is None:
+                raise UserError(
+                    f"the {whose}'s output layer is adaptive: across vocabularies a plain one is "
+                    "needed, without --adaptive-softmax-cutoff"
+                )
+        recoder = self.recoders[DECODER]
+        types = cross_vocabulary.common_types(recoder.student.symbols, recoder.teacher.symbols)
+        counts = len(types[0]), len(recoder.student), len(recoder.teacher)
+        layers = ""
+        if self.kind == SRA:
+            if counts[0] <= recoder.student.nspecial:
+                raise UserError(
+                    "student and teacher have no type in common: learn by "
+                    "--cross-vocabulary-loss uld"
+                )
+            pairs = self.plan.pairs(student, teacher, match_last)
+            self.sra = Sra(pairs, student, teacher, types, self.temperature)
+            for side, met in pairs.items():
+                layers += f"; {side} layers {', '.join(f'{i} to {j}' for i, j in met)}"
+        elif self.kind == MINED:
+            self.mined = MinEd(recoder, self.temperature)
+        logger.info(
+            "loss = %g label-smoothed CE + %g %s; of %d and %d types %d are shared%s",
+            *(1 - self.weight, self.weight, self.kind, *counts[1:], counts[0], layers),
+        )
+
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take the maps of a checkpoint. Of a student that followed nobody new ones stay."""
+        if state_dict is None:
+            logger.info("the checkpoint has no maps to a teacher: new ones are learnt")
+            return None
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """Return loss, sample size and logging output, as fairseq's criteria do.
+
+        In training the log also has `cross_loss`, and of SRA its three parts. There is no such loss
+        of each token: without `reduce` this is the parent.
+
+        Raises:
+            UserError: if the teacher's output holds NaN or infinity.
+        """
+        if self.teachers is None or not model.training or not reduce:
+            return super().forward(model, sample, reduce)
+        own, teacher = unwrap(model), self.teachers.models[0]
+        crossed = crossing.cross(sample, self.recoders, teacher)
+        with crossing.passing(own, self.padding_idx, sample) as student:
+            loss, size, log = super().forward(model, sample, reduce)
+        theirs = self.ask(crossed.sample)
+        found = self.compare(student, theirs, crossed)
+        # SRA's are means over sentences, the others sums over tokens, as fairseq's.
+        factor = size if self.kind == SRA else 1
+        sums = {name: factor * value for name, value in found.items()}
+        self.refuse_nan(sums["cross_loss"], theirs)
+        loss = (1 - self.weight) * loss + self.weight * sums["cross_loss"]
+        log["loss"] = loss.data
+        return loss, size, {**log, **{name: value.data for name, value in sums.items()}}
+
+    def ask(self, sample: dict[str, Any]) -> Pass:
+        """The teacher's pass over its batch."""
+        assert self.teachers is not None
+        teacher = self.teachers.models[0]
+        padding = self.recoders[DECODER].teacher.pad()
+        options = {"features_only": True} if has_plain_projection(teacher) else {}
+        with crossing.passing(teacher, padding, sample) as made:
+            for _ in self.teachers.answers(sample, **options):
+                pass
+        return made
+
+    def compare(self, student: Pass, teacher: Pass, crossed: crossing.Crossed) -> dict[str, Tensor]:
+        """The loss of these passes, `cross_loss`, and its parts."""
+        if self.sra is not None:
+            parts = self.sra(student, teacher, crossed.members)
+            total = parts["cosine"] + self.geometry_weight * parts["geometry"] + parts["shared"]
+            return {"cross_loss": total, **{f"{name}_loss": x for name, x in parts.items()}}
+        if self.mined is not None:
+            return {"cross_loss": self.mined(student, teacher)}
+        return {"cross_loss": crossing.uld(student, teacher)}
+
+    def refuse_nan(self, loss: Tensor, teacher: Pass) -> None:
+        """Raise a `UserError` if the loss is not finite, and the teacher is why."""
+        if not torch.isfinite(loss) and not teacher.is_finite():
+            raise UserError(teachers.NOT_FINITE)
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Aggregate what was logged; losses are shown by sentence for SRA, else by token."""
+        logging_outputs = on_the_host(logging_outputs)
+        super().reduce_metrics(logging_outputs)
+        sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
+        for name in LOGGED:
+            if any(name in log for log in logging_outputs):
+                total = sum(log.get(name, 0) for log in logging_outputs)
+                metrics.log_scalar(name, total / sizes, sizes, round=4)
+
+
+def register() -> None:
+    """Make the criterion known to fairseq, once: a second import keeps the first class."""
+    if NAME not in CRITERION_REGISTRY:
+        config = CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig
+        register_criterion(NAME, dataclass=config)(
+            CrossVocabularyLabelSmoothedCrossEntropyCriterion
+        )

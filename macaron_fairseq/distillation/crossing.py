@@ -1,0 +1,331 @@
+"""A student and a teacher with another vocabulary read the same batch; and the losses of that.
+
+`cross_vocabulary.py` and `minimum_edit.py` have the formulas and their sources.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
+
+from macaron_fairseq.distillation import cross_vocabulary, layers, minimum_edit
+from macaron_fairseq.distillation.following import Map, read_by
+from macaron_fairseq.distillation.last_token import Attended, attended
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
+from macaron_fairseq.distillation.recoding import Recoder, bare
+from macaron_fairseq.distillation.spans import centres, members_of_ranges
+from macaron_fairseq.fast.criterion import chunks
+
+SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
+
+Sample = Mapping[str, Any]
+
+# --- the batch -----------------------------------------------------------------------------------
+
+
+class Crossed(NamedTuple):
+    """A batch of the student's as its teacher reads it."""
+
+    sample: dict[str, Any]  # with "net_input" and "target"
+    members: dict[str, tuple[Tensor, Tensor]]  # spans, see `spans`: the student's, the teacher's
+
+
+def cross(sample: Sample, recoders: Mapping[str, Recoder], teacher: Any) -> Crossed:
+    """Make the teacher's batch, padded on the right, and the spans of both.
+
+    What is longer than the teacher can read is cut off.
+
+    Args:
+        sample: as fairseq's translation and language modeling tasks make it.
+        recoders: for each side of the models.
+        teacher: the model.
+    """
+    device = sample["target"].device
+    tokens, members = {}, {}
+    for side, recoder in recoders.items():
+        ours = sample["net_input"]["src_tokens"] if side == ENCODER else sample["target"]
+        limit = getattr(teacher, side).max_positions()
+        tokens[side], pair = cross_side(ours.cpu(), recoder, limit, int(side == DECODER))
+        members[side] = (pair[0].to(device), pair[1].to(device))
+    target, theirs = tokens[DECODER], recoders[DECODER].teacher
+    previous = torch.cat([torch.full_like(target[:, :1], theirs.eos()), target[:, :-1]], 1)
+    previous = previous.masked_fill(target.eq(theirs.pad()), theirs.pad())
+    source = tokens.get(ENCODER, previous)
+    read = {"src_tokens": source, "src_lengths": source.ne(theirs.pad()).sum(1)}
+    if ENCODER in tokens:
+        read["prev_output_tokens"] = previous
+    inputs = {name: x.to(device) for name, x in read.items()}
+    return Crossed({"net_input": inputs, "target": target.to(device)}, members)
+
+
+def cross_side(
+    ours: Tensor, recoder: Recoder, limit: int, shift: int
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """The teacher's tokens of one side, and the spans of both.
+
+    Args:
+        ours: the student's tokens, (batch, length), padded on either side.
+        recoder: what makes the teacher's of them.
+        limit: how many the teacher can read.
+        shift: how many positions later a token is read: 1 for targets of a decoder, whose last
+            token is not read, and so in no span.
+    """
+    found = recoder(ours)
+    tokens = [torch.tensor(x.tokens[:limit], dtype=torch.long) for x in found]
+    theirs = pad_sequence(tokens, batch_first=True, padding_value=recoder.teacher.pad())
+    mask = ours.ne(recoder.student.pad())
+    of_student, of_teacher = [], []
+    for x, row, first in zip(found, mask, mask.int().argmax(1).tolist(), strict=True):
+        counts = int(row.sum()), min(len(x.tokens), limit)
+        read = [s for s in x.spans if all(s[i][1] + shift <= counts[i] for i in (0, 1))]
+        of_student.append([(a + first + shift, b + first + shift) for (a, b), _ in read])
+        of_teacher.append([(a + shift, b + shift) for _, (a, b) in read])
+    lengths = ours.shape[1], theirs.shape[1]
+    return theirs, (
+        members_of_ranges(of_student, lengths[0]),
+        members_of_ranges(of_teacher, lengths[1]),
+    )
+
+
+# --- the models' passes --------------------------------------------------------------------------
+
+
+@dataclass
+class Pass:
+    """What is known of one model's pass over a batch."""
+
+    model: Any
+    padding: int  # the symbol of padding
+    sample: Sample
+    states: States
+    attended: Attended
+
+    def state(self, side: str, number: int) -> Tensor:
+        """The state after a layer, (batch, length, dim), of the last one after its LayerNorm."""
+        states = self.states[side, number]
+        module = getattr(self.model, side)
+        is_last = number == self.count(side)
+        return module.layer_norm(states) if is_last and module.layer_norm is not None else states
+
+    def count(self, side: str) -> int:
+        """How many layers a side has."""
+        return len(layers.layers_of(self.model)[side])
+
+    def centres(self, side: str, number: int, members: Tensor) -> tuple[Tensor, Tensor]:
+        """The centres of mass of spans after a layer, (batch, spans, dim), and tokens' weights."""
+        states = self.state(side, number)
+        states = states.to(torch.promote_types(states.dtype, torch.float32))
+        mask = read_by(side, self.sample["net_input"]).ne(self.padding)
+        weights = self.attended.weights(side, number, mask).to(states.dtype)
+        return centres(states, members * weights.unsqueeze(1)), weights
+
+    def outputs(self) -> Tensor:
+        """The decoder's last states, (batch, length, dim)."""
+        return self.state(DECODER, self.count(DECODER))
+
+    def logits(self, states: Tensor, types: Tensor | None = None) -> Tensor:
+        """The output layer's logits of some last states, (n, dim), in fp32 at least.
+
+        Args:
+            states: such as `outputs`.
+            types: which types' logits; None for all.
+        """
+        decoder = self.model.decoder
+        projection = decoder.output_projection
+        if decoder.project_out_dim is not None:
+            weight = decoder.project_out_dim.weight
+            states = linear(states.to(weight.dtype), weight)
+        weight, bias = projection.weight, getattr(projection, "bias", None)
+        if types is not None:
+            weight, bias = weight[types], None if bias is None else bias[types]
+        found = linear(states.to(weight.dtype), weight, bias)
+        return found.to(torch.promote_types(found.dtype, torch.float32))
+
+    def is_finite(self) -> bool:
+        """Whether there is neither NaN nor infinity in it."""
+        return self.states.are_finite() and bool(self.outputs().isfinite().all())
+
+
+@contextmanager
+def passing(model: Any, padding: int, sample: Sample) -> Iterator[Pass]:
+    """Keep what a model goes through in a pass over a batch."""
+    with layers.recorded(model) as states, attended(model) as read:
+        yield Pass(model, padding, sample, states, read)
+
+
+def in_chunks(loss: Callable[..., Tensor], weight: Tensor, *tensors: Tensor) -> Tensor:
+    """The sum of a loss over rows, some at a time; logits are computed again for the gradient.
+
+    Args:
+        loss: a function of these rows of `tensors`.
+        weight: of the output layer, whose types say how many rows are computed together.
+        tensors: (rows, ...).
+    """
+    total = tensors[0].new_zeros((), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
+    for rows in chunks(len(tensors[0]), weight):
+        some = [x[rows] for x in tensors]
+        total = total + checkpoint(loss, *some, use_reentrant=False, preserve_rng_state=False)
+    return total
+
+
+# --- the losses ----------------------------------------------------------------------------------
+
+
+class Sra(nn.Module):
+    """The losses of SRA; the maps are parameters, which fairseq trains and saves with a student."""
+
+    student_types: Tensor
+    teacher_types: Tensor
+
+    def __init__(
+        self,
+        pairs: Mapping[str, Pairs],
+        student: Any,
+        teacher: Any,
+        types: tuple[list[int], list[int]],
+        temperature: float,
+    ) -> None:
+        """Make the maps.
+
+        Args:
+            pairs: which layers meet on each side, from the lowest up.
+            student: a model of the student's sizes.
+            teacher: the model.
+            types: the shared ones, see `cross_vocabulary.common_types`.
+            temperature: of the softmax over shared types.
+        """
+        super().__init__()
+        self.pairs = pairs
+        self.temperature = temperature
+        ours, theirs = layers.layers_of(student), layers.layers_of(teacher)
+        self.maps = nn.ModuleDict()
+        for side, met in pairs.items():
+            widths = [
+                (layers.width_of(ours[side][i - 1]), layers.width_of(theirs[side][j - 1]))
+                for i, j in met
+            ]
+            self.maps[side] = nn.ModuleList([Map(*x, bias=False) for x in widths])
+        for name, of_side in zip(("student_types", "teacher_types"), types, strict=True):
+            self.register_buffer(name, torch.tensor(of_side), persistent=False)
+
+    def forward(
+        self, student: Pass, teacher: Pass, members: Mapping[str, tuple[Tensor, Tensor]]
+    ) -> dict[str, Tensor]:
+        """`cosine`, `geometry` and `shared`: cos and geo as means over the sides, and kd."""
+        cosine, geometry = [], []
+        for side, pairs in self.pairs.items():
+            of_layers = []
+            for (i, j), to_teacher in zip(pairs, self.maps[side], strict=True):  # type: ignore[call-overload]
+                ours, _ = student.centres(side, i, members[side][0])
+                theirs, tokens = teacher.centres(side, j, members[side][1])
+                ours, theirs = together(ours, theirs)
+                weights = cross_vocabulary.span_weights(members[side][1], tokens).to(ours.dtype)
+                projected = to_teacher(ours).to(ours.dtype)
+                of_layers.append(cross_vocabulary.centre_loss(projected, theirs, weights))
+            cosine.append(torch.stack(of_layers).mean())
+            geometry.append(cross_vocabulary.geometry_loss(ours, theirs, weights))
+        return {
+            "cosine": torch.stack(cosine).mean(),
+            "geometry": torch.stack(geometry).mean(),
+            "shared": self.shared(student, teacher, members[DECODER]),
+        }
+
+    def shared(self, student: Pass, teacher: Pass, members: tuple[Tensor, Tensor]) -> Tensor:
+        """kd of the last layers' centres."""
+        (ours, _), (theirs, _) = (
+            x.centres(DECODER, x.count(DECODER), own)
+            for x, own in zip((student, teacher), members, strict=True)
+        )
+        there = members[0].any(2) & members[1].any(2)
+
+        def divergence(ours: Tensor, theirs: Tensor) -> Tensor:
+            z = student.logits(ours, self.student_types), teacher.logits(theirs, self.teacher_types)
+            all_there = torch.ones_like(ours[None, :, 0])
+            return cross_vocabulary.shared_types_loss(
+                z[0][None], z[1][None], all_there, self.temperature
+            )
+
+        weight = student.model.decoder.output_projection.weight
+        return in_chunks(divergence, weight, ours[there], theirs[there]) / len(members[0])
+
+
+def uld(student: Pass, teacher: Pass) -> Tensor:
+    """ULD, summed over positions that both have."""
+    sides = student, teacher
+    outputs = [x.outputs() for x in sides]
+    masks = [x.sample["target"].ne(x.padding) for x in sides]
+    counts = torch.stack([x.sum(1) for x in masks]).amin(0)
+    places = torch.arange(int(counts.max()), device=counts.device)
+    row, place = (places < counts.unsqueeze(1)).nonzero().unbind(1)
+    states = [
+        output[row, mask.int().argmax(1)[row] + place]
+        for output, mask in zip(outputs, masks, strict=True)
+    ]
+
+    def difference(ours: Tensor, theirs: Tensor) -> Tensor:
+        z = student.logits(ours)[None], teacher.logits(theirs)[None]
+        return cross_vocabulary.uld_loss(*z, torch.ones_like(z[0][..., 0]))
+
+    return in_chunks(difference, student.model.decoder.output_projection.weight, *states)
+
+
+class MinEd:
+    """MinED with two dictionaries."""
+
+    def __init__(self, recoder: Recoder, temperature: float) -> None:
+        """Find each of the teacher's types its like.
+
+        Raises:
+            UserError: if rapidfuzz is not installed.
+        """
+        self.student, self.teacher = recoder.student, recoder.teacher
+        self.to_student = minimum_edit.nearest_types(
+            self.student.symbols, self.teacher.symbols, self.student.nspecial
+        )
+        self.temperature = temperature
+
+    def __call__(self, student: Pass, teacher: Pass) -> Tensor:
+        """The loss, summed over the student's positions."""
+        ours, theirs = (read_by(DECODER, x.sample["net_input"]) for x in (student, teacher))
+        target = student.sample["target"]
+        counted = target.ne(student.padding)
+        met = torch.full_like(target, -1)
+        for row, (one, other) in enumerate(zip(ours.tolist(), theirs.tolist(), strict=True)):
+            places = counted[row].nonzero().flatten()
+            read = [one[i] for i in places.tolist()]
+            others = [token for token in other if token != teacher.padding]
+            texts = (
+                [bare(self.student[token]) for token in read],
+                [bare(self.teacher[token]) for token in others],
+            )
+            found = minimum_edit.matches(read, others, texts, self.to_student)
+            met[row, places] = torch.tensor(found, dtype=torch.long, device=met.device)
+        row, place = counted.nonzero().unbind(1)
+        column = met[row, place]
+        to_student = torch.tensor(self.to_student, device=target.device)
+
+        def loss(own: Tensor, other: Tensor, gold: Tensor, is_matched: Tensor) -> Tensor:
+            z = student.logits(own)
+            mapped = minimum_edit.as_students(teacher.logits(other), to_student, z.shape[1])
+            return minimum_edit.mined_loss(z, mapped, is_matched, gold, self.temperature)
+
+        return in_chunks(
+            loss,
+            student.model.decoder.output_projection.weight,
+            student.outputs()[row, place],
+            teacher.outputs()[row, column.clamp_min(0)],
+            target[row, place],
+            column.ge(0),
+        )
+
+
+def together(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors in the more exact of their precisions."""
+    dtype = torch.promote_types(ours.dtype, theirs.dtype)
+    return ours.to(dtype), theirs.detach().to(dtype)

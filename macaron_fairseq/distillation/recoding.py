@@ -1,0 +1,101 @@
+"""A student's tokens as its teacher's, where BPE and dictionary differ.
+
+Their words are the same. So each word is joined, and cut by the teacher's BPE. A span ends where
+both cut it at the same character, see `common_spans`.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from macaron_fairseq.distillation.cross_vocabulary import Range, common_spans
+from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON, Words
+
+CACHE = 100_000  # words that are kept, some 50 MB
+
+Cuts = tuple[tuple[Range, Range], ...]  # spans as the student's tokens and as the teacher's
+
+
+class Recoded(NamedTuple):
+    """A sentence of the student's for its teacher."""
+
+    tokens: list[int]  # the teacher's
+    spans: Cuts
+
+
+class Recoder:
+    """What makes a teacher's tokens of a student's."""
+
+    def __init__(
+        self, student: Dictionary, teacher: Dictionary, segment: Callable[[str], str]
+    ) -> None:
+        """Remember both dictionaries.
+
+        Args:
+            student: the dictionary of the student's tokens, of subword-nmt or of SentencePiece.
+            teacher: that of the teacher's, of subword-nmt.
+            segment: the teacher's BPE, from a word to its parts with spaces between.
+        """
+        self.student = student
+        self.teacher = teacher
+        self.segment = segment
+        self.words = Words(student)
+        self.recode_word = functools.lru_cache(CACHE)(self.recode_new_word)
+
+    def __call__(self, batch: Tensor) -> list[Recoded]:
+        """Each sentence of a batch, (batch, length), padded on either side."""
+        batch = batch.cpu()
+        numbers = self.words.numbers(batch).tolist()
+        pad = self.student.pad()
+        return [
+            self.recode([(n, t) for n, t in zip(*row, strict=True) if t != pad])
+            for row in zip(numbers, batch.tolist(), strict=True)
+        ]
+
+    def recode(self, sentence: Sequence[tuple[int, int]]) -> Recoded:
+        """One sentence, as the number of each token's word, -1 for special symbols, and the token.
+
+        Special symbols become the teacher's of the same name. They are in no span.
+        """
+        found: list[int] = []
+        spans: list[tuple[Range, Range]] = []
+        done = 0
+        for number, group in groupby(sentence, key=itemgetter(0)):
+            tokens = tuple(token for _, token in group)
+            if number < 0:
+                found += [self.teacher.index(self.student[token]) for token in tokens]
+            else:
+                theirs, cuts = self.recode_word(tokens)
+                start = len(found)
+                spans += [((a + done, b + done), (c + start, d + start)) for (a, b), (c, d) in cuts]
+                found += theirs
+            done += len(tokens)
+        return Recoded(found, tuple(spans))
+
+    def recode_new_word(self, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Cuts]:
+        """The teacher's tokens of a word, and its spans, each from the beginning of the word.
+
+        Of a word with an unknown part the text is lost: it is unknown to the teacher, too, and in
+        no span.
+        """
+        if self.student.unk() in tokens:
+            return (self.teacher.unk(),), ()
+        texts = [bare(self.student[token]) for token in tokens]
+        parts = self.segment("".join(texts)).split()
+        spans = common_spans(ends(texts), ends([bare(part) for part in parts]))
+        return tuple(map(self.teacher.index, parts)), tuple(zip(*spans, strict=True))
+
+
+def bare(symbol: str) -> str:
+    """The text of a part of a word, without the marks of BPE."""
+    return symbol.removesuffix(GOES_ON).removeprefix(BEGINS)
+
+
+def ends(texts: Sequence[str]) -> list[int]:
+    """After which character of the whole each text ends."""
+    return list(accumulate(map(len, texts)))

@@ -1,0 +1,212 @@
+"""The files of teachers: load their checkpoints, and refuse what does not go with the student.
+
+Import `macaron_fairseq.plugin` first, which makes fairseq know the models. This module takes a
+second to import, so criteria do so only where there is a teacher.
+"""
+
+import copy
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.distillation.layers import DECODER, ENCODER
+from macaron_fairseq.distillation.recoding import Recoder
+from macaron_fairseq.distillation.teachers import Teachers
+from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import CODES, DataFolder
+from macaron_fairseq.text.tokenization import bpe
+from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
+
+WAY_OUT = (
+    "or learn across vocabularies, with --criterion "
+    "cross_vocabulary_label_smoothed_cross_entropy --teacher-data FOLDER"
+)
+
+
+def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
+    """Load the teachers of a student that learns a task with the same dictionaries.
+
+    Args:
+        path: checkpoints, with ":" between them.
+        task: the student's, with its dictionaries.
+        precision: a key of `PRECISIONS`; in half precision only a GPU computes.
+
+    Raises:
+        UserError: if a file is missing or bad, or if a teacher was trained with other dictionaries
+            or in another direction than the student.
+    """
+    for name in path.split(os.pathsep):
+        refuse_missing(name)
+        refuse_other_training(Path(name), task)
+    # Building a model sets fairseq's task up to translate with it: the student's must not be.
+    return Teachers(load_models(path, copy.copy(task)), precision)
+
+
+def load_across(
+    path: str, folder: str, task: Any, precision: str = "fp32"
+) -> tuple[Teachers, dict[str, Recoder]]:
+    """Load a teacher with a vocabulary that is not the student's.
+
+    Args:
+        path: its checkpoint.
+        folder: its data folder, with `preprocessing.json`, `code` and data-bin.
+        task: the student's.
+        precision: a key of `PRECISIONS`.
+
+    Returns:
+        The teacher, and what makes its tokens of the student's, for each side of the models.
+
+    Raises:
+        UserError: if a file is missing or bad, there are several teachers, or the teacher has
+            another direction, other languages or other steps before BPE than the student.
+    """
+    refuse_missing(path)
+    refuse_other_direction(path, task_settings(Path(path)), task)
+    data = data_folder.read(Path(folder))
+    refuse_other_text(data, task)
+    data.refuse_changed(manifest.data_hashes(Path(path)), f"the manifest.json of {path} says")
+    segment = bpe(data.path / CODES)
+    theirs = copy.copy(task)
+    if isinstance(task, TranslationTask):
+        sides = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
+        languages = task.cfg.source_lang, task.cfg.target_lang
+        found = [load_dictionary(data.dictionary(language)) for language in languages]
+        theirs.src_dict, theirs.tgt_dict = found
+    elif isinstance(task, LanguageModelingTask):
+        sides = {DECODER: task.source_dictionary}
+        name = data.path / "data-bin" / "dict.txt"
+        if not name.is_file():
+            raise UserError(f"{name} is missing: --teacher-data {folder} is no language model's")
+        found = [load_dictionary(name)]
+        theirs.dictionary = theirs.output_dictionary = found[0]
+    else:
+        raise UserError(
+            f"--teacher-data is for translation and language_modeling, not for a task of the kind "
+            f"{type(task).__name__}"
+        )
+    teachers = Teachers(load_models(path, theirs), precision)
+    pairs = zip(sides.items(), found, strict=True)
+    return teachers, {side: Recoder(ours, other, segment) for (side, ours), other in pairs}
+
+
+def refuse_missing(path: str) -> None:
+    """Raise a `UserError` if there is no such teacher."""
+    if not Path(path).exists():
+        raise UserError(
+            f"--teacher {path}: no such checkpoint; give the path where the teacher is now, or "
+            "--distill-weight 0 without --trajectory-weight, which needs none"
+        )
+
+
+def refuse_other_training(path: Path, task: Any) -> None:
+    """Raise a `UserError` if a teacher has another direction or other dictionaries than a task."""
+    settings = task_settings(path)
+    refuse_other_direction(str(path), settings, task)
+    refuse_other_dictionaries(path, settings, task)
+
+
+def task_settings(path: Path) -> Mapping[str, Any]:
+    """What a checkpoint says of the task that it was trained for."""
+    state = checkpoints.load(path)
+    settings = (state.get("cfg") or {}).get("task") or state.get("args") or {}
+    return settings if isinstance(settings, Mapping) else vars(settings)
+
+
+def settings_of(task: Any) -> Any:
+    """fairseq's options of a task."""
+    return getattr(task, "cfg", None) or getattr(task, "args", None)
+
+
+def direction_of(task: Any) -> tuple[Any, Any]:
+    """The languages that the student's task translates from and to; None in a language model."""
+    own = settings_of(task)
+    return getattr(own, "source_lang", None), getattr(own, "target_lang", None)
+
+
+def data_of(task: Any) -> Path:
+    """The folder with the student's binarised data; the first, if there are several."""
+    data = getattr(settings_of(task), "data", None) or ""
+    return Path(str(data).partition(os.pathsep)[0])
+
+
+def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) -> None:
+    """Raise a `UserError` if a teacher translates in another direction than the student."""
+    theirs, ours = (settings.get("source_lang"), settings.get("target_lang")), direction_of(task)
+    if all(theirs) and all(ours) and theirs != ours:
+        raise UserError(
+            f"--teacher {path} translates from {theirs[0]} to {theirs[1]}, the student from "
+            f"{ours[0]} to {ours[1]}: give a teacher of the same direction"
+        )
+
+
+def refuse_other_dictionaries(path: Path, settings: Mapping[str, Any], task: Any) -> None:
+    """Raise a `UserError` if a teacher was trained with other dictionaries than the student's.
+
+    The sizes of its embeddings tell so, the manifest.json of its run, and the data folder that the
+    checkpoint names, if that is there.
+    """
+    state = checkpoints.load(path)
+    if not checkpoints.model_arguments(state).get("merge_src_tgt_embed"):
+        sizes = len(task.source_dictionary), len(task.target_dictionary)
+        try:
+            checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
+        except UserError as error:
+            raise UserError(f"{error}, {WAY_OUT}") from error
+    folder = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
+    hashes = manifest.data_hashes(path)
+    for name, dictionary in dictionaries(task).items():
+        known, own_file, their_file = hashes.get(name), data_of(task) / name, folder / name
+        is_other = known and own_file.is_file() and known != files.sha256(own_file)
+        if not is_other and folder.is_absolute() and their_file.is_file():
+            is_other = load_dictionary(their_file).symbols != dictionary.symbols
+        if is_other:
+            raise UserError(
+                f"--teacher {path} was trained with another {name} than the student's: train the "
+                "student on data that fairseq-preprocess made with the teacher's dictionaries "
+                f"(--srcdict, --tgtdict), {WAY_OUT}"
+            )
+
+
+def refuse_other_text(data: DataFolder, task: Any) -> None:
+    """Raise a `UserError` if a teacher's text is not the student's before BPE.
+
+    What is known of the student's is the preprocessing.json above its data; without one, its words
+    are taken for such as the teacher knows.
+    """
+    languages = direction_of(task)
+    if all(languages) and set(languages) != {data.source, data.target}:
+        raise UserError(
+            f"--teacher-data {data.path} is of {data.source} and {data.target}, but the student "
+            f"translates from {languages[0]} to {languages[1]}: give the data folder of a teacher "
+            "of these languages"
+        )
+    above = data_of(task).resolve().parent
+    if not (above / data_folder.NAME).is_file():
+        return
+    own = data_folder.read(above)
+    for language in filter(None, languages if all(languages) else (own.source,)):
+        ours, theirs = (x.steps(language) for x in (own, data))
+        if ours != theirs:
+            raise UserError(
+                f"--teacher-data {data.path} was prepared by {', '.join(theirs) or 'no steps'}, "
+                f"and the student's text by {', '.join(ours) or 'no steps'}: prepare both by the "
+                "same steps, since only BPE and dictionary may differ"
+            )
+
+
+def dictionaries(task: Any) -> dict[str, Dictionary]:
+    """The dictionaries of a task, by the names of their files."""
+    languages = direction_of(task)
+    if not all(languages):
+        return {"dict.txt": task.source_dictionary}
+    sides = task.source_dictionary, task.target_dictionary
+    return {f"dict.{name}.txt": side for name, side in zip(languages, sides, strict=True)}

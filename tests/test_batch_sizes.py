@@ -1,0 +1,66 @@
+"""The size of batches: which is suggested, and that real updates are measured."""
+
+import pytest
+
+from macaron_fairseq.analysis import batch_sizes, trainers
+from macaron_fairseq.analysis.batch_sizes import Measured
+from macaron_fairseq.cli import main
+from macaron_fairseq.common.errors import UserError
+
+FLAGS = [
+    *("--arch", "macaron_transformer_tiny", "--encoder-layers", "1", "--decoder-layers", "1"),
+    *("--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--optimizer", "adam"),
+    *("--criterion", "label_smoothed_cross_entropy", "--cpu"),
+]
+
+
+def machine(speeds, memory=10**6):
+    """What measures made-up speeds; sizes beyond the memory do not fit."""
+    return lambda size: Measured(size, speeds[size], size, fits=size <= memory)
+
+
+def test_the_smallest_that_is_nearly_fastest_is_suggested():
+    speeds = {1000: 50.0, 2000: 97.1, 4000: 100.0, 8000: 99.0}
+    found = batch_sizes.search(batch_sizes.doubled(1000, 8000), machine(speeds))
+    assert [x.max_tokens for x in found] == [1000, 2000, 4000, 8000]
+    assert batch_sizes.suggested(found).max_tokens == 2000
+
+
+def test_the_search_ends_where_memory_does():
+    speeds = {1000: 10.0, 2000: 20.0, 4000: 40.0, 8000: 80.0}
+    found = batch_sizes.search(batch_sizes.doubled(1000, 8000), machine(speeds, memory=2000))
+    assert [x.max_tokens for x in found] == [1000, 2000, 4000]
+    assert batch_sizes.suggested(found).max_tokens == 2000
+    found = batch_sizes.search(batch_sizes.doubled(1000, 8000), machine(speeds, memory=500))
+    with pytest.raises(UserError, match="not even batches of 1000 tokens fit"):
+        batch_sizes.suggested(found)
+
+
+@pytest.fixture
+def trainer(data_bin):
+    return trainers.build([str(data_bin), *FLAGS, "--max-tokens", "100"])
+
+
+def test_real_updates_are_measured(trainer, monkeypatch):
+    sizes = [batch["ntokens"] for batch in batch_sizes.batches(trainer, 100)]
+    assert max(sizes) <= 100 < 2 * max(sizes)
+    found = batch_sizes.measure(trainer, 100, updates=2)
+    assert trainer.get_num_updates() == 3
+    assert found.fits
+    assert found.tokens_per_second > 0 < found.memory
+
+    def exhausted(*args, **kwargs):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(trainer, "train_step", exhausted)
+    assert not batch_sizes.measure(trainer, 100, updates=2).fits
+
+
+def test_command_prints_a_flag(data_bin, capsys):
+    sizes = ["--least", "64", "--most", "64", "--updates", "1"]
+    main(["suggest-batch", *sizes, "--", str(data_bin), *FLAGS])
+    printed = capsys.readouterr()
+    assert printed.out == "--max-tokens 64\n"
+    assert "--max-tokens 64: " in printed.err and "tokens/s" in printed.err
+    with pytest.raises(UserError, match="--most 32 is below --least 64"):
+        main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])

@@ -1,0 +1,67 @@
+"""Phase diagrams that were ended go on where they were."""
+
+import json
+
+import pytest
+
+from macaron_fairseq import cli
+from macaron_fairseq.analysis.particles import simulation
+
+PHASE = ["particles", "phase", "--particles", "4", "--frames", "3", "--time", "2", "--trials", "3"]
+PARTS = 5  # one for each beta
+
+
+def phase(output, *flags):
+    cli.main([*PHASE, "--betas", str(PARTS), *flags, "-o", str(output)])
+    return (output / "phase.json").read_text("utf-8")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The betas of all simulations; the fourth is interrupted."""
+    found = []
+    integrate = simulation.integrate
+
+    def counted(system, *args):
+        found.append(system.beta)
+        if len(found) == 4:
+            raise KeyboardInterrupt
+        return integrate(system, *args)
+
+    monkeypatch.setattr(simulation, "integrate", counted)
+    return found
+
+
+def test_an_ended_run_goes_on_and_gives_the_same(tmp_path, calls, capsys):
+    with pytest.raises(SystemExit, match="130"):
+        phase(tmp_path / "a")
+    kept = tmp_path / "a" / "phase.parts"
+    assert len([*kept.glob("beta-*.json")]) == 3
+    assert not (tmp_path / "a" / "phase.json").exists()
+    (kept / "beta-4-part-1-of-1.json.part").write_text("[[1")  # as a kill leaves it
+    found = phase(tmp_path / "a")
+    assert "goes on after 3 parts" in capsys.readouterr().err
+    assert calls == [0, 2.25, 4.5, 6.75, 6.75, 9]
+    assert not kept.exists()
+    assert found == phase(tmp_path / "b")  # in one go
+
+
+def test_other_settings_do_not_go_on(tmp_path, calls):
+    with pytest.raises(SystemExit, match="130"):
+        phase(tmp_path)
+    sentence = r"whose seed was 1 and not 2: give the same to go on; to start anew, remove the fold"
+    with pytest.raises(SystemExit, match=sentence):
+        phase(tmp_path, "--seed", "2")
+    (tmp_path / "phase.parts" / "beta-1-part-1-of-1.json").write_text("[[1")
+    with pytest.raises(SystemExit, match=r"is no JSON file: remove the folder"):
+        phase(tmp_path)
+
+
+def test_what_is_in_the_way_stays(tmp_path):
+    (tmp_path / "phase.parts").mkdir()
+    (tmp_path / "phase.parts" / "mine").write_text("")
+    with pytest.raises(SystemExit, match="is in the way"):
+        phase(tmp_path)
+    assert (tmp_path / "phase.parts" / "mine").exists()
+    (tmp_path / "phase.parts" / "mine").unlink()
+    assert json.loads(phase(tmp_path))["experiment"] == "phase"
