@@ -29,6 +29,9 @@ examples:
   macaron-fairseq particles trajectories --beta 9 --dim 3 --particles 64 -o particles
   macaron-fairseq particles trajectories --page --animate particles/sphere.gif
   macaron-fairseq particles trajectories --particles 10000 --time 5 --frames 11
+  macaron-fairseq particles phase-random --key-matrix goe --regenerate 1
+  macaron-fairseq particles rescaled --geometry hyperplanes --dim 3
+  macaron-fairseq particles first-clusters --beta 7
 
 "phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
 OUTPUT/phase.parts until the files are written.
@@ -144,6 +147,97 @@ BLOCK |= {"direction": "ascent", "beta": 10, "particles": 100, "dim": 2, "seed":
 BLOCK |= {"cluster-scale": 0.1, "time": 100}
 REST: dict[str, Any] = {"trials": 3, "time": 2000, "drift": 5e-4, "mass": 0.05}
 
+# --- arXiv 2312.10794 and its relatives -----------------------------------------------------------
+
+MATRIX = (
+    "V: polytope (I), hyperplanes (entries in (0, 1)), codimension (symmetric) or product "
+    "(1 and -1/2 on the diagonal)"
+)
+TOKENS = (whole(2, 512, "from 2 to 512"), "N", "how many tokens")
+GROWN = (ABOVE_0, "T", "how long to simulate (default: until the fastest mode has grown)")
+LONG = (ABOVE_0, "T", "how long to simulate")
+OPTIONS |= {
+    "value-matrix": (
+        str,
+        "NAME",
+        "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B)",
+    ),
+    "key-matrix": (
+        str,
+        "NAME",
+        "B = Q^T K: identity, gaussian (a product of two) or goe (symmetric)",
+    ),
+    "shared": (str, "WHAT", "what has the same matrices: no two, trials (of one beta) or all"),
+    "regenerate": (ABOVE_0, "T", "draw the matrices anew after that time"),
+    "phase-random particles": (
+        whole(2, 512, "from 2 to 512"),
+        "N",
+        "how many particles; they start uniformly on the sphere",
+    ),
+    "geometry": (str, "NAME", MATRIX),
+    "positive": (
+        positive,
+        "K",
+        "positive eigenvalues of V in codimension and product (default: all but one)",
+    ),
+    "step": (ABOVE_0, "H", "the longest step of the Runge-Kutta method"),
+    "rescaled particles": TOKENS,
+    "rescaled dim": (whole(2, 3, "from 2 to 3"), "D", "dimensions, 2 or 3"),
+    "rescaled time": LONG,
+    "leaders particles": TOKENS,
+    "leaders dim": (whole(2, 512, "from 2 to 512"), "D", "dimensions; 2 shows who leads whom"),
+    "leaders time": (ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),
+    "staircase system": (str, "NAME", "sa or usa, times e^-beta"),
+    "staircase beta": (number(0, 1e5, "a number from 0 to 1e5"), "B", "inverse temperatures"),
+    "gaps": (
+        number(1e-3, 1e3, "a number from 0.001 to 1000"),
+        "G",
+        "angles between neighbours at the start, in units of ln(beta) / (2 sqrt(beta))",
+    ),
+    "first-clusters particles": (whole(2, 10**6, "from 2 to a million"), "N", "how many particles"),
+    "first-clusters time": GROWN,
+    "mean-field time": GROWN,
+    "cells": (whole(32, 10**5, "from 32 to 100000"), "N", "cells of the circle"),
+    "noise": (
+        number(1e-12, 1, "a number from 1e-12 to 1"),
+        "S",
+        "standard deviation of the density in a cell at the start",
+    ),
+    "scheme": (str, "NAME", "finite-volumes, or lax-friedrichs with steps of 1/50 of a cell"),
+}
+PERSPECTIVE: dict[str, tuple[str, dict[str, Any]]] = {
+    "phase-random": (
+        "phase diagrams with random V and KQ: pairs, rank, clusters",
+        {"value-matrix": "identity", "key-matrix": "gaussian", "shared": "no", "regenerate": None}
+        | {**BETAS, **CLOUD, **TIME}
+        | {"betas": 19, "particles": 32, "dim": 2, "frames": 61, "trials": 50},
+    ),
+    "rescaled": (  # arXiv 2305.05465
+        "rescaled tokens without a sphere: polytopes, hyperplanes",
+        {"geometry": "polytope", "positive": None, "particles": 20, "dim": 2, "seed": 1}
+        | {"time": 5, "frames": 51, "step": 0.1},
+    ),
+    "leaders": (  # arXiv 2305.05465
+        "attention loses rank: who leads whom",
+        {"particles": 20, "dim": 2, "seed": 1, "time": 10, "frames": 51, "step": 0.1},
+    ),
+    "staircase": (  # arXiv 2410.06833
+        "the energy rises in steps at large beta, d = 2",
+        {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
+    ),
+    "first-clusters": (  # arXiv 2410.23228
+        "how many clusters many particles form first, and where, d = 2",
+        {"beta": 5, "particles": 20000, "seed": 1, "time": None, "frames": 61},
+    ),
+    "mean-field": (  # arXiv 2410.23228
+        "the density of infinitely many particles, d = 2",
+        {"beta": 5, "cells": 1000, "noise": 0.01, "scheme": "finite-volumes"}
+        | {"seed": 1, "time": None, "frames": 121},
+    ),
+}
+
+# --------------------------------------------------------------------------------------------------
+
 # What each choice is, and its options with their defaults.
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "trajectories": (
@@ -192,6 +286,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         "how fast each mode grows on the circle, gamma_k",
         {"beta": [1.0, 3.0, 5.0, 7.0, 10.0, 25.0]},
     ),
+    **PERSPECTIVE,
 }
 # Whether particles of a block rest is told by a matrix of all their cosines: 128 MiB at most.
 OPTIONS |= {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.kept_parts import keep_nothing
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles import boundary, simulation
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.analysis.progress import following, progress
 
@@ -254,6 +254,5 @@ def _speed(system: System, points: Floats) -> float:
 def _equiangular_time(system: System, n: int, times: Floats, cosine: float) -> float:
     if system.name == "none" or system.perceptron:
         return float("nan")
-    fine = np.linspace(times[0], times[-1], 2000)
-    reached = simulation.equiangular_curve(0, system.beta, n, system.name, fine) > cosine
-    return float(fine[reached.argmax()]) if reached.any() else float("nan")
+    arrival = boundary.arrival_time(max(cosine, 0), system.beta, n, system.name)
+    return arrival if arrival <= times[-1] else float("nan")

@@ -134,7 +134,7 @@ def histograms(result: Histograms, title: str, shown: Sequence[float]) -> bytes:
     smallest = share[share > 0].min()
     axes.set_facecolor(colormaps["viridis"](0.0))
     image = axes.pcolormesh(
-        _edges(result.times),
+        cell_edges(result.times),
         result.edges,
         np.where(share > 0, share, np.nan).T,
         norm=LogNorm(smallest, 1),
@@ -170,7 +170,7 @@ def phase(result: Phase, title: str, cosine: float) -> bytes:
     )
     for axes, (share, label) in zip(panels, shares, strict=True):
         image = axes.pcolormesh(
-            _edges(result.times), _edges(result.betas), share, cmap="RdBu_r", vmin=0, vmax=1
+            cell_edges(result.times), cell_edges(result.betas), share, cmap="RdBu_r", vmin=0, vmax=1
         )
         axes.set(xlabel=TIME, title=label)
         axes.plot(
@@ -230,7 +230,7 @@ def landscape(result: Landscape, title: str) -> bytes:
     return png(figure)
 
 
-def _edges(centres: Floats) -> Floats:
+def cell_edges(centres: Floats) -> Floats:
     """The boundaries of cells around evenly spaced centres."""
     half = (centres[1] - centres[0]) / 2 if len(centres) > 1 else 0.5
     return np.append(centres - half, centres[-1] + half)

@@ -24,6 +24,7 @@ from macaron_fairseq.analysis.particles import (
     localization,
     movies,
     page,
+    perspective,
     simulation,
     systems,
 )
@@ -206,6 +207,16 @@ def _block(name: str) -> Callable[[Namespace], Found]:
 
 
 EXPERIMENTS |= {"modes": modes, **{name: _block(name) for name in block_run.EXPERIMENTS}}
+
+
+# arXiv 2312.10794 and its relatives.
+def _of_perspective(
+    parts: Callable[[Namespace], perspective.Parts],
+) -> Callable[[Namespace], Found]:
+    return lambda args: Found(*parts(args))
+
+
+EXPERIMENTS |= {name: _of_perspective(parts) for name, parts in perspective.EXPERIMENTS.items()}
 
 
 def _clusters(args: Namespace, result: Any) -> list[str]:
