@@ -125,7 +125,7 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
         assert '--user-dir "$(macaron-fairseq user-dir)"' in example
         return
     (arguments,) = re.findall(r"macaron-fairseq ([^|&<>(]+)", example)
-    module = import_module(f"macaron_fairseq.commands.{words[0]}")
+    module = import_module(f"macaron_fairseq.commands.{words[0].replace('-', '_')}")
     asked = []
     monkeypatch.setattr(module, "run", asked.append)
     cli.main(shlex.split(arguments))

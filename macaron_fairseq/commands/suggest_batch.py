@@ -18,9 +18,8 @@ The suggested size changes how many tokens an update has. To keep a recipe's, ch
 such that processes x --update-freq x --max-tokens stays as it was.
 
 examples:
-  macaron-fairseq suggest-batch -- data-bin --arch macaron_transformer_iwslt_de_en --fp16 \\
-    --share-decoder-input-output-embed --optimizer adam --lr 0.0005 \\
-    --criterion chunked_label_smoothed_cross_entropy
+  macaron-fairseq suggest-batch --most 16384 -- data-bin --arch macaron_transformer_tiny --cpu
+  macaron-fairseq suggest-batch -- data-bin --arch macaron_transformer_iwslt_de_en --fp16
 """
 
 
