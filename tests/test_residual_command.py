@@ -52,6 +52,7 @@ def report(data, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # Of the page only the words on each picture: drawing them takes most of the time.
         patch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
+        patch.setattr(figures, "png", lambda figure, dpi=100: b"")
         content = command(data, *flags, paths=paths, out=folder / "out")
     return SimpleNamespace(
         content=content,
@@ -161,8 +162,9 @@ def test_page(report):
     assert f"{words} to {last:.3g} at " in report.page
 
 
-def test_pictures_of_the_page(report):
-    """They are those of the page's colours, and the eigenvalues are images."""
+def test_pictures(report):
+    """Of the page they have its colours, and the eigenvalues are images."""
+    assert pictures.singular_values_png(report.content["models"]).startswith(b"\x89PNG")
     side = report.content["models"][0]["sides"][0]
     limits = pictures.window(report.content["models"], "encoder", "layers")
     spectrum = pictures.spectrum_svg(side["layers"][0], 1, limits, "Eigenvalues.")
