@@ -176,6 +176,10 @@ def test_pictures(report):
     assert list(found[0].sds) == [x["figures"]["henrici"]["margin"] for x in side["layers"]]
 
 
+def test_numbers_on_axes_keep_their_digits():
+    assert figures.shortened('<text x="1.234">0.25</text>') == '<text x="1.2">0.25</text>'
+
+
 def test_an_untrained_model_is_that_of_fairseqs_builder(data):
     """And neither another seed's nor the trained one."""
     (trained,), opened = models.load([CHECKPOINT], data)
