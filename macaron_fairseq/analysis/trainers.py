@@ -11,7 +11,7 @@ from fairseq.trainer import Trainer
 def build(flags: Sequence[str]) -> Trainer:
     """The trainer that fairseq-train makes of these flags.
 
-    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before, which makes
+    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before: it makes
     fairseq know this package's models.
     """
     with warnings.catch_warnings():
