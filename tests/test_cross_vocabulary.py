@@ -599,6 +599,7 @@ def refusal(world, task=None, **options):
         ({"teacher": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher_data": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher": "gone.pt"}, "--teacher gone.pt: no such checkpoint"),
+        ({"teacher": "a.pt:b.pt"}, "a.pt:b.pt: across vocabularies there is one teacher"),
         ({"teacher_data": "gone"}, "gone: no such folder"),
     ],
 )
@@ -641,7 +642,7 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
         taught(world, student_of(world), trajectory_layers="3:1")
     model = student_of(world)
     model.decoder.output_projection = None
-    with pytest.raises(UserError, match="the student's output layer is adaptive"):
+    with pytest.raises(UserError, match="the student has no plain output layer"):
         taught(world, model)
 
 

@@ -35,6 +35,7 @@ from tasks import Options, Task  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
+from macaron_fairseq.translation.parts import folder_of  # noqa: E402
 
 WHAT = ("train", "translate", "join", "time")
 
@@ -45,9 +46,10 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
     with only_one(folder / "run.lock", waits=False):
         if recipe.result.is_file():
             return
-        if recipe.system == TEACHER:
-            with only_one(recipe.work / "data.lock", waits=True):
-                stage_prepare.prepare(recipe)
+        if recipe.system == TEACHER or recipe.has_own_bpe:
+            own = recipe.preparation
+            with only_one(own.work / "data.lock", waits=True):
+                stage_prepare.prepare(own)
         stage_train.train(recipe, stage_train.plan(recipe))
         stage_evaluate.evaluate(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
@@ -113,8 +115,8 @@ def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
 
 
 def shard_path(work: Path, shard: str) -> Path:
-    """The file that says that a shard is done."""
-    return work / "shards" / shard.replace("/", "-of-")
+    """The file that says that a shard is done; it goes when the parts do."""
+    return folder_of(work / "distilled") / shard.replace("/", "-of-")
 
 
 def join(recipe: SystemRecipe, settings: Settings) -> None:
