@@ -256,6 +256,22 @@ def test_marks_tell_settings_apart_and_not_places():
     assert len({*others}) == len(others)
 
 
+def test_translations_by_other_flags_are_refused(tmp_path):
+    settings = systems.read()
+    # What the flags of distillation.yaml make, and the command's defaults.
+    made = {"beam": 5, "lenpen": 1.0, "max_len_a": 1.5, "max_len_b": 10, "best_of": 1}
+    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "teacher": [], "kept": 3}
+
+    def check(**changes):
+        content = json.dumps({"distilled": {**made, **changes}})
+        (tmp_path / "preprocessing.json").write_text(content)
+        one_system.refuse_other_translations(tmp_path, settings)
+
+    check()
+    with pytest.raises(SystemExit, match="was made with best_of 5, and not 1: remove it"):
+        check(best_of=5)
+
+
 def test_speed_is_measured_with_the_search_of_the_scores():
     found = deployed.search("--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10")
     assert vars(found) == {"beam": 4, "lenpen": 0.6, "max_len_a": 1.5, "max_len_b": 10}

@@ -33,6 +33,7 @@ from steps import Words, call  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Options, Task  # noqa: E402
 
+from macaron_fairseq.commands import distill as distill_command  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 from macaron_fairseq.translation.parts import folder_of  # noqa: E402
@@ -124,6 +125,21 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
     with only_one(recipe.work / "distilled.lock", waits=False):
         if not (recipe.work / "distilled").exists():
             distill(recipe, settings, "--join")
+
+
+def refuse_other_translations(folder: Path, settings: Settings) -> None:
+    """End the program where a folder of translations was made by other flags than the settings'."""
+    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    distill_command.add_arguments(parser)
+    needed = ["--teacher", "x", "--data", "x", "-o", "x"]
+    wanted = vars(parser.parse_args([*needed, *split(settings.distill)]))
+    for name in {*known} & {*wanted} - {"teacher"}:
+        if known[name] != wanted[name]:
+            sys.exit(
+                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: remove it, "
+                "or give another --work"
+            )
 
 
 # --- The command line ----------------------------------------------------------------------------
