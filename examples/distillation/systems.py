@@ -54,15 +54,8 @@ class Settings:
 
 def read(path: Path = FILE) -> Settings:
     """The settings; ends the program with a sentence where the file is not as it should be."""
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-        found = benchmark.typed(Settings, content, "")
-    except OSError as error:
-        sys.exit(f"cannot read {path}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+        found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
     if not found.systems or TEACHER in found.systems:
