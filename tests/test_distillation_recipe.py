@@ -210,7 +210,7 @@ def test_recipes_of_the_settings_that_come_with_it():
     assert len(folders) == 8
 
 
-def test_across_vocabularies_a_student_has_data_of_its_own():
+def test_across_vocabularies_a_student_has_its_own_data():
     task, settings = tasks.read()["tatoeba-en-de"], systems.read()
     teacher, plain, across = (
         systems.recipe(task, settings, x, 1, options())

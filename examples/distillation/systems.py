@@ -33,7 +33,7 @@ class System:
 
     flags: str = ""  # over the student's
     reads_translations: bool = False
-    merges: int = 0  # of a BPE of its own; 0: the teacher's BPE
+    merges: int = 0  # of its own BPE; 0: the teacher's BPE
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SystemRecipe(Recipe):
 
     @property
     def preparation(self) -> "SystemRecipe":
-        """The recipe that prepares the data; that of another BPE has a folder of its own."""
+        """The recipe that prepares the data; another BPE has its own folder."""
         if not self.has_own_bpe:
             return self
         return replace(self, work=self.work / f"merges{self.merges}", has_own_bpe=False)
