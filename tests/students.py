@@ -17,9 +17,9 @@ def translation(types=60, source="en", target="de"):
     return TranslationTask(TranslationConfig(source_lang=source, target_lang=target), d, d)
 
 
-def save(path, *flags, arch=STUDENT, seed=2, types=60, change=None, **task_settings):
+def save(path, *flags, arch=STUDENT, seed=2, types=60, for_task=None, change=None, **task_settings):
     """A checkpoint as fairseq-train writes it, and the model in it."""
-    for_task = translation(types)
+    for_task = for_task or translation(types)
     model = build(arch, *flags, for_task=for_task, seed=seed)
     if change:
         with torch.no_grad():

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from argparse import Namespace
 from random import Random
 from types import SimpleNamespace
 
@@ -18,8 +17,8 @@ from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import preprocess, train
-from small import SMALL_DECODER, arguments, build
-from students import FLAGS, LARGER, STUDENT
+from small import SMALL_DECODER, build
+from students import FLAGS, LARGER, STUDENT, save
 from torch import nn
 from torch.nn.functional import cosine_similarity
 from torch.nn.parallel import DistributedDataParallel
@@ -83,30 +82,11 @@ def world(tmp_path_factory):
     found.task, found.lm, found.data = task, lm, str(folder / "teacher")
     found.path, found.lm_path = str(folder / "t.pt"), str(folder / "lm.pt")
     languages = {"source_lang": "en", "target_lang": "de"}
-    found.teacher = save(found.path, its, STUDENT, *LARGER, **languages)
-    found.lm_teacher = save(found.lm_path, its_lm, *LM, "--decoder-layers", "3")
+    found.teacher = save(found.path, *LARGER, for_task=its, **languages)
+    found.lm_teacher = save(
+        found.lm_path, *LM[1:], "--decoder-layers", "3", arch=LM[0], for_task=its_lm
+    )
     return found
-
-
-def save(path, task, arch, *flags, change=None, **settings):
-    model = build(arch, *flags, for_task=task, seed=2)
-    if change:
-        with torch.no_grad():
-            change(model)
-    state = {
-        "args": None,
-        "cfg": {
-            "model": Namespace(**vars(arguments(arch, *flags))),
-            "task": {"_name": "translation", **settings},
-        },
-        "model": model.state_dict(),
-        "optimizer_history": [
-            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {}, "num_updates": 1}
-        ],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
-    torch.save(state, path)
-    return model
 
 
 def student_of(world, *flags, arch=STUDENT, **kwargs):
@@ -449,7 +429,7 @@ def test_a_batch_without_a_common_span(kind, world):
 def test_a_student_that_is_its_teacher_has_no_loss(world):
     same = SimpleNamespace(**vars(world))
     same.data, same.path = str(world.folder / "student"), str(world.folder / "same.pt")
-    model = save(same.path, world.task, STUDENT, *FLAGS, source_lang="en", target_lang="de").train()
+    model = save(same.path, *FLAGS, for_task=world.task, source_lang="en", target_lang="de").train()
     for kind in crossing.KINDS:
         ours = taught(same, model, cross_vocabulary_loss=kind, distill_weight=1.0)
         for to_teacher in () if ours.sra is None else ours.sra.maps.values():
@@ -566,7 +546,7 @@ def test_mined_is_kl_where_tokens_match_and_cross_entropy_elsewhere():
 def test_mined_on_the_same_tokens_is_plain_kl(world):
     same = SimpleNamespace(**vars(world))
     same.data, same.path = str(world.folder / "student"), str(world.folder / "other.pt")
-    other = save(same.path, world.task, STUDENT, *LARGER, source_lang="en", target_lang="de")
+    other = save(same.path, *LARGER, for_task=world.task, source_lang="en", target_lang="de")
     model, data = student_of(world), batch(world)
     options = {"distill_weight": 1.0, "distill_temperature": 1.0}
     loss, *_ = taught(same, model, cross_vocabulary_loss="mined", **options)(model, data)
@@ -599,6 +579,7 @@ def refusal(world, task=None, **options):
         ({"teacher": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher_data": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher": "gone.pt"}, "--teacher gone.pt: no such checkpoint"),
+        ({"teacher": "a.pt:b.pt"}, "a.pt:b.pt: across vocabularies there is one teacher"),
         ({"teacher_data": "gone"}, "gone: no such folder"),
     ],
 )
@@ -632,7 +613,7 @@ def test_data_folders_that_do_not_go_with_the_student_are_refused(world, tmp_pat
 
 def test_a_teacher_of_another_direction_is_refused(world, tmp_path):
     path = str(tmp_path / "t.pt")
-    save(path, world.task, STUDENT, *FLAGS, source_lang="de", target_lang="en")
+    save(path, *FLAGS, for_task=world.task, source_lang="de", target_lang="en")
     assert "translates from de to en, the student from en to de" in refusal(world, teacher=path)
 
 
@@ -641,7 +622,7 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
         taught(world, student_of(world), trajectory_layers="3:1")
     model = student_of(world)
     model.decoder.output_projection = None
-    with pytest.raises(UserError, match="the student's output layer is adaptive"):
+    with pytest.raises(UserError, match="the student has no plain output layer"):
         taught(world, model)
 
 
@@ -659,7 +640,7 @@ def test_dictionaries_without_a_common_type_are_refused(world):
 def test_nan_in_a_teachers_output_is_refused(kind, world, tmp_path):
     path = str(tmp_path / "t.pt")
     task = TranslationTask(world.task.cfg, world.theirs, world.theirs)
-    save(path, task, STUDENT, *LARGER, change=lambda x: x.encoder.layer_norm.weight.fill_(3e38))
+    save(path, *LARGER, for_task=task, change=lambda x: x.encoder.layer_norm.weight.fill_(3e38))
     model = student_of(world)
     ours = taught(world, model, teacher=path, cross_vocabulary_loss=kind)
     with pytest.raises(UserError, match="the teacher's output holds NaN or infinity"):

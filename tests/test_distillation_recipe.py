@@ -5,6 +5,8 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,7 @@ from recipes import EXAMPLES, environment
 from small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
+from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
 
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
@@ -27,6 +30,7 @@ import stage_train  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
 import teach  # noqa: E402
+import train_command  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
 TASKS = """\
@@ -180,6 +184,8 @@ def test_mistakes(mini, monkeypatch):
     path = mini.folder / "settings.yaml"
     path.write_text(SETTINGS.replace("student: {", "student: {depth: 2, "))
     assert "student has no 'depth'; it may have arch, tokens" in mini.call("report", status=1)
+    path.write_text(SETTINGS.replace("both:\n", "both:\n    merges: 10\n"))
+    assert "both reads translations, which have the teacher's BPE" in mini.call(status=1)
     path.write_text(SETTINGS.replace("none: {}", "teacher: {}"))
     assert "systems should name students, and none of them teacher" in mini.call(status=1)
 
@@ -190,7 +196,8 @@ def options(work="/w", **changes):
 
 def test_recipes_of_the_settings_that_come_with_it():
     settings = systems.read()
-    assert [*settings.systems] == ["none", "word", "sequence", "both", "trajectory"]
+    usual = ["none", "word", "sequence", "both", "trajectory"]
+    assert [*settings.systems] == [*usual, "none-own-bpe", "across"]
     task = tasks.read()["tatoeba-en-de"]
     made = {x: systems.recipe(task, settings, x, 1, options()) for x in settings.systems}
     teacher = systems.recipe(task, settings, "teacher", 1, options())
@@ -200,7 +207,40 @@ def test_recipes_of_the_settings_that_come_with_it():
     place = str(systems.teacher_of(teacher.work))
     assert made["both"].extra[made["both"].extra.index("--teacher") + 1] == place
     folders = {x.folder_of_run for x in [teacher, *made.values()]}
-    assert len(folders) == 6
+    assert len(folders) == 8
+
+
+def test_across_vocabularies_a_student_has_its_own_data():
+    task, settings = tasks.read()["tatoeba-en-de"], systems.read()
+    teacher, plain, across = (
+        systems.recipe(task, settings, x, 1, options())
+        for x in ("teacher", "none-own-bpe", "across")
+    )
+    words = train_command.flags(
+        across, train_command.plan(across, 0, {}), across.archs[0], 1, False
+    )
+    given = dict(pairwise(words))
+    assert words[0] == str(across.data / "data-bin") and plain.data == across.data
+    assert given["--teacher-data"] == str(teacher.data) != str(across.data)
+    assert given["--teacher"] == str(systems.teacher_of(teacher.work))
+    # It is prepared elsewhere, with other merges, and scored where all are.
+    made = across.preparation
+    assert (made.data, made.merges, teacher.merges) == (across.data, 4000, 8000)
+    assert made.work != teacher.work == across.work and teacher.preparation == teacher
+    other = replace(settings, systems={"across": replace(settings.systems["across"], merges=50)})
+    marks = [
+        systems.mark(task, s, systems.recipe(task, s, "across", 1, options()), options())
+        for s in (settings, other)
+    ]
+    assert marks[0] != marks[1]
+
+
+def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
+    mark = one_system.shard_path(tmp_path, "2/8")
+    mark.parent.mkdir()
+    mark.write_text("done\n")
+    parts.Parts(parts.folder_of(tmp_path / "distilled"), {}, 0, 1).remove()
+    assert not mark.exists()
 
 
 def test_marks_tell_settings_apart_and_not_places():
@@ -214,6 +254,22 @@ def test_marks_tell_settings_apart_and_not_places():
     assert mark() == mark(work="/elsewhere")
     others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
     assert len({*others}) == len(others)
+
+
+def test_translations_by_other_flags_are_refused(tmp_path):
+    settings = systems.read()
+    # What the flags of distillation.yaml make, and the command's defaults.
+    made = {"beam": 5, "lenpen": 1.0, "max_len_a": 1.5, "max_len_b": 10, "best_of": 1}
+    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "teacher": [], "kept": 3}
+
+    def check(**changes):
+        content = json.dumps({"distilled": {**made, **changes}})
+        (tmp_path / "preprocessing.json").write_text(content)
+        one_system.refuse_other_translations(tmp_path, settings)
+
+    check()
+    with pytest.raises(SystemExit, match="was made with best_of 5, and not 1: remove it"):
+        check(best_of=5)
 
 
 def test_speed_is_measured_with_the_search_of_the_scores():

@@ -112,19 +112,24 @@ class Benchmark:
     one_gpu: bool = False  # trained on one GPU though there be more, unless the user chose some
 
 
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds; ends the program with a sentence where it is none."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        sys.exit(f"cannot read {path}: {error.strerror}")
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+
+
 def read(path: Path, setting: str = "") -> Benchmark:
     """What a benchmark.yaml says, with one of its settings over it.
 
     Ends the program with a sentence where the file is not as it should be.
     """
-    import yaml
-
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        sys.exit(f"cannot read {path}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+    content = read_yaml(path)
     if not isinstance(content, dict):
         sys.exit(f"{path} should hold {', '.join(x.name for x in fields(Benchmark))}")
     settings = content.pop("settings", None) or {}

@@ -33,8 +33,10 @@ from steps import Words, call  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Options, Task  # noqa: E402
 
+from macaron_fairseq.commands import distill as distill_command  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
+from macaron_fairseq.translation.parts import folder_of  # noqa: E402
 
 WHAT = ("train", "translate", "join", "time")
 
@@ -45,9 +47,10 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
     with only_one(folder / "run.lock", waits=False):
         if recipe.result.is_file():
             return
-        if recipe.system == TEACHER:
-            with only_one(recipe.work / "data.lock", waits=True):
-                stage_prepare.prepare(recipe)
+        if recipe.system == TEACHER or recipe.has_own_bpe:
+            own = recipe.preparation
+            with only_one(own.work / "data.lock", waits=True):
+                stage_prepare.prepare(own)
         stage_train.train(recipe, stage_train.plan(recipe))
         stage_evaluate.evaluate(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
@@ -113,8 +116,8 @@ def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
 
 
 def shard_path(work: Path, shard: str) -> Path:
-    """The file that says that a shard is done."""
-    return work / "shards" / shard.replace("/", "-of-")
+    """The file that says that a shard is done; it goes when the parts do."""
+    return folder_of(work / "distilled") / shard.replace("/", "-of-")
 
 
 def join(recipe: SystemRecipe, settings: Settings) -> None:
@@ -122,6 +125,21 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
     with only_one(recipe.work / "distilled.lock", waits=False):
         if not (recipe.work / "distilled").exists():
             distill(recipe, settings, "--join")
+
+
+def refuse_other_translations(folder: Path, settings: Settings) -> None:
+    """End the program where a folder of translations was made by other flags than the settings'."""
+    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    distill_command.add_arguments(parser)
+    needed = ["--teacher", "x", "--data", "x", "-o", "x"]
+    wanted = vars(parser.parse_args([*needed, *split(settings.distill)]))
+    for name in {*known} & {*wanted} - {"teacher"}:
+        if known[name] != wanted[name]:
+            sys.exit(
+                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: remove it, "
+                "or give another --work"
+            )
 
 
 # --- The command line ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 #           or more; the data in folders of --from; pip install ctranslate2 matplotlib
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/
-#   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, and their flags
+#   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across
 #
 #   reproduce.sh --from data --seeds "1 2 3"                       Multi30k and Tatoeba, English to German
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2

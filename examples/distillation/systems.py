@@ -33,6 +33,7 @@ class System:
 
     flags: str = ""  # over the student's
     reads_translations: bool = False
+    merges: int = 0  # of its own BPE; 0: the teacher's BPE
 
 
 @dataclass(frozen=True)
@@ -53,34 +54,40 @@ class Settings:
 
 def read(path: Path = FILE) -> Settings:
     """The settings; ends the program with a sentence where the file is not as it should be."""
-    import yaml
-
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-        found = benchmark.typed(Settings, content, "")
-    except OSError as error:
-        sys.exit(f"cannot read {path}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
+        found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
     if not found.systems or TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
+    for name, how in found.systems.items():
+        if how.merges and how.reads_translations:
+            sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
     return found
 
 
 @dataclass(frozen=True)
 class SystemRecipe(Recipe):
-    """The recipe of one run; all runs of a task share its data."""
+    """The recipe of one run; all runs of a task with the same BPE share its data."""
 
     system: str = TEACHER
     reads_translations: bool = False
+    has_own_bpe: bool = False
     learns: tuple[str, ...] = field(default=())  # the flags of the system alone
 
     @property
     def data(self) -> Path:
-        """The task's data, or the data folder of the teacher's translations."""
+        """The task's data, with the student's BPE, or the teacher's translations."""
+        if self.has_own_bpe:
+            return self.preparation.data
         return self.work / ("distilled" if self.reads_translations else "data")
+
+    @property
+    def preparation(self) -> "SystemRecipe":
+        """The recipe that prepares the data; another BPE has its own folder."""
+        if not self.has_own_bpe:
+            return self
+        return replace(self, work=self.work / f"merges{self.merges}", has_own_bpe=False)
 
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
@@ -116,7 +123,9 @@ def recipe(
     shared = {x.name: getattr(base, x.name) for x in fields(Recipe)}
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
-    learns = [word.format(teacher=teacher_of(options.work / task.name)) for word in words(how)]
+    work = options.work / task.name
+    places = {"teacher": teacher_of(work), "teacher_data": work / "data"}
+    learns = [word.format(**places) for word in words(how)]
     training = replace(
         task.benchmark.training,
         archs=[model.arch],
@@ -128,6 +137,7 @@ def recipe(
     shared |= {
         "benchmark": replace(task.benchmark, training=training),
         "archs": [model.arch],
+        "merges": how.merges or base.merges,
         "max_update": options.max_update or model.max_update,
         "batch": model.tokens * model.batches,
         "max_tokens": model.tokens,
@@ -138,6 +148,7 @@ def recipe(
         **shared,
         system=system,
         reads_translations=how.reads_translations,
+        has_own_bpe=bool(how.merges),
         learns=tuple(words(how)),
     )
 
@@ -166,6 +177,7 @@ def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options)
         repr(task.benchmark.evaluation),
     ]
     words.append(str(recipe.average))
+    words += [f"{recipe.merges} merges"] * recipe.has_own_bpe
     translations = [settings.distill] * recipe.reads_translations
     return hash_of(*words, *own, *translations)[:12]
 

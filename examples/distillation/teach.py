@@ -181,7 +181,9 @@ class Plan:
             work = self.options.work / task.name
             result = work / "distilled" / "preprocessing.json"
             join.append(self.job("join", task, TEACHER, 0, result))
-            if not result.is_file():
+            if result.is_file():
+                one_system.refuse_other_translations(result.parent, self.settings)
+            else:
                 for shard in shards:
                     path = one_system.shard_path(work, shard)
                     translate.append(self.job("translate", task, shard, 0, path))

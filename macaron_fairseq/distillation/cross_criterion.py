@@ -164,15 +164,15 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCros
 
         Raises:
             UserError: if layers do not exist, no type is in both dictionaries, or an output layer
-                is adaptive.
+                is adaptive or none.
         """
         assert self.teachers is not None
         teacher = self.teachers.models[0]
         for whose, model in (("student", student), ("teacher", teacher)):
             if getattr(model.decoder, "output_projection", None) is None:
                 raise UserError(
-                    f"the {whose}'s output layer is adaptive: across vocabularies a plain one is "
-                    "needed, without --adaptive-softmax-cutoff"
+                    f"the {whose} has no plain output layer: across vocabularies take a "
+                    "Transformer without --adaptive-softmax-cutoff"
                 )
         recoder = self.recoders[DECODER]
         types = cross_vocabulary.common_types(recoder.student.symbols, recoder.teacher.symbols)

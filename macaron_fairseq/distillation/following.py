@@ -63,8 +63,8 @@ class Plan:
                 found[side] = match(layers.times(ours), layers.times(theirs))
         if not found:
             raise UserError(
-                "no layers of student and teacher meet: leave out --trajectory-weight, or "
-                "--trajectory-layers none"
+                "no layers of student and teacher meet: name some in --trajectory-layers instead "
+                "of none"
             )
         return found
 

@@ -69,6 +69,8 @@ def load_across(
         UserError: if a file is missing or bad, there are several teachers, or the teacher has
             another direction, other languages or other steps before BPE than the student.
     """
+    if os.pathsep in path and not Path(path).exists():
+        raise UserError(f"--teacher {path}: across vocabularies there is one teacher, not several")
     refuse_missing(path)
     refuse_other_direction(path, task_settings(Path(path)), task)
     data = data_folder.read(Path(folder))
