@@ -307,7 +307,7 @@ def test_groups_that_say_nothing_are_left_out():
 
 def coupled_layer(seed=0):
     """A state and a layer that amplifies the communities with the more ties to others."""
-    x, labels = planted(groups=6, size=6, noise=1.0, seed=seed)
+    x, labels = planted(groups=6, size=4, tokens=100, noise=0.5, seed=seed)
     found = communities.find(x)
     central = coupling.centralities(found.weights, found.labels)
     of_node = central[found.labels]

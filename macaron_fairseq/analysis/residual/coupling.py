@@ -29,7 +29,6 @@ from macaron_fairseq.analysis.residual.communities import (
     GraphChoices,
     known,
 )
-from macaron_fairseq.evaluation.evidence import holm
 
 Centrality = Literal["between", "strength", "eigenvector", "betweenness"]
 Gain = Literal["column", "row", "diagonal"]
@@ -302,7 +301,7 @@ def sensitivity(
         communities, modularity: means over layers and runs.
         agreement: the mean `adjusted_rand` with the communities of the default.
         coupling, p: of each layer, by name.
-        least_p: the smallest p, corrected for the number of layers by Holm's method.
+        least_p: the smallest p, times the number of layers, which Holm's method makes of it.
     """
     choices = choices or Choices()
     default: dict[str, list[Placed]] = {}
@@ -322,7 +321,7 @@ def sensitivity(
             for x, y in zip(default[layer], placed[layer], strict=True)
         ]
         found = {layer: of_placed(of_layer, changed) for layer, of_layer in placed.items()}
-        adjusted = holm({layer: x.p for layer, x in found.items()}).values()
+        tested = [x.p for x in found.values() if x.p is not None]
         rows.append(
             {
                 "choice": name,
@@ -332,7 +331,7 @@ def sensitivity(
                 "agreement": float(np.mean(agreements)),
                 "coupling": {layer: x.value for layer, x in found.items()},
                 "p": {layer: x.p for layer, x in found.items()},
-                "least_p": min((p for p in adjusted if p is not None), default=None),
+                "least_p": min(1.0, len(tested) * min(tested)) if tested else None,
             }
         )
         done()
