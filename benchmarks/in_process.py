@@ -21,6 +21,7 @@ Lengths = list[tuple[int, int]]
 
 def build_trainer(flags: Sequence[str], device: Sequence[str] = ("--cpu",)) -> Trainer:
     """The trainer that fairseq-train makes of these flags, and of those that name the device."""
+    logging.disable(logging.INFO)
     return trainers.build([*flags, *device])
 
 

@@ -721,7 +721,8 @@ def test_fairseq_trains_with_it(world, tmp_path, caplog):
     words += ["--criterion", "cross_vocabulary_label_smoothed_cross_entropy"]
     words += ["--teacher", world.path, "--teacher-data", world.data, "--max-update", "8"]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=[data, *words])
-    with caplog.at_level(logging.INFO):
+    # Commands that ran in this process before may have silenced fairseq.
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "fairseq"):
         train.main(convert_namespace_to_omegaconf(args))
     assert "encoder layers 1 to 2; decoder layers 2 to 2" in caplog.text
     assert '"train_cross_loss"' in caplog.text and '"valid_cross_loss"' not in caplog.text

@@ -1,6 +1,5 @@
 """fairseq's trainer in this process, to measure its updates."""
 
-import logging
 import warnings
 from collections.abc import Sequence
 
@@ -12,15 +11,14 @@ from macaron_fairseq.common.errors import UserError
 
 
 def build(flags: Sequence[str]) -> Trainer:
-    """The trainer that fairseq-train makes of these flags; its INFO messages are not shown.
+    """The trainer that fairseq-train makes of these flags.
 
-    Its first update starts the model's parameters: they come from --seed. The package's models are
-    known once `macaron_fairseq.plugin` is imported.
+    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before, which
+    makes fairseq know this package's models.
 
     Raises:
         UserError: if the data folder does not exist, or a file that it must have.
     """
-    logging.disable(logging.INFO)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
         parser = options.get_training_parser()
