@@ -90,6 +90,8 @@ def test_sentences_that_are_too_long_are_left_out(trainer):
 def test_a_folder_without_data(tmp_path):
     with pytest.raises(UserError, match=r"there is no .*nowhere: name a folder that fairseq-prepr"):
         trainers.build([str(tmp_path / "nowhere"), *FLAGS, "--max-tokens", "100"])
+    with pytest.raises(UserError, match=r"holds no pair of languages: name a folder"):
+        trainers.build([str(tmp_path), *FLAGS, "--max-tokens", "100"])
 
 
 def test_command_prints_a_flag(data_bin, capsys):

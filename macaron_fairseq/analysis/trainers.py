@@ -17,7 +17,7 @@ def build(flags: Sequence[str]) -> Trainer:
     makes fairseq know this package's models.
 
     Raises:
-        UserError: if the data folder does not exist, or a file that it must have.
+        UserError: if the data folder does not exist, or does not have what it must.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
@@ -30,5 +30,12 @@ def build(flags: Sequence[str]) -> Trainer:
     except FileNotFoundError as error:
         raise UserError(
             f"there is no {error.filename or error}: name a folder that fairseq-preprocess wrote"
+        ) from error
+    except Exception as error:
+        if "infer language pair" not in str(error):
+            raise
+        raise UserError(
+            f"{cfg.task.data} holds no pair of languages: name a folder that fairseq-preprocess "
+            "wrote, or --source-lang and --target-lang"
         ) from error
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
