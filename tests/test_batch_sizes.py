@@ -36,6 +36,23 @@ def test_the_search_ends_where_memory_does():
         batch_sizes.suggested(found)
 
 
+def test_the_search_ends_where_data_do(trainer):
+    found = []
+
+    def measure(size):
+        found.append(size)
+        next(batch_sizes.batches(trainer, size))
+        return Measured(size, 1.0, 1.0)
+
+    # All 200 sentences are one batch, which fairseq leaves out: it is no multiple of 256.
+    trainer.cfg.dataset.required_batch_size_multiple = 256
+    sizes = batch_sizes.search([100, 10**5, 10**6], measure)
+    assert [x.max_tokens for x in sizes] == [100]
+    assert found == [100, 10**5]
+    with pytest.raises(batch_sizes.NoBatchError, match=r"no batch of 100000 tokens"):
+        batch_sizes.search([10**5], measure)
+
+
 @pytest.fixture
 def trainer(data_bin):
     return trainers.build([str(data_bin), *FLAGS, "--max-tokens", "100"])
@@ -54,6 +71,27 @@ def test_real_updates_are_measured(trainer, monkeypatch):
 
     monkeypatch.setattr(trainer, "train_step", exhausted)
     assert not batch_sizes.measure(trainer, 100, updates=2).fits
+
+
+def test_sentences_that_are_too_long_are_left_out(trainer):
+    """As in training; the batches of fairseq would refuse them."""
+    trainer.cfg.dataset.required_batch_size_multiple = 1  # or the last batch is left out
+    trainer.task.load_dataset("train")
+    dataset = trainer.task.dataset("train")
+    lengths = [int(dataset.num_tokens(i)) for i in range(len(dataset))]
+    short = sorted(lengths)[len(lengths) // 2]
+    assert short < max(lengths)
+    _, *found = batch_sizes.batches(trainer, short)
+    assert sum(batch["nsentences"] for batch in found) == sum(x <= short for x in lengths)
+    with pytest.raises(UserError, match=r"no batch of 1 tokens.*: give another --least"):
+        batch_sizes.measure(trainer, 1, updates=1)
+
+
+def test_a_folder_without_data(tmp_path):
+    with pytest.raises(UserError, match=r"there is no .*nowhere: name a folder that fairseq-prepr"):
+        trainers.build([str(tmp_path / "nowhere"), *FLAGS, "--max-tokens", "100"])
+    with pytest.raises(UserError, match=r"holds no pair of languages: name a folder"):
+        trainers.build([str(tmp_path), *FLAGS, "--max-tokens", "100"])
 
 
 def test_command_prints_a_flag(data_bin, capsys):

@@ -119,6 +119,13 @@ def test_the_field_at_the_particles_is_their_velocity(name, descends):
     assert found.attention[0] + found.block == pytest.approx(expected)
 
 
+def test_the_field_of_attention_far_from_all_particles():
+    """SA weighs particles against each other: the nearest has all the weight."""
+    system = System("sa", 1e4, systems.random_perceptron("gelu", 3, 2, 0.7, seed=1))
+    found = block_experiments.field(system, circle(0.0, 0.5)[None], np.array([-1.5, 2.5]))
+    assert found.attention[0] == pytest.approx(np.sin([1.5, -2.0]))
+
+
 # Theory.
 
 
@@ -330,6 +337,7 @@ def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
         (["block-sweep", "--over", "dim", "--values", "1"], r"holds no dimensions"),
         (["block-sweep", "--strength", "2"], r"leave out --strength"),
         (["block-sweep", "--system", "saa"], r"unknown system 'saa'"),
+        (["block-sweep", "--system", "sa", "sa"], r"--system holds a name twice"),
     ],
 )
 def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):

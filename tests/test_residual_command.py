@@ -242,7 +242,10 @@ def baseline(folder, data, *flags):
     opened = sentences.open_translation(data, None, None)
     args = arguments("transformer", *SMALL, *flags)
     state = torch.load(CHECKPOINT, weights_only=True)
-    state["model"] = build_model(args, task(opened.source, opened.target)).state_dict()
+    model = build_model(args, task(opened.source, opened.target))
+    with torch.no_grad():  # as likely as chance, whatever the seed: far worse is refused
+        model.decoder.output_projection.weight.zero_()
+    state["model"] = model.state_dict()
     state["cfg"]["model"] = Namespace(_name=args.arch, **vars(args))
     torch.save(state, folder / "baseline.pt")
     return folder / "baseline.pt"
@@ -253,6 +256,21 @@ def test_models_of_different_widths(data, tmp_path):
     one = refused(data, paths=[CHECKPOINT, path], out=tmp_path / "out")
     assert one.startswith(f"the encoder of {CHECKPOINT} is ")
     assert one.endswith(f"wide and that of {path} 16: compare models of one width")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--encoder-layers", "1"], "differ in layers, width or norms, and are taken for seeds"),
+        (["--decoder-embed-dim", "32", "--decoder-output-dim", "32"], "compare models of one wid"),
+    ],
+)
+def test_seeds_of_different_shapes(flags, sentence, data, tmp_path):
+    paths = []
+    for name, more in (("a", []), ("b", flags)):
+        (tmp_path / name).mkdir()
+        paths.append(baseline(tmp_path / name, data, *more))
+    assert sentence in refused(data, paths=paths, out=tmp_path / "out")
 
 
 def test_a_label_is_of_one_model(data, tmp_path):

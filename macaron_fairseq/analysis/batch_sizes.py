@@ -1,7 +1,7 @@
 """Which --max-tokens makes training fastest on this machine (`macaron-fairseq suggest-batch`).
 
 Few tokens leave a GPU waiting for its next kernel, and from some size on more tokens only take more
-memory. Sizes are doubled until memory runs out or the largest is reached.
+memory. Sizes are doubled until memory or the training set runs out, or the largest is reached.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from fairseq import utils
 from fairseq.trainer import Trainer
 
 from macaron_fairseq.common.errors import UserError
@@ -21,6 +22,10 @@ from macaron_fairseq.common.errors import UserError
 ENOUGH = 0.97
 # Of the GPU's memory that updates may reserve: later batches have other shapes.
 USABLE = 0.9
+
+
+class NoBatchError(UserError):
+    """A training set has no batch of that size."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ def measure(trainer: Trainer, max_tokens: int, updates: int) -> Measured:
         updates: how many to time.
 
     Raises:
-        UserError: if there is no sentence that short.
+        UserError: see `batches`.
     """
     on_gpu = trainer.cuda
     if on_gpu:
@@ -62,8 +67,6 @@ def measure(trainer: Trainer, max_tokens: int, updates: int) -> Measured:
         trainer.zero_grad()
         torch.cuda.empty_cache()
         return Measured(max_tokens, 0.0, memory(on_gpu), fits=False)
-    if not speeds:
-        raise UserError(f"the training set gives one batch of {max_tokens} tokens: lower --least")
     used = memory(on_gpu)
     fits = not on_gpu or used <= USABLE * torch.cuda.get_device_properties(0).total_memory
     return Measured(max_tokens, statistics.median(speeds), used, fits)
@@ -72,23 +75,37 @@ def measure(trainer: Trainer, max_tokens: int, updates: int) -> Measured:
 def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:
     """Batches of that size: that of the longest sentences, then the others as training draws them.
 
+    As in training, sentences that are longer than that are left out.
+
     Raises:
-        UserError: if a sentence is longer than that.
+        NoBatchError: if all sentences are longer, or fairseq leaves out the only batch.
+        UserError: if there is no training set.
     """
     task, data = trainer.task, trainer.cfg.dataset
     if trainer.cfg.dataset.train_subset not in task.datasets:
-        task.load_dataset(data.train_subset)
+        try:
+            task.load_dataset(data.train_subset)
+        except FileNotFoundError as error:
+            raise UserError(f"{error}: name a folder that fairseq-preprocess wrote") from error
     dataset = task.dataset(data.train_subset)
     epoch = task.get_batch_iterator(
         dataset,
         max_tokens=max_tokens,
-        max_positions=task.max_positions(),
+        max_positions=utils.resolve_max_positions(
+            task.max_positions(), trainer.model.max_positions(), max_tokens
+        ),
         ignore_invalid_inputs=True,
         required_batch_size_multiple=data.required_batch_size_multiple,
         seed=trainer.cfg.common.seed,
         disable_iterator_cache=True,
     )
-    longest = max(epoch.frozen_batches, key=lambda ids: max(map(dataset.num_tokens, ids)))
+    whole = [ids for ids in epoch.frozen_batches if len(ids)]
+    if not whole:
+        raise NoBatchError(
+            f"the training set has no batch of {max_tokens} tokens, since all its sentences are "
+            "longer or too few: give another --least"
+        )
+    longest = max(whole, key=lambda ids: max(map(dataset.num_tokens, ids)))
     yield dataset.collater([dataset[i] for i in longest])
     yield from epoch.next_epoch_itr(shuffle=True)
 
@@ -102,10 +119,19 @@ def memory(on_gpu: bool) -> float:
 
 
 def search(sizes: Iterable[int], measure: Callable[[int], Measured]) -> list[Measured]:
-    """Measure sizes from the least on, up to the first that does not fit."""
+    """Measure sizes from the least on, until one does not fit or the data have no batch of it.
+
+    Raises:
+        NoBatchError: if they have none of the least size.
+    """
     found: list[Measured] = []
     for size in sizes:
-        found.append(measure(size))
+        try:
+            found.append(measure(size))
+        except NoBatchError:
+            if not found:
+                raise
+            break
         if not found[-1].fits:
             break
     return found

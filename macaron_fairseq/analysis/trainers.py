@@ -7,12 +7,17 @@ from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.trainer import Trainer
 
+from macaron_fairseq.common.errors import UserError
+
 
 def build(flags: Sequence[str]) -> Trainer:
     """The trainer that fairseq-train makes of these flags.
 
-    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before: it makes
-    fairseq know this package's models.
+    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before, which
+    makes fairseq know this package's models.
+
+    Raises:
+        UserError: if the data folder does not exist, or does not have what it must.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
@@ -20,5 +25,17 @@ def build(flags: Sequence[str]) -> Trainer:
         args = options.parse_args_and_arch(parser, [*flags, "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
     utils.set_torch_seed(cfg.common.seed)
-    task = tasks.setup_task(cfg.task)
+    try:
+        task = tasks.setup_task(cfg.task)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no {error.filename or error}: name a folder that fairseq-preprocess wrote"
+        ) from error
+    except Exception as error:
+        if "infer language pair" not in str(error):
+            raise
+        raise UserError(
+            f"{cfg.task.data} holds no pair of languages: name a folder that fairseq-preprocess "
+            "wrote, or --source-lang and --target-lang"
+        ) from error
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))

@@ -9,8 +9,9 @@ from macaron_fairseq.common.errors import UserError
 
 DESCRIPTION = """\
 Try updates of more and more tokens, and suggest the --max-tokens that trains fastest on this
-machine. Sizes are doubled until a GPU's memory runs out. The smallest is suggested whose speed is
-within 3 % of the best. All flags of fairseq-train follow "--"; nothing is saved.
+machine. Sizes are doubled until a GPU's memory or the training set runs out. The smallest is
+suggested whose speed is within 3 % of the best. All flags of fairseq-train follow "--"; nothing is
+saved.
 """
 
 EXAMPLES = """\

@@ -81,7 +81,10 @@ def field(system: System, positions: Floats, angles: Floats) -> Field:
     """The field of the particles at `positions`, (t, n, 2), at these angles, (m,)."""
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     tangents = np.stack([-np.sin(angles), np.cos(angles)], axis=1)
-    weights = np.exp(system.beta * (points @ positions.swapaxes(1, 2) - 1))  # (t, m, n)
+    logits = system.beta * (points @ positions.swapaxes(1, 2) - 1)  # (t, m, n)
+    if system.name == "sa":  # far from all particles, their weights would all be 0
+        logits -= logits.max(axis=2, keepdims=True)
+    weights = np.exp(logits)
     pull = weights @ positions
     if system.name == "sa":
         pull = pull / weights.sum(axis=2, keepdims=True)

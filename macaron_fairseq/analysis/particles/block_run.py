@@ -89,6 +89,8 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         raise UserError(f"--values holds no dimensions: give whole numbers, 2 to {MOST_DIMENSIONS}")
     if args.over == "strength" and values[0] <= 0:
         raise UserError("--values holds a strength that is not above 0")
+    if len({*args.system}) < len(args.system):
+        raise UserError("--system holds a name twice")
     if args.weights:
         raise UserError("a sweep draws its own weights: leave out --weights")
     if args.over == "strength" and args.strength:

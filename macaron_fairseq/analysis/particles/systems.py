@@ -222,7 +222,10 @@ class System:
 
     @property
     def potential_weight(self) -> float:
-        """How much of the mean potential stands next to E_beta in what this system climbs."""
+        """How much of the mean potential stands next to E_beta in `energy`.
+
+        What that gives is climbed by USA and scaled USA. SA with a perceptron need not climb it.
+        """
         return float(np.exp(-self.beta)) if self.name == "usa" else 1.0
 
     def energy(self, x: Floats) -> float:

@@ -89,8 +89,14 @@ def compare(
         model.check(sample)
     read = loaded[0].to_read(sample)
     settings = replace(settings, tokens=min(settings.tokens, len(read)))
-    shapes = [subjects.shapes(subject.runs[0].runnable(), read[0]) for subject in found]
-    subjects.refuse_different_widths([*zip((x.runs[0] for x in found), shapes, strict=True)])
+    of_runs = [
+        [(run, subjects.shapes(run.runnable(), read[0])) for run in subject.runs]
+        for subject in found
+    ]
+    subjects.refuse_different_widths([x for runs in of_runs for x in runs])
+    for runs in of_runs:
+        subjects.refuse_different_seeds(runs)
+    shapes = [runs[0][1] for runs in of_runs]
     where = [
         places(settings, shape) if subject.is_trained else []  # of no loss there is nothing to lose
         for subject, shape in zip(found, shapes, strict=True)
@@ -98,20 +104,20 @@ def compare(
     summaries, removed = [], []
     for subject, of_subject, wanted in zip(found, shapes, where, strict=True):
         has_sensitivity = settings.has_sensitivity and subject.is_trained
-        of_runs = replace(settings, has_sensitivity=has_sensitivity)
-        runs = [
-            measure(run, f"{subject.title}, run {i}", read, sample, of_runs, wanted)
+        of_this = replace(settings, has_sensitivity=has_sensitivity)
+        measured = [
+            measure(run, f"{subject.title}, run {i}", read, sample, of_this, wanted)
             for i, run in enumerate(subject.runs, 1)
         ]
-        summaries.append(summary(subject, of_subject, runs, settings))
+        summaries.append(summary(subject, of_subject, measured, settings))
         removed += [
             {
                 "label": subject.label,
                 "removed": part,
                 "layers": [f"{side}:{number}" for side, number in at],
-                "figures": means([run.effects[part, at] for run in runs]),
+                "figures": means([run.effects[part, at] for run in measured]),
             }
-            for part, at in runs[0].effects
+            for part, at in measured[0].effects
         ]
     return {
         "title": title,

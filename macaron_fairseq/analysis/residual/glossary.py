@@ -79,7 +79,8 @@ LYAPUNOV = Group(
     "Lyapunov exponents",
     "Of the product up to a layer, by QR along depth, per layer. The first basis is the product's "
     "right singular one. So they are exactly the logarithms of its singular values, divided by the "
-    "number of layers.",
+    "number of layers. Each LayerNorm of post-norm loses a direction: there the mean and the least "
+    "exponent show rounding alone.",
     (
         Measure("lyapunov_largest", "Largest exponent", "Above 0, some direction grows."),
         Measure("lyapunov_mean", "Mean exponent", "ln |det| per layer and dimension."),

@@ -100,3 +100,14 @@ def refuse_different_widths(found: Sequence[tuple[TrainedModel, dict[str, Shape]
                     f"the {side} of {first.path} is {expected[side].width} wide and that of "
                     f"{model.path} {shape.width}: compare models of one width"
                 )
+
+
+def refuse_different_seeds(found: Sequence[tuple[TrainedModel, dict[str, Shape]]]) -> None:
+    """Raise a `UserError` if two runs of one model have different depths, widths or norms."""
+    first, expected = found[0]
+    for model, of_model in found:
+        if of_model != expected:
+            raise UserError(
+                f"{first.path} and {model.path} differ in layers, width or norms, and are taken "
+                "for seeds of one model: give each model its --label"
+            )
