@@ -5,7 +5,8 @@ import json
 import pytest
 
 from macaron_fairseq import cli
-from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles import random_matrices, simulation
+from macaron_fairseq.common.errors import UserError
 
 PHASE = ["particles", "phase", "--particles", "4", "--frames", "3", "--time", "2", "--trials", "3"]
 PARTS = 5  # one for each beta
@@ -65,3 +66,29 @@ def test_what_is_in_the_way_stays(tmp_path):
     assert (tmp_path / "phase.parts" / "mine").exists()
     (tmp_path / "phase.parts" / "mine").unlink()
     assert json.loads(phase(tmp_path))["experiment"] == "phase"
+
+
+def test_random_matrices_go_on_too(tmp_path, monkeypatch, capsys):
+    words = ["phase-random", *PHASE[2:], "--betas", "4", "--value-matrix", "gram"]
+    follow = random_matrices._follow
+    seen = []
+
+    def counted(*args):
+        seen.append(args[3])  # beta
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return follow(*args)
+
+    monkeypatch.setattr(random_matrices, "_follow", counted)
+    with pytest.raises(SystemExit, match="130"):
+        cli.main(["particles", *words, "-o", str(tmp_path / "a")])
+    for folder in ("a", "b"):  # the rest of one, and all of the other
+        cli.main(["particles", *words, "-o", str(tmp_path / folder)])
+    assert seen == [0, 3, 6, 6, 9, 0, 3, 6, 9]
+    assert not (tmp_path / "a" / "phase-random.parts").exists()
+    a, b = ((tmp_path / x / "phase-random.json").read_text("utf-8") for x in "ab")
+    assert a == b
+    fast = ["--beta-max", "1e6", "-o", str(tmp_path / "c")]
+    with pytest.raises(UserError, match="steps"):
+        cli.main(["particles", *words, *fast])
+    assert not (tmp_path / "c" / "phase-random.parts").exists()

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class KeptParts:
         return found
 
     def remove(self) -> None:
-        """Forget the parts, if there are any: the run has come to its end."""
+        """Forget the parts, if there are any: the run has come to its end, or never will."""
         if (self.folder / SETTINGS).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):  # it holds something: the results
+                self.folder.parent.rmdir()

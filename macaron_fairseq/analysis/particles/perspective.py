@@ -20,6 +20,7 @@ from macaron_fairseq.analysis.particles import (
     staircase,
 )
 from macaron_fairseq.analysis.progress import progress
+from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
@@ -41,7 +42,15 @@ def phase_random(args: Namespace) -> Parts:
     )
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     betas = np.linspace(args.beta_min, args.beta_max, args.betas)
-    result = random_matrices.phase(matrices, starts, _times(args), betas, args.cosine, args.seed)
+    settings = {name: value for name, value in vars(args).items() if name != "kept"}
+    args.kept.begin({**settings, **environment.versions()})
+    try:
+        result = random_matrices.phase(
+            matrices, starts, _times(args), betas, args.cosine, args.seed, args.kept.part
+        )
+    except UserError:  # too many steps: the same settings never come to an end
+        args.kept.remove()
+        raise
     drawn = f", drawn anew every {args.regenerate:g}" if args.regenerate else ""
     title = (
         f"V: {args.value_matrix}, B: {args.key_matrix}{drawn}; {args.particles} particles, "

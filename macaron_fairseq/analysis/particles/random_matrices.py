@@ -10,6 +10,7 @@ Source: Geshkovski, Letrouit, Polyanskiy and Rigollet, arXiv 2312.10794, section
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import integrators
+from macaron_fairseq.analysis.kept_parts import keep_nothing
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import boundary
-from macaron_fairseq.analysis.particles.experiments import MOST_COSINES
+from macaron_fairseq.analysis.particles.experiments import MOST_COSINES, PartOf
 from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.common.errors import UserError
 
@@ -105,7 +107,13 @@ def velocity(x: Floats, beta: float, values: Floats, keys: Floats) -> Floats:
 
 
 def phase(
-    matrices: Matrices, starts: Floats, times: Floats, betas: Floats, cosine: float, seed: int
+    matrices: Matrices,
+    starts: Floats,
+    times: Floats,
+    betas: Floats,
+    cosine: float,
+    seed: int,
+    part_of: PartOf = keep_nothing,
 ) -> RandomPhase:
     """The phase diagram for such matrices.
 
@@ -116,6 +124,7 @@ def phase(
         betas: (b,).
         cosine: what a pair's cosine must exceed, and the threshold of clusters.
         seed: of the matrices.
+        part_of: gives the part of a name, see `KeptParts.part`.
 
     Raises:
         UserError: if that needs too many steps.
@@ -123,10 +132,11 @@ def phase(
     trials, n, _ = starts.shape
     _refuse_short(matrices.period, times)
     parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
-    shape = len(betas), len(times)
-    pairs, eigenvalues, clusters, largest = (np.zeros(shape) for _ in range(4))
-    sizes = np.zeros((len(betas), n))
-    for row in following(range(len(betas)), "phase diagram", len(betas)):
+
+    def counted(row: int) -> list[list[int]]:
+        """At one beta: pairs, eigenvalues, clusters, the largest's particles, and sizes."""
+        counts = np.zeros((4, len(times)), dtype=int)
+        sizes = np.zeros(n, dtype=int)
         seeds = [seed, 2] if matrices.shared == "all" else [seed, 2, row]
         generator = np.random.default_rng(seeds)
         for part in parts:
@@ -136,12 +146,21 @@ def phase(
             for column, clouds in enumerate(x):
                 gram = clouds @ clouds.swapaxes(1, 2)
                 above = gram > cosine
-                pairs[row, column] += above.sum() - np.trace(above, axis1=1, axis2=2).sum()
-                eigenvalues[row, column] += (np.linalg.eigvalsh(gram) > SMALLEST_EIGENVALUE).sum()
                 of_size, heaviest = cluster_sizes(above)
-                clusters[row, column] += of_size.sum()
-                largest[row, column] += heaviest.sum()
-            sizes[row] += of_size
+                counts[:, column] += (
+                    above.sum() - np.trace(above, axis1=1, axis2=2).sum(),
+                    (np.linalg.eigvalsh(gram) > SMALLEST_EIGENVALUE).sum(),
+                    of_size.sum(),
+                    heaviest.sum(),
+                )
+            sizes += of_size
+        return [*counts.tolist(), sizes.tolist()]
+
+    rows = [
+        part_of(f"beta-{row + 1}", partial(counted, row))
+        for row in following(range(len(betas)), "phase diagram", len(betas))
+    ]
+    pairs, eigenvalues, clusters, largest, sizes = map(np.array, zip(*rows, strict=True))
     arrivals = [boundary.arrival_time(max(cosine, 0), float(beta), n) for beta in betas]
     return RandomPhase(
         times=times,
