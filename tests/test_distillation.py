@@ -391,8 +391,17 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
 
 
 def test_a_teacher_of_another_direction_is_refused(tmp_path):
+    sentence = "translates from de to en, the student from en to de"
     save(tmp_path / "t.pt", *FLAGS, source_lang="de", target_lang="en")
-    assert "translates from de to en, the student from en to de" in refusal(tmp_path / "t.pt")
+    assert sentence in refusal(tmp_path / "t.pt")
+    # fairseq saves no languages where its data's names tell them.
+    (tmp_path / "train.de-en.en.idx").write_bytes(b"")
+    save(tmp_path / "t.pt", *FLAGS, data=str(tmp_path))
+    assert sentence in refusal(tmp_path / "t.pt")
+    save(tmp_path / "t.pt", *FLAGS, data="data-bin")
+    manifest = {"data": {"sha256": {"train.de-en.en.idx": "0"}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert sentence in refusal(tmp_path / "t.pt")
 
 
 def test_nan_in_a_teachers_weights_is_refused_at_once(tmp_path):

@@ -159,4 +159,5 @@ def refuse_other_teacher(path: str, training: TrainingSet) -> None:
     )
     task = TranslationTask(config, *training.dictionaries)
     for name in path.split(os.pathsep):
-        teacher_files.refuse_other_training(Path(name), task)
+        way_out = "or give the data that it was trained with"
+        teacher_files.refuse_other_training(Path(name), task, way_out)

@@ -6,6 +6,7 @@ second to import, so criteria do so only where there is a teacher.
 
 import copy
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,11 +110,17 @@ def refuse_missing(path: str) -> None:
         )
 
 
-def refuse_other_training(path: Path, task: Any) -> None:
-    """Raise a `UserError` if a teacher has another direction or other dictionaries than a task."""
+def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None:
+    """Raise a `UserError` if a teacher has another direction or other dictionaries than a task.
+
+    Args:
+        path: its checkpoint.
+        task: with the dictionaries.
+        way_out: what the sentence on other dictionaries ends with.
+    """
     settings = task_settings(path)
     refuse_other_direction(str(path), settings, task)
-    refuse_other_dictionaries(path, settings, task)
+    refuse_other_dictionaries(path, settings, task, way_out)
 
 
 def task_settings(path: Path) -> Mapping[str, Any]:
@@ -140,9 +147,27 @@ def data_of(task: Any) -> Path:
     return Path(str(data).partition(os.pathsep)[0])
 
 
+def direction_of_teacher(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The languages that a teacher translates from and to; None where nothing tells.
+
+    fairseq saves them only where they were given to it. Otherwise the names of its data tell: in
+    the manifest.json of its run, or in the folder that the checkpoint names.
+    """
+    if settings.get("source_lang") and settings.get("target_lang"):
+        return settings["source_lang"], settings["target_lang"]
+    names = [*manifest.data_hashes(path)]
+    folder = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
+    if not names and folder.is_absolute():
+        names = [file.name for file in folder.glob("train.*.idx")]
+    for name in names:
+        if found := re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.[^.]+\.idx", name):
+            return found[1], found[2]
+    return None, None
+
+
 def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) -> None:
     """Raise a `UserError` if a teacher translates in another direction than the student."""
-    theirs, ours = (settings.get("source_lang"), settings.get("target_lang")), direction_of(task)
+    theirs, ours = direction_of_teacher(Path(path), settings), direction_of(task)
     if all(theirs) and all(ours) and theirs != ours:
         raise UserError(
             f"--teacher {path} translates from {theirs[0]} to {theirs[1]}, the student from "
@@ -150,7 +175,9 @@ def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) ->
         )
 
 
-def refuse_other_dictionaries(path: Path, settings: Mapping[str, Any], task: Any) -> None:
+def refuse_other_dictionaries(
+    path: Path, settings: Mapping[str, Any], task: Any, way_out: str
+) -> None:
     """Raise a `UserError` if a teacher was trained with other dictionaries than the student's.
 
     The sizes of its embeddings tell so, the manifest.json of its run, and the data folder that the
@@ -162,7 +189,7 @@ def refuse_other_dictionaries(path: Path, settings: Mapping[str, Any], task: Any
         try:
             checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
         except UserError as error:
-            raise UserError(f"{error}, {WAY_OUT}") from error
+            raise UserError(f"{error}, {way_out}") from error
     folder = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
     hashes = manifest.data_hashes(path)
     for name, dictionary in dictionaries(task).items():
@@ -174,7 +201,7 @@ def refuse_other_dictionaries(path: Path, settings: Mapping[str, Any], task: Any
             raise UserError(
                 f"--teacher {path} was trained with another {name} than the student's: train the "
                 "student on data that fairseq-preprocess made with the teacher's dictionaries "
-                f"(--srcdict, --tgtdict), {WAY_OUT}"
+                f"(--srcdict, --tgtdict), {way_out}"
             )
 
 
