@@ -100,5 +100,7 @@ def test_command_prints_a_flag(data_bin, capsys):
     printed = capsys.readouterr()
     assert printed.out == "--max-tokens 64\n"
     assert "--max-tokens 64: " in printed.err and "tokens/s" in printed.err
+    with pytest.raises(UserError, match="needs an optimizer, too: add --optimizer adam"):
+        main(["suggest-batch", "--", str(data_bin), "--arch", "transformer_tiny", "--cpu"])
     with pytest.raises(UserError, match="--most 32 is below --least 64"):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])

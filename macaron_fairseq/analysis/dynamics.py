@@ -24,7 +24,7 @@ from macaron_fairseq.analysis import (
 )
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel
-from macaron_fairseq.analysis.progress import progress
+from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
@@ -141,7 +141,10 @@ def compare(
         read = model.to_read(sample)
         with progress(model.label, len(read) + count) as bar:
             sides = measure(model.runnable(), read, settings, bar.update)
-        views.append([sentence_views.look(model.runnable(), read[i], sample.data) for i in shown])
+        one_by_one = following(shown, f"{model.label}, single sentences", len(shown))
+        views.append(
+            [sentence_views.look(model.runnable(), read[i], sample.data) for i in one_by_one]
+        )
         summaries.append({**model.description(), "bits_per_token": bits_per_token, "sides": sides})
     return {
         "title": title,

@@ -21,6 +21,7 @@ from macaron_fairseq.analysis.anatomy import ENCODER
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 
@@ -69,7 +70,7 @@ def page(
     for model in models:
         read = model.to_read(part)
         sides: dict[str, list[Path]] = defaultdict(list)
-        for sentence in read:
+        for sentence in following(read, f"{model.label}, tokens that move", len(read)):
             for side, path in paths(model, sentence, sample):
                 sides[side].append(path)
         for side, found in sides.items():

@@ -17,13 +17,15 @@ def build(flags: Sequence[str]) -> Trainer:
     makes fairseq know this package's models.
 
     Raises:
-        UserError: if the data folder does not exist, or does not have what it must.
+        UserError: if no optimizer is named, or the data folder does not exist or lacks something.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
         parser = options.get_training_parser()
         args = options.parse_args_and_arch(parser, [*flags, "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
+    if cfg.optimizer is None:
+        raise UserError("fairseq-train needs an optimizer, too: add --optimizer adam, for example")
     utils.set_torch_seed(cfg.common.seed)
     try:
         task = tasks.setup_task(cfg.task)

@@ -47,9 +47,9 @@ examples:
   macaron-fairseq dynamics --path macaron.pt --data data-bin --gen-subset valid --sentences 500
   macaron-fairseq dynamics --path macaron.pt --data DATA news.en --target news.de
   macaron-fairseq dynamics --path macaron.pt --data DATA --tokens-page --shown-sentences 4
-  echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
-  macaron-fairseq dynamics --jacobian --initial 1 2 3 --remove non-normal --data DATA \
+  macaron-fairseq dynamics --jacobian --initial 1 2 3 --remove non-normal --data DATA \\
     --path base/seed*/checkpoint_best.pt macaron/seed*/checkpoint_best.pt
+  echo "A dog runs." | macaron-fairseq dynamics --path macaron.pt --data DATA -
 """
 
 
@@ -190,8 +190,9 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the choices of the graph of coordinates, whose defaults are the dataclasses'."""
     add = parser.add_argument_group(
         "communities of coordinates, with --jacobian",
-        "The coordinates of the state before a layer are nodes, their correlations over all tokens "
-        "are edges. Communities, how central each is and how much the layer amplifies it follow.",
+        "The coordinates of the state before a layer are nodes, their correlations over all\n"
+        "tokens are edges. Communities, how central each is and how much the layer amplifies\n"
+        "it follow.",
     ).add_argument
     add(
         "--graph-correlation",

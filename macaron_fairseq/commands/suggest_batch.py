@@ -19,8 +19,9 @@ The suggested size changes how many tokens an update has. To keep a recipe's, ch
 such that processes x --update-freq x --max-tokens stays as it was.
 
 examples:
-  macaron-fairseq suggest-batch --most 16384 -- data-bin --arch macaron_transformer_tiny --cpu
-  macaron-fairseq suggest-batch -- data-bin --arch macaron_transformer_iwslt_de_en --fp16
+  macaron-fairseq suggest-batch --most 8192 -- data-bin --arch macaron_transformer_tiny \\
+    --optimizer adam --cpu
+  macaron-fairseq suggest-batch -- data-bin --arch macaron_transformer --optimizer adam --fp16
 """
 
 

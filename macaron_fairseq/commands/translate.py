@@ -57,7 +57,7 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
         2000,
         "N",
         "lines that are read, sorted by length and translated before the first is written: more "
-        "are faster, and 1 answers a pipe line by line, as on a terminal",
+        "are faster, and with 1 each line is written as soon as it is translated",
     ),
 )
 PRECISIONS = ("fp16", "bf16")
