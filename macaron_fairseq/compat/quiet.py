@@ -2,12 +2,13 @@
 
 `fairseq.tasks.text_to_speech`, imported with all other tasks, calls `logging.basicConfig`: from
 then on every library prints what it logs at the level INFO. Then it says "Please install
-tensorboardX", which nothing here needs. `tests/test_quiet.py` shows both in the installed fairseq;
-where that test fails, this file can go.
+tensorboardX", which nothing here needs. Newer versions of PyTorch warn about its scripted functions.
+`tests/test_quiet.py` shows this in the installed fairseq; where that test fails, this file can go.
 """
 
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -25,7 +26,9 @@ def import_fairseq() -> None:
     logger = logging.getLogger(ASKS)
     logger.addFilter(is_no_request)
     try:
-        with as_without_handlers():
+        with as_without_handlers(), warnings.catch_warnings():
+            # Of PyTorch 2.14 and newer, about fairseq's scripted functions.
+            warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
             import_module("fairseq")
     finally:
         logger.removeFilter(is_no_request)
