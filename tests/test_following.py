@@ -422,6 +422,7 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teach
 # --- language models -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
     monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
     d = dictionary()
