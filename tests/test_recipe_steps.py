@@ -195,6 +195,10 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart():
     flags = ["data-bin", "--optimizer", "adam"]
     archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
     assert stage_train.apart(stage_train.unknown_to_fairseq, archs, flags) == ""
+    schemes = ["macaron_transformer_tiny/parallel/midpoint", "transformer_tiny_pre_norm/parallel"]
+    assert stage_train.apart(stage_train.unknown_to_fairseq, schemes[:1], flags) == ""
+    said = stage_train.apart(stage_train.unknown_to_fairseq, schemes, flags)
+    assert "unrecognized arguments: --macaron-scheme parallel" in said
     said = stage_train.apart(stage_train.unknown_to_fairseq, archs, [*flags, "--nosuch", "1"])
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
 

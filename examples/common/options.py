@@ -221,7 +221,13 @@ def add_training(result: Parser) -> None:
         "where everything is written (default: runs/RECIPE, and pair and setting)",
         type=Path,
     )
-    option("--archs", '"A B"', "architectures, the baseline first", action=Once)
+    option(
+        "--archs",
+        '"A B"',
+        "architectures, the baseline first; ARCH/SCHEME and ARCH/SCHEME/SUBSTEP are a Macaron "
+        "architecture with another scheme",
+        action=Once,
+    )
     option(
         "--seeds",
         '"1 2 3"',

@@ -171,12 +171,13 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str]) -> str:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            for arch in archs:
+            for arch in (name.split("/")[0] for name in archs):
                 if arch not in ARCH_MODEL_REGISTRY:
                     near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
                     return f"there is no architecture {arch}; did you mean {near[0]}?"
-            for arch in archs:
-                options.parse_args_and_arch(options.get_training_parser(), [*flags, "--arch", arch])
+            for name in archs:
+                words = [*flags, *train_command.arch_flags(name)]
+                options.parse_args_and_arch(options.get_training_parser(), words)
     except SystemExit as refusal:
         if not isinstance(refusal.code, int):
             return str(refusal.code)

@@ -124,12 +124,21 @@ def torchrun(
     return ["env", f"OMP_NUM_THREADS={threads}", *words]
 
 
+def arch_flags(name: str) -> list[str]:
+    """The flags of ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP: an architecture and its scheme."""
+    arch, *of_scheme = name.split("/")
+    words = ["--arch", arch]
+    for flag, value in zip(("--macaron-scheme", "--macaron-substep"), of_scheme, strict=False):
+        words += [flag, value]
+    return words
+
+
 def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: bool) -> list[str]:
     """All flags of the fairseq-train of one architecture and seed."""
     own, run = recipe.benchmark.training.words(), recipe.run(arch, seed)
     kept = [own[i + 1] for i, word in enumerate(own) if word == "--keep-last-epochs"]
     words = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), "--save-dir", str(run)]
-    words += ["--arch", arch, "--seed", str(seed), *own]
+    words += [*arch_flags(arch), "--seed", str(seed), *own]
     if kept and recipe.average > int(kept[-1]):
         words += ["--keep-last-epochs", str(recipe.average)]
     words += ["--max-tokens", str(devices.max_tokens), "--update-freq", str(devices.update_freq)]

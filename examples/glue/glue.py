@@ -32,6 +32,7 @@ from launch import Job  # noqa: E402
 from options import PLUGIN, Once, Parser, above_zero, seeds_of  # noqa: E402
 from steps import hash_of, made, say  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
+from train_command import arch_flags  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.names import look_up  # noqa: E402
@@ -325,7 +326,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     data = glue_data.where(recipe, name)
     cpu = not stage_train.count_gpus(recipe)
     precision = [] if cpu or recipe.precision == "fp32" else [f"--{recipe.precision}"]
-    flags = ["--arch", system.arch, "--seed", str(seed), "--task", "sentence_prediction"]
+    flags = [*arch_flags(system.arch), "--seed", str(seed), "--task", "sentence_prediction"]
     flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
     flags += [*around(recipe), "--max-positions", str(recipe.block)]

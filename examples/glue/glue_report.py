@@ -49,7 +49,7 @@ class System:
     @property
     def file(self) -> str:
         """For a file."""
-        return self.arch + ("" if self.is_pretrained else "-from-scratch")
+        return self.arch.replace("/", "-") + ("" if self.is_pretrained else "-from-scratch")
 
 
 Runs = Mapping[System, Sequence[Result]]
