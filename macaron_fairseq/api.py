@@ -349,13 +349,13 @@ class Dynamics:
         Raises:
             UserError: if one cannot be written; then none is.
         """
-        from macaron_fairseq.analysis import dynamics_report
         from macaron_fairseq.analysis import output as outputs
+        from macaron_fairseq.analysis.dynamics import report as dynamics_report
 
         return outputs.write(Path(output), dynamics_report.contents(self.content))
 
     def __str__(self) -> str:
-        from macaron_fairseq.analysis import dynamics_report
+        from macaron_fairseq.analysis.dynamics import report as dynamics_report
 
         return dynamics_report.table(self.content["models"])
 
@@ -415,9 +415,9 @@ def dynamics(
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
-        from macaron_fairseq.analysis import dynamics as measured
         from macaron_fairseq.analysis import models
         from macaron_fairseq.analysis import sentences as read
+        from macaron_fairseq.analysis.dynamics import measurement
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     checkpoints = [Path(x) for x in ([paths] if isinstance(paths, Name) else paths)]
@@ -431,10 +431,10 @@ def dynamics(
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
     sample = read.read(opened, text, target, subset, sentences)
-    settings = measured.Settings(
+    settings = measurement.Settings(
         threshold=threshold, beta=beta, jacobian_sentences=jacobian_sentences, seed=seed
     )
-    found = measured.compare(loaded, sample, settings)
+    found = measurement.compare(loaded, sample, settings)
     return Dynamics({**found, "command": "macaron_fairseq.dynamics(...) in Python"})
 
 

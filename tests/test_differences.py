@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from macaron_fairseq.analysis import differences
+from macaron_fairseq.analysis.dynamics import differences
 
 
 def figure(mean, sd, n=10):

@@ -17,13 +17,13 @@ from small import NO_DROPOUT, SMALL, batch, build, dictionary
 
 from macaron_fairseq.analysis import (
     anatomy,
-    dynamics,
     jacobians,
     local_error,
     models,
     running_statistics,
     trajectories,
 )
+from macaron_fairseq.analysis.dynamics import measurement
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common.errors import UserError
@@ -238,13 +238,13 @@ def test_turn_is_to_the_state_after_the_layer_norm():
 
 
 def fitted(errors):
-    return local_error.slope(dynamics.STEPS, errors, local_error.RESOLVED_IN_FP32)
+    return local_error.slope(measurement.STEPS, errors, local_error.RESOLVED_IN_FP32)
 
 
 def test_local_error_of_euler_on_a_linear_field():
     a = torch.randn(6, 6, generator=torch.Generator().manual_seed(1), dtype=torch.double)
     x = torch.randn(5, 1, 6, generator=torch.Generator().manual_seed(2), dtype=torch.double)
-    found = local_error.by_halving(lambda x, h: x + h * x @ a.T, x, dynamics.STEPS)
+    found = local_error.by_halving(lambda x, h: x + h * x @ a.T, x, measurement.STEPS)
     twice = (x @ a.T @ a.T).norm(dim=-1)[:, 0] / x.norm(dim=-1)[:, 0]
     for h, errors in zip((1, 1 / 2, 1 / 4), found, strict=True):
         torch.testing.assert_close(errors, h**2 / 4 * twice)  # (I + hA/2)^2 - (I + hA)
@@ -254,7 +254,7 @@ def test_local_error_of_euler_on_a_linear_field():
 def test_slope_tells_a_midpoint_step_from_an_euler_step():
     # x' = -x: exp(-h) up to h^2 by the midpoint rule.
     found = local_error.by_halving(
-        lambda x, h: x * (1 - h + h**2 / 2), torch.ones(1, 1, 1), dynamics.STEPS
+        lambda x, h: x * (1 - h + h**2 / 2), torch.ones(1, 1, 1), measurement.STEPS
     )
     by_hand = [abs((1 - h + h**2 / 2) - (1 - h / 2 + h**2 / 8) ** 2) for h in (1, 1 / 2, 1 / 4)]
     assert [e.item() for e in found] == pytest.approx(by_hand, rel=1e-4)
@@ -262,7 +262,7 @@ def test_slope_tells_a_midpoint_step_from_an_euler_step():
 
 
 def test_no_slope_where_nothing_moves():
-    found = local_error.by_halving(lambda x, h: x, torch.ones(2, 1, 3), dynamics.STEPS)
+    found = local_error.by_halving(lambda x, h: x, torch.ones(2, 1, 3), measurement.STEPS)
     assert [e.tolist() for e in found] == [[0, 0]] * 3
     assert fitted([0, 0, 0]) is None
 
@@ -290,7 +290,7 @@ def test_local_error_of_a_macaron_layer():
             x = formulas.step(p, name, True, x, apply, size)
         return x
 
-    found = local_error.by_halving(layer.advance, layer.state, dynamics.STEPS)
+    found = local_error.by_halving(layer.advance, layer.state, measurement.STEPS)
     x = layer.state.transpose(0, 1)
     for h, errors in zip((1, 0.5, 0.25), found, strict=True):
         difference = advance(x, h) - advance(advance(x, h / 2), h / 2)
@@ -315,7 +315,7 @@ def test_slope_is_the_methods_local_order(scheme, substep, order):
     model = build("macaron_transformer", *SMALL, *flags, "--activation-fn", "tanh").double()
     layer = trajectories.run(model, batch()[0][0])[0]
     found = local_error.by_halving(
-        lambda x, h: layer.advance(x, 0.1 * h), layer.state, dynamics.STEPS
+        lambda x, h: layer.advance(x, 0.1 * h), layer.state, measurement.STEPS
     )
     errors = [e.mean().item() for e in found]
     assert math.log2(errors[1] / errors[2]) == pytest.approx(order, abs=0.25)
@@ -551,8 +551,8 @@ def measured():
     source, _, previous = batch()
     found = sentences(source, previous)
     ticks = []
-    settings = dynamics.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
-    sides = dynamics.measure(model, found, settings, lambda: ticks.append(1))
+    settings = measurement.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
+    sides = measurement.measure(model, found, settings, lambda: ticks.append(1))
     return SimpleNamespace(model=model, sentences=found, sides=sides, ticks=ticks)
 
 
@@ -639,7 +639,7 @@ def test_state_figures(measured, place):
     ):
         assert figures[name]["mean"] == pytest.approx(np.mean(values), rel=1e-4), name
         assert figures[name]["sd"] == pytest.approx(np.std(values, ddof=1), rel=1e-3, abs=1e-9)
-    expected, _ = np.histogram(pairs, np.linspace(-1, 1, dynamics.BINS + 1))
+    expected, _ = np.histogram(pairs, np.linspace(-1, 1, measurement.BINS + 1))
     assert np.abs(np.array(row["cosine_histogram"]) - expected).sum() <= 2  # at an edge
 
 
@@ -657,8 +657,8 @@ def test_figures_of_steps_count_tokens_and_sentences(measured):
 
 def test_post_norm_layers_have_no_local_error():
     model = build("transformer", *SMALL, *NO_DROPOUT).requires_grad_(False)
-    sides = dynamics.measure(
-        model, [Sentence(1, torch.tensor([5, 6, 7, 2]), None)], dynamics.Settings()
+    sides = measurement.measure(
+        model, [Sentence(1, torch.tensor([5, 6, 7, 2]), None)], measurement.Settings()
     )
     assert [(side["side"], side["norm"]) for side in sides] == [("encoder", "post")]
     assert "local_error_1" in sides[0]["states"][1]["figures"]
@@ -668,8 +668,8 @@ def test_post_norm_layers_have_no_local_error():
 
 def test_sentence_of_one_token_has_no_pairs():
     model = pre_norm().requires_grad_(False)
-    sides = dynamics.measure(
-        model, [Sentence(1, torch.tensor([2]), torch.tensor([2]))], dynamics.Settings()
+    sides = measurement.measure(
+        model, [Sentence(1, torch.tensor([2]), torch.tensor([2]))], measurement.Settings()
     )
     for side in sides:
         assert "cosine" not in side["states"][0]["figures"]
@@ -681,9 +681,9 @@ def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
     deep = build("transformer", *SMALL, *NO_DROPOUT, "--decoder-layers", "4").requires_grad_(False)
     deep.encoder.load_state_dict(shallow.encoder.state_dict())
     source, _, previous = batch()
-    settings = dynamics.Settings(jacobian_sentences=2)
+    settings = measurement.Settings(jacobian_sentences=2)
     encoders = [
-        dynamics.measure(model, sentences(source, previous), settings)[0]
+        measurement.measure(model, sentences(source, previous), settings)[0]
         for model in (shallow, deep)
     ]
     for one, other in zip(*(side["layers"] for side in encoders), strict=True):
@@ -693,7 +693,7 @@ def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
 
 
 def test_jacobians_are_taken_all_over_the_sentences():
-    places = dynamics.drawn(400, seed=1)
+    places = measurement.drawn(400, seed=1)
     for side in ("encoder", "decoder"):
         counts = np.bincount([int(x[side] * 4) for x in places], minlength=4)
         assert len(counts) == 4
@@ -701,8 +701,8 @@ def test_jacobians_are_taken_all_over_the_sentences():
 
 
 def test_same_seed_gives_the_same_figures(measured):
-    settings = dynamics.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
-    assert dynamics.measure(measured.model, measured.sentences, settings) == measured.sides
+    settings = measurement.Settings(threshold=0.5, beta=2.0, jacobian_sentences=2)
+    assert measurement.measure(measured.model, measured.sentences, settings) == measured.sides
 
 
 @pytest.mark.parametrize(
@@ -710,7 +710,7 @@ def test_same_seed_gives_the_same_figures(measured):
     [(10, 3, [0, 3, 6]), (4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (200, 1, [0])],
 )
 def test_chosen_sentences_are_spread(sentences, wanted, expected):
-    assert dynamics.chosen(sentences, wanted) == expected
+    assert measurement.chosen(sentences, wanted) == expected
 
 
 @pytest.mark.parametrize(
@@ -724,4 +724,6 @@ def test_chosen_sentences_are_spread(sentences, wanted, expected):
     ],
 )
 def test_titles(operator, step, expected):
-    assert dynamics.title(trajectories.Sublayer(operator, step, lambda x, h: x, None)) == expected
+    assert (
+        measurement.title(trajectories.Sublayer(operator, step, lambda x, h: x, None)) == expected
+    )

@@ -22,7 +22,9 @@ from small import SMALL, arguments, dictionary
 from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import dynamics_page, dynamics_report, figures, models
+from macaron_fairseq.analysis import figures, models
+from macaron_fairseq.analysis.dynamics import page as dynamics_page
+from macaron_fairseq.analysis.dynamics import report as dynamics_report
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 

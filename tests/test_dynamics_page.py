@@ -14,13 +14,9 @@ from sklearn.decomposition import PCA
 from stored import CHECKPOINT, noisy, write_test_set
 
 from macaron_fairseq import cli
-from macaron_fairseq.analysis import (
-    dynamics_report,
-    models,
-    sentence_views,
-    sentences,
-    token_page,
-)
+from macaron_fairseq.analysis import models, sentences
+from macaron_fairseq.analysis.dynamics import report as dynamics_report
+from macaron_fairseq.analysis.dynamics import sentence_views, token_page
 
 LABELS = ["stock", "noisy"]
 FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine

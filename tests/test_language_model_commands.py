@@ -14,7 +14,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from small import SMALL_DECODER, SMALL_ENCODER
 
 from macaron_fairseq import UserError, cli, plugin
-from macaron_fairseq.analysis import dynamics, models, sentences
+from macaron_fairseq.analysis import models, sentences
+from macaron_fairseq.analysis.dynamics import measurement
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
 pytestmark = pytest.mark.slow
@@ -163,8 +164,8 @@ def test_this_packages_commands(kind, corpus, request, tmp_path, capsys):
 
     (model,), data = models.load([average], corpus.data)
     sample = sentences.read(data, limit=3)
-    settings = dynamics.Settings(jacobian_sentences=1, shown_sentences=1)
-    content = dynamics.compare([model], sample, settings)
+    settings = measurement.Settings(jacobian_sentences=1, shown_sentences=1)
+    content = measurement.compare([model], sample, settings)
     (of_side,) = content["models"][0]["sides"]
     assert of_side["side"] == side
     # The histogram of cosines after each step of each layer, by hand at the input.

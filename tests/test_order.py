@@ -21,13 +21,12 @@ from macaron_fairseq.analysis import (
     integrators,
     local_error,
     models,
-    order,
-    order_report,
     progress,
-    toy_systems,
-    trained_order,
     trajectories,
 )
+from macaron_fairseq.analysis.order import report as order_report
+from macaron_fairseq.analysis.order import toy_systems, trained_models
+from macaron_fairseq.analysis.order.results import Measured, Result
 from macaron_fairseq.analysis.sentences import Sentence
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
@@ -235,9 +234,9 @@ SLOPES = dict(
 
 def slopes(model, sentences, *names):
     """Those of each layer and of all together, by side and scheme, a list for each sub-step."""
-    pairs = trained_order.choose(model, *names or (None, None))
+    pairs = trained_models.choose(model, *names or (None, None))
     found = {}
-    for x in trained_order.measure(model, sentences, pairs, [2.0**-i for i in range(4, 8)]):
+    for x in trained_models.measure(model, sentences, pairs, [2.0**-i for i in range(4, 8)]):
         found.setdefault((x.side, x.scheme, x.substep), []).append(x.slope)
     assert all(len(x) == 3 for x in found.values())  # two layers, and both together
     return found
@@ -308,7 +307,7 @@ def test_layers_in_other_steps_are_the_formulas(arch, flags, names, substep, sen
             others = memory.transpose(0, 1), torch.zeros(1, 1, len(memory), dtype=torch.bool)
         formulas = ENCODERS if memory is None else DECODERS
         for name in names:
-            steps = trained_order.steps_of(layer, name)
+            steps = trained_models.steps_of(layer, name)
             y = integrators.advance(steps, apply, substeps.get(substep), {}, call.state, 1)
             p = layer.state_dict()
             expected = layer_of(p, formulas[name], substep, x, 4, hidden, *others)
@@ -329,7 +328,7 @@ def test_errors_of_a_models_own_steps(sentences):
         by_step = [torch.cat(x).median().item() for x in zip(*errors, strict=True)]
         expected[of_one[0].side, of_one[0].number] = by_step
     pair = ("strang-symmetric", "gated-rk2")
-    results = trained_order.measure(model, sentences, [pair], steps)
+    results = trained_models.measure(model, sentences, [pair], steps)
     assert {(x.side, x.layer): x.errors for x in results if x.layer} == {
         key: pytest.approx(errors) for key, errors in expected.items()
     }
@@ -337,7 +336,7 @@ def test_errors_of_a_models_own_steps(sentences):
 
 def test_gates_are_those_that_were_trained():
     gated = smooth("--macaron-substep", "gated-rk2", "--macaron-scheme", "lie-trotter")
-    pairs = trained_order.choose(gated, None, ["gated-rk2"])
+    pairs = trained_models.choose(gated, None, ["gated-rk2"])
     assert [scheme for scheme, _ in pairs] == [x for x in ONE_FFN if x != "parallel"]
 
 
@@ -355,7 +354,7 @@ def test_gates_are_those_that_were_trained():
 )
 def test_what_the_weights_do_not_allow(flags, names, sentence):
     with pytest.raises(UserError, match=sentence):
-        trained_order.choose(smooth(*flags), *names)
+        trained_models.choose(smooth(*flags), *names)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -394,13 +393,13 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
 
 def test_a_long_title_stays_in_the_picture_and_off_the_legend(monkeypatch):
     title = "Local error of the layers of macaron_transformer_wmt_en_de_big, trained as scheme " * 2
-    results = [order.Result("encoder", x, "euler", [0.1, 0.05], 2.0) for x in TWO_FFNS]
+    results = [Result("encoder", x, "euler", [0.1, 0.05], 2.0) for x in TWO_FFNS]
     drawn = []
     png = figures.png
     monkeypatch.setattr(
         figures, "png", lambda figure, dpi: drawn.append(figure) or png(figure, dpi=dpi)
     )
-    order_report.picture(order.Measured(title, {}, [1.0, 0.5], results))
+    order_report.picture(Measured(title, {}, [1.0, 0.5], results))
     (figure,) = drawn
     renderer = FigureCanvasAgg(figure).get_renderer()
     heading = figure.texts[0].get_window_extent(renderer)
@@ -522,7 +521,7 @@ def test_mistakes(words, sentence, data, tmp_path):
 
 def test_released_checkpoints_are_known_by_their_scheme():
     found = models.read(FIXTURES / "released" / "checkpoint.pt").settings
-    assert trained_order.trained_as(found) == "scheme strang-marchuk"
+    assert trained_models.trained_as(found) == "scheme strang-marchuk"
 
 
 def test_post_norm_follows_no_flow(data, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 import torch
 from small import NO_DROPOUT, SMALL, build, dictionary
 
-from macaron_fairseq.analysis import sentence_views, trajectories
+from macaron_fairseq.analysis import trajectories
+from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.sentences import Sentence
 
 WORDS = dictionary()

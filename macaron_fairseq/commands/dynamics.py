@@ -340,15 +340,9 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
-        from macaron_fairseq.analysis import (
-            dynamics,
-            dynamics_report,
-            interactive_page,
-            models,
-            output,
-            sentences,
-            token_page,
-        )
+        from macaron_fairseq.analysis import interactive_page, models, output, sentences
+        from macaron_fairseq.analysis.dynamics import measurement, token_page
+        from macaron_fairseq.analysis.dynamics import report as dynamics_report
         from macaron_fairseq.analysis.residual import compare, report, subjects
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl networkx", "dynamics")
@@ -375,10 +369,10 @@ def run(args: argparse.Namespace) -> None:
         written = output.write(args.output, report.contents(found))
         output.report(report.table(found), written)
         return
-    settings = dynamics.Settings(
+    settings = measurement.Settings(
         args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
     )
-    content = dynamics.compare(loaded, sample, settings, args.title or dynamics.TITLE)
+    content = measurement.compare(loaded, sample, settings, args.title or measurement.TITLE)
     contents = dynamics_report.contents(content)
     if args.tokens_page:
         contents["tokens.html"] = token_page.page(loaded, sample, args.shown_sentences)

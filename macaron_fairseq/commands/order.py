@@ -86,22 +86,27 @@ def run(args: argparse.Namespace) -> None:
     """Measure, write OUTPUT and print the table."""
     refuse_meaningless(args)
     try:
-        from macaron_fairseq.analysis import order, order_report, output
+        from macaron_fairseq.analysis import output
+        from macaron_fairseq.analysis.order import report as order_report
+        from macaron_fairseq.analysis.order import toy_systems
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     output.refuse_unwritable(args.output)
     if args.path:
         from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
-        from macaron_fairseq.analysis import models, sentences, trained_order
+        from macaron_fairseq.analysis import models, sentences
+        from macaron_fairseq.analysis.order import trained_models
 
         (model,), data = models.load([args.path], args.data, args.source_lang, args.target_lang)
         subset, limit = args.gen_subset or "test", args.sentences or SENTENCES
         sample = sentences.read(data, args.input, args.target, subset, limit)
         longest = args.step or 1.0
-        measured = trained_order.of_trained_model(model, sample, args.scheme, args.substep, longest)
+        measured = trained_models.of_trained_model(
+            model, sample, args.scheme, args.substep, longest
+        )
     else:
         seed = 1 if args.seed is None else args.seed
-        measured = order.of_toy_systems(args.scheme, args.substep, args.step or 0.01, seed)
+        measured = toy_systems.of_toy_systems(args.scheme, args.substep, args.step or 0.01, seed)
     written = output.write(args.output, order_report.contents(measured))
     output.report(order_report.table(measured), written)
 

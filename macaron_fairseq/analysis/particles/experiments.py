@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis import blocks, measures
-from macaron_fairseq.analysis.kept_parts import keep_nothing
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import boundary, simulation
+from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.analysis.progress import following, progress
 

@@ -18,10 +18,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import integrators
-from macaron_fairseq.analysis.kept_parts import keep_nothing
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import boundary
 from macaron_fairseq.analysis.particles.experiments import MOST_COSINES, PartOf
+from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.common.errors import UserError
 

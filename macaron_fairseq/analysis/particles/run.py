@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis import interactive_page, output
-from macaron_fairseq.analysis.kept_parts import KeptParts
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import (
     block_figures,
@@ -28,6 +27,7 @@ from macaron_fairseq.analysis.particles import (
     simulation,
     systems,
 )
+from macaron_fairseq.analysis.particles.kept_parts import KeptParts
 from macaron_fairseq.analysis.particles.movies import Movie
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment

@@ -5,8 +5,8 @@ from html import escape
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.dynamics_lines import NAMES, find, ordinal
-from macaron_fairseq.analysis.dynamics_page import download
+from macaron_fairseq.analysis.dynamics.lines import NAMES, find, ordinal
+from macaron_fairseq.analysis.dynamics.page import download
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.analysis.residual import pictures, topology_report

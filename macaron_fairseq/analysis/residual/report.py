@@ -7,7 +7,7 @@ from io import StringIO
 from typing import Any
 
 from macaron_fairseq.analysis import output
-from macaron_fairseq.analysis.dynamics_report import three_digits
+from macaron_fairseq.analysis.dynamics.report import three_digits
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
 from macaron_fairseq.analysis.residual.pictures import Effect, Model

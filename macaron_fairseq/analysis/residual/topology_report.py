@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from macaron_fairseq.analysis.dynamics_lines import find
-from macaron_fairseq.analysis.dynamics_report import three_digits
+from macaron_fairseq.analysis.dynamics.lines import find
+from macaron_fairseq.analysis.dynamics.report import three_digits
 from macaron_fairseq.analysis.residual import pictures
 from macaron_fairseq.analysis.residual.pictures import Model
 from macaron_fairseq.common import html_page, markdown

@@ -7,11 +7,14 @@ several systems, since in one of them errors may happen to cancel.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
 
-from macaron_fairseq.analysis import integrators
+from macaron_fairseq.analysis import integrators, local_error
+from macaron_fairseq.analysis.order.results import Measured, refuse_unknown, result
+from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
 from macaron_fairseq.schemes.substeps import Field, Gate, SubStep
@@ -112,3 +115,32 @@ def errors(side: str, scheme: str, substep: str, steps: Sequence[float], seed: i
         difference = method(fields, SUBSTEPS[substep], x, h) - flow
         found.append((difference.norm() / x.norm()).item())
     return found
+
+
+def of_toy_systems(
+    scheme_names: Sequence[str] | None = None,
+    substep_names: Sequence[str] | None = None,
+    longest: float = 0.01,
+    seed: int = 1,
+) -> Measured:
+    """The errors of these schemes with these sub-steps, of all where None is given.
+
+    Args:
+        scheme_names: of `methods`.
+        substep_names: of `SUBSTEPS`.
+        longest: the longest step; two more are each half of the one before.
+        seed: of the systems' weights.
+
+    Raises:
+        UserError: if there is none of a name, or the errors are not finite.
+    """
+    known = methods("encoder")
+    refuse_unknown(scheme_names, substep_names, known, SUBSTEPS)
+    steps = local_error.halved(longest, times=2)
+    wanted = list(product(scheme_names or known, substep_names or SUBSTEPS))
+    results = [
+        result(side, pair, steps, errors(side, *pair, steps, seed))
+        for pair in following(wanted, "methods", len(wanted))
+        for side in ("encoder", "decoder")
+    ]
+    return Measured("Local error on toy systems", {"seed": seed}, steps, results)

@@ -1,8 +1,8 @@
 """The page of `macaron-fairseq dynamics`: pictures, tables, and single sentences.
 
 Each picture stands there as matplotlib drew it, with what it shows as JSON next to it; without
-JavaScript that is all. The scripts draw it anew with values to point at: `dynamics_charts.js` the
-pictures of all sentences, `dynamics_sentences.js` single ones, which no picture could show all of.
+JavaScript that is all. The scripts draw it anew with values to point at: `charts.js` the
+pictures of all sentences, `sentences.js` single ones, which no picture could show all of.
 """
 
 import json
@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from macaron_fairseq.analysis import differences, figures
-from macaron_fairseq.analysis.dynamics_lines import (
+from macaron_fairseq.analysis import figures
+from macaron_fairseq.analysis.dynamics import differences
+from macaron_fairseq.analysis.dynamics.lines import (
     NAMES,
     Model,
     Row,
@@ -28,15 +29,15 @@ from macaron_fairseq.analysis.dynamics_lines import (
     operators_of,
     state_lines,
 )
+from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
-from macaron_fairseq.analysis.sentence_views import SideView, View
 from macaron_fairseq.common import html_page
 
 HERE = Path(__file__).parent
-STYLE = HERE / "dynamics_page.css"
+STYLE = HERE / "page.css"
 # One module of the page: each uses what stands in those before it.
-SCRIPTS = [HERE / f"dynamics_{x}.js" for x in ("elements", "charts", "sentences", "page")]
+SCRIPTS = [HERE / f"{x}.js" for x in ("elements", "charts", "sentences", "page")]
 TYPES = {".json": "application/json", ".csv": "text/csv"}
 SCALE = 1000  # cosines and attention weights as whole numbers
 

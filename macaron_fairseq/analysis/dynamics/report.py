@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
-from macaron_fairseq.analysis import dynamics_page, figures, output
-from macaron_fairseq.analysis.dynamics_lines import (
+from macaron_fairseq.analysis import figures, output
+from macaron_fairseq.analysis.dynamics import page as dynamics_page
+from macaron_fairseq.analysis.dynamics.lines import (
     LAYER,
     Model,
     find,

@@ -17,7 +17,7 @@ from torch import Tensor
 from macaron_fairseq.analysis import anatomy, integrators, local_error, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel
-from macaron_fairseq.analysis.order import Measured, Pair, Result, refuse_unknown, result
+from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refuse_unknown, result
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures, output
 from macaron_fairseq.analysis.local_error import FITTED
-from macaron_fairseq.analysis.order import Measured, Result
+from macaron_fairseq.analysis.order.results import Measured, Result
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.schemes import splitting
 

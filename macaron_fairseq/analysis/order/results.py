@@ -1,16 +1,11 @@
-"""The order of schemes and sub-steps, from the errors of single steps (`macaron-fairseq order`).
-
-Here of toy systems, whose flow is known; of a trained model's layers see `trained_order`.
-"""
+"""What is measured of orders: the errors of single steps, and the slope with which they fall."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
-from macaron_fairseq.analysis import local_error, toy_systems
-from macaron_fairseq.analysis.progress import following
+from macaron_fairseq.analysis import local_error
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
@@ -57,35 +52,6 @@ def result(
     """A result with its slope."""
     slope = local_error.slope(steps, errors, local_error.RESOLVED_IN_FP64)
     return Result(side, *pair, errors, None if slope is None else round(slope, 4), layer)
-
-
-def of_toy_systems(
-    scheme_names: Sequence[str] | None = None,
-    substep_names: Sequence[str] | None = None,
-    longest: float = 0.01,
-    seed: int = 1,
-) -> Measured:
-    """The errors of these schemes with these sub-steps, of all where None is given.
-
-    Args:
-        scheme_names: of `toy_systems.methods`.
-        substep_names: of `toy_systems.SUBSTEPS`.
-        longest: the longest step; two more are each half of the one before.
-        seed: of the systems' weights.
-
-    Raises:
-        UserError: if there is none of a name, or the errors are not finite.
-    """
-    known = toy_systems.methods("encoder")
-    refuse_unknown(scheme_names, substep_names, known, toy_systems.SUBSTEPS)
-    steps = local_error.halved(longest, times=2)
-    wanted = list(product(scheme_names or known, substep_names or toy_systems.SUBSTEPS))
-    results = [
-        result(side, pair, steps, toy_systems.errors(side, *pair, steps, seed))
-        for pair in following(wanted, "methods", len(wanted))
-        for side in ("encoder", "decoder")
-    ]
-    return Measured("Local error on toy systems", {"seed": seed}, steps, results)
 
 
 def refuse_unknown(

@@ -14,15 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from macaron_fairseq.analysis import (
-    jacobians,
-    local_error,
-    measures,
-    output,
-    sentence_views,
-    trajectories,
-)
+from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
+from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded

@@ -10,14 +10,9 @@ import torch
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from macaron_fairseq.analysis import (
-    dynamics,
-    interactive_page,
-    output,
-    sentence_views,
-    trajectories,
-)
+from macaron_fairseq.analysis import interactive_page, output, trajectories
 from macaron_fairseq.analysis.anatomy import ENCODER
+from macaron_fairseq.analysis.dynamics import measurement, sentence_views
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.models import TrainedModel
@@ -97,7 +92,7 @@ def paths(model: TrainedModel, sentence: Sentence, sample: Sample) -> Iterator[t
         steps, states = ["input"], [of_side[0].state[:, 0]]
         for layer in of_side:
             for sublayer, move in trajectories.moves(layer):
-                steps.append(f"layer {layer.number}: {dynamics.title(sublayer)}")
+                steps.append(f"layer {layer.number}: {measurement.title(sublayer)}")
                 states.append(move.after)
         found = torch.stack(states).double().cpu().numpy()
         yield side, Path(sentence.number, tokens, steps, found)
