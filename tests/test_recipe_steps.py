@@ -12,6 +12,7 @@ from recipes import EXAMPLES, entry, stage_train
 
 # After `recipes`, which knows where they are.
 import options  # isort: skip
+import stage_evaluate  # isort: skip
 import steps  # isort: skip
 import summary  # isort: skip
 
@@ -232,3 +233,26 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     (tmp_path / "my work" / "report" / "report.html").touch()
     page = "  python3 -m webbrowser -t 'my work/report/report.html'"
     assert page in summary.summary(recipe).splitlines()
+
+
+def test_the_report_of_two_schemes_of_one_architecture_names_the_first_as_baseline(
+    tmp_path, monkeypatch
+):
+    baseline, other = "macaron_transformer_tiny/lie-trotter", "macaron_transformer_tiny"
+    words = ["--work", str(tmp_path), "--archs", f"{baseline} {other}"]
+    recipe = options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+    called = []
+    monkeypatch.setattr(stage_evaluate, "call", lambda words, **_: called.extend(words))
+    monkeypatch.setattr(stage_evaluate, "fingerprint", lambda data: "f00d")
+    monkeypatch.setattr(stage_evaluate, "check_data", lambda recipe, run: None)
+    monkeypatch.setattr(stage_evaluate, "summary", lambda recipe: "")
+    stage_evaluate.report(recipe)
+    runs = [tmp_path / arch / "seed1" for arch in (baseline, other)]
+    assert called[:6] == ["macaron-fairseq", "report", *runs, "--baseline", baseline]
+
+
+@pytest.mark.parametrize("name", ["a/b/c/d", "a//c", "/b", "a/"])
+def test_what_is_no_architecture_with_a_scheme_is_refused(name):
+    words = ["--archs", f"macaron_transformer_tiny {name}"]
+    with pytest.raises(SystemExit, match=f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SU"):
+        options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)

@@ -370,6 +370,59 @@ def test_two_runs_of_one_architecture_must_differ_in_the_seed_alone(pair, out):
         report([*pair, other], out / "report")
 
 
+@pytest.fixture
+def schemes(out):
+    """Two seeds of one architecture with each of two schemes, in folders as recipes name them."""
+
+    def train(scheme, seed, errors):
+        run = make_run(out / scheme, MACARON, seed, errors)
+        folder = out / MACARON / scheme / f"seed{seed}"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        run.rename(folder)
+        edit(folder / "manifest.json", lambda x: x["flags"].extend(["--macaron-scheme", scheme]))
+        return folder
+
+    return [
+        train(scheme, seed, errors)
+        for scheme, errors in (("strang-marchuk", 0.4), ("lie-trotter", 0.5))
+        for seed in (1, 2)
+    ]
+
+
+def test_schemes_of_one_architecture_are_named_where_they_are_not_its_default(schemes, pair, out):
+    other = f"{MACARON}/lie-trotter"
+    text, data = report([pair[0], *schemes], out / "report")
+    assert [run["arch"] for run in data["runs"]] == [BASE, MACARON, MACARON, other, other]
+    assert [x["seeds"] for x in data["tests"][0]["architectures"]] == [[1], [1, 2], [1, 2]]
+    assert row(text, f"`{other}`")[0] == f"`{other}`"
+    # The names say in what they differ.
+    assert not [x for x in data["warnings"] if "differ in more than the architecture" in x]
+    assert data["flags"]["differing"]["--macaron-scheme"] == {
+        BASE: "no --macaron-scheme",
+        MACARON: "--macaron-scheme strang-marchuk",
+        other: "--macaron-scheme lie-trotter",
+    }
+
+
+def test_a_baseline_is_named_with_its_scheme():
+    reversed_, midpoint = f"{MACARON}/lie-trotter-reversed", f"{MACARON}/strang-marchuk/midpoint"
+    archs = [MACARON, reversed_, midpoint]
+    for name in archs:
+        assert reporting.choose_baseline(archs, name) == name
+    for name in (f"{MACARON}/strang-marchuk", f"{MACARON}/strang-marchuk/euler"):
+        assert reporting.choose_baseline(archs, name) == MACARON
+    assert reporting.choose_baseline([BASE, reversed_], MACARON) == reversed_  # the only one
+    with pytest.raises(UserError, match=f"no run is of the baseline {reversed_}/rk4: add its runs"):
+        reporting.choose_baseline(archs, f"{reversed_}/rk4")
+    with pytest.raises(UserError, match=f"several schemes: choose {reversed_} or {midpoint}"):
+        reporting.choose_baseline(archs[1:], MACARON)
+
+
+def test_a_default_scheme_that_is_named_is_the_same_setting(pair, schemes, out):
+    _, data = report([*pair, schemes[1]], out / "report")
+    assert [x["seeds"] for x in data["tests"][0]["architectures"]] == [[1], [1, 2]]
+
+
 def remove(name):
     return lambda folder: (folder / name).unlink()
 

@@ -227,6 +227,7 @@ def add_training(result: Parser) -> None:
         "architectures, the baseline first; ARCH/SCHEME and ARCH/SCHEME/SUBSTEP are a Macaron "
         "architecture with another scheme",
         action=Once,
+        type=archs_of,
     )
     option(
         "--seeds",
@@ -249,6 +250,16 @@ def add_training(result: Parser) -> None:
     switch("--fp32", "train in fp32 on GPUs")
     switch("--cpu", "use no GPU")
     switch("--dry-run", "print the training commands and do nothing")
+
+
+def archs_of(text: str) -> list[str]:
+    """An argument that is architectures: each ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP."""
+    for name in (names := text.split()):
+        if not re.fullmatch("[^/]+(/[^/]+){0,2}", name):
+            raise argparse.ArgumentTypeError(
+                f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP"
+            )
+    return names
 
 
 def seeds_of(text: str) -> list[int]:
@@ -280,7 +291,7 @@ def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> d
         "name": name,
         "benchmark": described,
         "work": work,
-        "archs": options.archs.split() if options.archs else training.archs,
+        "archs": options.archs or training.archs,
         "seeds": options.seeds,
         "max_update": options.max_update or training.max_update,
         "batch": batch,

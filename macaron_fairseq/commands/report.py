@@ -8,7 +8,7 @@ from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation import report
 
 EXAMPLES = """\
-A RUN is a folder of the recipes, OUT/ARCH/seedN, with
+A RUN is a folder of the recipes, OUT/ARCH/seedN or OUT/ARCH/SCHEME/seedN, with
   manifest.json          by `macaron-fairseq manifest`, when training started
   train.log              what fairseq-train --log-format json printed
   TEST/hypotheses.txt    and TEST/scores.json, by `macaron-fairseq score`, for each test set
@@ -24,6 +24,8 @@ examples:
   macaron-fairseq report runs/transformer_tiny_pre_norm/seed1 runs/macaron_transformer_tiny/seed1 \\
     --baseline transformer_tiny_pre_norm --title "A first try"
   macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
+  macaron-fairseq report runs/quickstart/macaron_transformer_tiny/{parallel,lie-trotter}/seed* \\
+    --baseline macaron_transformer_tiny/lie-trotter
 """
 
 
@@ -42,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="ARCH",
-        help='the architecture to compare with (default: the first without "macaron" in its name)',
+        help="the architecture to compare with, as ARCH/SCHEME or ARCH/SCHEME/SUBSTEP where those "
+        'are not the default (default: the first without "macaron" in its name)',
     )
     parser.add_argument(
         "--published", type=Path, metavar="FILE", help="a JSON file of published scores"

@@ -41,8 +41,8 @@ def write(
     Args:
         folders: the runs, each trained and scored.
         out: the folder to write to.
-        baseline: an architecture of theirs; if None, the first whose name is without "macaron", or
-            else the first.
+        baseline: an architecture of theirs, as ARCH/SCHEME or ARCH/SCHEME/SUBSTEP where those are
+            not the default; if None, the first whose name is without "macaron", or else the first.
         published: a JSON file of published scores to set next to those of the runs.
         title: of the report.
         train_text: the target side of the training data in Moses' tokens, for scores by the
@@ -58,13 +58,7 @@ def write(
     entries = read_published(published) if published else []
     found = [runs.read(folder) for folder in folders]
     runs.refuse_different(found)
-    archs = list(dict.fromkeys(run.arch for run in found))
-    if baseline is None:
-        baseline = next((arch for arch in archs if "macaron" not in arch), archs[0])
-    elif baseline not in archs:
-        raise UserError(
-            f"no run is of the baseline {baseline}: add its runs, or choose from {', '.join(archs)}"
-        )
+    baseline = choose_baseline(list(dict.fromkeys(run.arch for run in found)), baseline)
     differences = significance.compare(found, baseline)
     content = summary.summarize(found, baseline, differences, entries, title, train_text)
     picture = curves.draw_png(found)
@@ -78,6 +72,28 @@ def write(
         contents[out / "curves.png"] = picture
     files.write_all(contents)
     return text
+
+
+def choose_baseline(archs: Sequence[str], named: str | None) -> str:
+    """The architecture that a user named, or the one that a report chooses.
+
+    A name without a scheme will do where the runs have that architecture with one scheme only.
+
+    Raises:
+        UserError: if none is meant, or several are.
+    """
+    if named is None:
+        return next((arch for arch in archs if "macaron" not in arch), archs[0])
+    if (name := runs.name_of(*named.split("/", 2))) in archs:
+        return name
+    others = [arch for arch in archs if arch.split("/")[0] == named]
+    if not others:
+        raise UserError(
+            f"no run is of the baseline {named}: add its runs, or choose from {', '.join(archs)}"
+        )
+    if len(others) > 1:
+        raise UserError(f"the runs of {named} have several schemes: choose {' or '.join(others)}")
+    return others[0]
 
 
 def dynamics(out: Path) -> str | None:

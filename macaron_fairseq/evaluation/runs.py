@@ -10,8 +10,9 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.evaluation import manifest, training_flags, training_log
-from macaron_fairseq.evaluation.training_flags import DEVICES, PLACES, SAVING
+from macaron_fairseq.evaluation.training_flags import DEVICES, PLACES, SAVING, SCHEME
 from macaron_fairseq.evaluation.training_log import Training
+from macaron_fairseq.schemes import splitting, substeps
 
 Key = tuple[str, int]  # of a run in a report: architecture and seed
 
@@ -43,7 +44,7 @@ class Run:
     """One training run of one architecture with one seed, and its scores by test set."""
 
     folder: Path
-    arch: str
+    arch: str  # with its scheme and sub-step, as `name_of` gives it
     seed: int
     manifest: dict[str, Any]
     training: Training
@@ -65,6 +66,16 @@ class Texts:
     hypotheses: dict[Key, list[str]]
 
 
+def name_of(arch: str, scheme: str = splitting.DEFAULT, substep: str = substeps.DEFAULT) -> str:
+    """What a report calls an architecture: ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP.
+
+    Defaults are left out, those of Macaron's architectures for translation.
+    """
+    if substep != substeps.DEFAULT:
+        return f"{arch}/{scheme}/{substep}"
+    return arch if scheme == splitting.DEFAULT else f"{arch}/{scheme}"
+
+
 def read(folder: Path) -> Run:
     """Read a run's folder.
 
@@ -79,7 +90,10 @@ def read(folder: Path) -> Run:
         raise UserError(f"{folder} has no train.log: run the stage train first")
     tests = {name: read_scored(folder / name) for name in found["data"]["tests"]}
     batch = read_note(folder, "batch")
-    return Run(folder, found["arch"], found["seed"], found, training_log.read(log), tests, batch)
+    flags = training_flags.parse(found["flags"])
+    given = {name.removeprefix("--macaron-"): flags[name][0] for name in SCHEME if flags.get(name)}
+    arch = name_of(found["arch"], **given)
+    return Run(folder, arch, found["seed"], found, training_log.read(log), tests, batch)
 
 
 def read_scored(folder: Path) -> Scored:
@@ -179,7 +193,7 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (training_flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            may_differ = (*PLACES, *DEVICES, *SAVING, "--seed")
+            may_differ = (*PLACES, *DEVICES, *SAVING, *SCHEME, "--seed")
             if name not in may_differ and was.get(name) != now.get(name):
                 raise UserError(
                     f"{one.folder} and {other.folder} are both {one.arch} but not one setting with "

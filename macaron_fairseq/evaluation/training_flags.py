@@ -30,6 +30,8 @@ SAVING = (
     "--num-workers",
 )
 CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING)
+# What a report names with the architecture.
+SCHEME = ("--macaron-scheme", "--macaron-substep")
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

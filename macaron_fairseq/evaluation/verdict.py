@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation import training_flags
 
 Summary = dict[str, Any]
 
@@ -76,8 +77,8 @@ def signed(value: float) -> str:
 def warnings(tests: Sequence[Summary], flags: Summary) -> list[str]:
     """What stands between the scores and their reader."""
     found = [text for test in tests if (text := failures(test, len(tests) > 1))]
-    if flags["differing"]:
-        names = ", ".join(f"`{name}`" for name in flags["differing"])
+    if differing := [name for name in flags["differing"] if name not in training_flags.SCHEME]:
+        names = ", ".join(f"`{name}`" for name in differing)
         found.append(f"The runs differ in more than the architecture: {names}.")
     unfinished = [x["name"] for x in tests if "an unfinished training" in (x["decoding"] or "")]
     if unfinished:
