@@ -430,6 +430,19 @@ def test_the_quickstarts_pages_say_what_the_records_hold():
             assert all(x in text for x in wanted), (page, wanted)
 
 
+def test_the_quickstarts_scores_are_those_of_the_records():
+    rows = json.loads((DOCS / "results/schemes-quickstart.json").read_text("utf-8"))["rows"]
+    scores = [row["scores"]["test"]["BLEU"] for row in rows]
+    ranges = [f"{min(x):.2f} to {max(x):.2f}" for x in scores]
+    for page, wanted in (
+        (DOCS / "tutorial.md", [f"{x:.2f}" for x in itertools.chain(*scores)]),
+        (DOCS / "results/schemes-quickstart.md", [f"{x:.2f}" for x in itertools.chain(*scores)]),
+        (ROOT / "README.md", ranges),
+    ):
+        text = page.read_text("utf-8")
+        assert [x for x in wanted if x not in text] == [], page
+
+
 @pytest.mark.slow
 def test_the_page_on_installing_names_the_warnings_of_a_training(data_bin, tmp_path):
     page = (DOCS / "howto/install.md").read_text("utf-8").partition("## Warnings")[2]
