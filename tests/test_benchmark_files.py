@@ -150,6 +150,14 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--", "--max-tokens=9"], "--max-tokens is an option: name it before --"),
         (["--", "--lr", "1", "--update-freq", "2"], "--update-freq is set by the recipe"),
         (["--", "--arch", "transformer"], "--arch is set by the recipe: see --archs"),
+        (
+            ["--archs", "macaron_transformer/parallel", "--", "--macaron-scheme=yoshida4"],
+            "--macaron-scheme would override what --archs says, macaron_transformer/parallel",
+        ),
+        (
+            ["--archs", "a b/parallel/rk4", "--", "--macaron-substep", "midpoint"],
+            "--macaron-substep would override what --archs says, b/parallel/rk4: give one of",
+        ),
         (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
         (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
         (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),

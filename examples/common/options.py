@@ -334,6 +334,7 @@ def read(
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
+    check_schemes(shared["archs"], extra)
     return Recipe(
         **shared,
         folder=file.parent,
@@ -384,3 +385,12 @@ def check_extra(extra: Sequence[str], average: int) -> None:
             sys.exit(f"{averaged}: keep as many, or give --average {value}")
         if flag == "--no-epoch-checkpoints" and average:
             sys.exit(f"{averaged}: leave out {flag}")
+
+
+def check_schemes(archs: Sequence[str], extra: Sequence[str]) -> None:
+    """End the program where a flag would override the scheme or the sub-step that --archs names."""
+    given = {word.partition("=")[0] for word in extra}
+    for slashes, flag in enumerate(("--macaron-scheme", "--macaron-substep"), 1):
+        named = [name for name in archs if name.count("/") >= slashes]
+        if named and flag in given:
+            sys.exit(f"{flag} would override what --archs says, {named[0]}: give one of both")

@@ -76,6 +76,7 @@ def of_text(
     recipe_options.check_extra(extra, 0)
     refuse_positions(extra)
     shared = recipe_options.of_training(name, "", described, options)
+    recipe_options.check_schemes(shared["archs"], extra)
     if options.tokens_per_sample > shared["max_tokens"]:
         sys.exit(
             f"a sample of {options.tokens_per_sample} tokens does not fit into batches of "
