@@ -220,7 +220,7 @@ def refuse_pretrained(args: Any, stages: Sequence[str]) -> None:
     """End the program where a checkpoint lacks what must come with it."""
     if args.from_scratch:
         sys.exit("--pretrained and --from-scratch exclude each other")
-    if len((args.archs or "").split()) != 1:
+    if len(args.archs or []) != 1:
         sys.exit("--pretrained is of one architecture: name it with --archs ARCH")
     if "prepare" in stages and not (args.codes and args.dictionary):
         sys.exit("--pretrained needs the text in its own tokens: --codes FILE --dictionary FILE")
