@@ -1,5 +1,7 @@
 """Small models with random parameters, and batches for them; without anything of `fast/`."""
 
+from copy import deepcopy
+from functools import cache
 from types import SimpleNamespace
 
 # PyTorch and fairseq are imported where they are needed, see conftest.py.
@@ -57,6 +59,12 @@ def texts(lengths=(9, 5, 7, 3), types=64, seed=1):
 
 def arguments(arch, *flags):
     """What fairseq-train's command line makes of these flags."""
+    return deepcopy(parsed(arch, flags))
+
+
+@cache
+def parsed(arch, flags):
+    """The same, once for all tests: of a small model, parsing takes a third of the time."""
     from fairseq import options
 
     parser = options.get_training_parser()

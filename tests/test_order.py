@@ -257,7 +257,7 @@ def check_slopes(found, side, scheme, expected):
 )
 def test_slopes_of_layers_with_one_ffn(arch, flags, sentences):
     model = smooth(*flags, arch=arch)
-    found = slopes(model, sentences)
+    found = slopes(model, sentences[:1])
     for side in ("encoder", "decoder"):
         for scheme, expected in SLOPES.items():
             check_slopes(found, side, scheme, expected)
@@ -267,12 +267,12 @@ def test_slopes_of_layers_with_one_ffn(arch, flags, sentences):
 def test_slopes_of_layers_with_two_ffns(sentences):
     """They read the same backwards only where both have the same weights."""
     model = smooth("--macaron-scheme", "strang-marchuk")
-    found = slopes(model, sentences)
+    found = slopes(model, sentences[:1])
     for side in ("encoder", "decoder"):
         for scheme in TWO_FFNS:
             check_slopes(found, side, scheme, FIRST_ORDER)
     assert not found
-    found = slopes(with_equal_halves(model), sentences)
+    found = slopes(with_equal_halves(model), sentences[:1])
     check_slopes(found, "encoder", "strang-marchuk", SECOND_ORDER)
     check_slopes(found, "decoder", "strang-marchuk", FIRST_ORDER)
     for side in ("encoder", "decoder"):
