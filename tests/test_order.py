@@ -32,6 +32,8 @@ from macaron_fairseq.analysis.sentences import Sentence
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 STEPS = [0.01, 0.005, 0.0025]
 
 
@@ -371,7 +373,7 @@ def command(*words):
     cli.main([str(word) for word in ("order", *words)])
 
 
-def test_the_command_on_toy_systems(tmp_path, capsys):
+def test_the_command_on_toy_systems(drawn, tmp_path, capsys):
     wanted = ["--scheme", "strang-symmetric", "parallel", "--substep", "midpoint", "exact"]
     command(*wanted, "-o", tmp_path / "out")
     printed = capsys.readouterr().out
@@ -392,7 +394,7 @@ def test_the_command_on_toy_systems(tmp_path, capsys):
     assert (tmp_path / "out" / "order.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_long_title_stays_in_the_picture_and_off_the_legend(monkeypatch):
+def test_a_long_title_stays_in_the_picture_and_off_the_legend(drawn, monkeypatch):
     title = "Local error of the layers of macaron_transformer_wmt_en_de_big, trained as scheme " * 2
     results = [order.Result("encoder", x, "euler", [0.1, 0.05], 2.0) for x in TWO_FFNS]
     drawn = []
