@@ -57,18 +57,20 @@ def texts(lengths=(9, 5, 7, 3), types=64, seed=1):
     return tokens
 
 
-def arguments(arch, *flags):
+def parse(arch, *flags):
     """What fairseq-train's command line makes of these flags."""
-    return deepcopy(parsed(arch, flags))
-
-
-@cache
-def parsed(arch, flags):
-    """The same, once for all tests: of a small model, parsing takes a third of the time."""
     from fairseq import options
 
     parser = options.get_training_parser()
     return options.parse_args_and_arch(parser, input_args=["data", "--arch", arch, *flags])
+
+
+parsed = cache(parse)
+
+
+def arguments(arch, *flags):
+    """The same, parsed once for all tests: it takes a third of the time of a small model."""
+    return deepcopy(parsed(arch, *flags))
 
 
 def build(arch, *flags, for_task=None, seed=1):
