@@ -1,5 +1,6 @@
 """What several test modules share: small models, a toy corpus, and fairseq's commands."""
 
+import gc
 import json
 import os
 import random
@@ -7,10 +8,12 @@ import socket
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import commands
+import pictures
 import pytest
 from small import SMALL
 
@@ -24,8 +27,8 @@ ROOT = Path(__file__).parent.parent
 USER_DIR = ROOT / "macaron_fairseq"
 FIXTURES = Path(__file__).parent / "fixtures"
 
-# Whatever uses one of these trains, or waits for fairseq's commands.
-SLOW_FIXTURES = {"data_bin", "training", "trained"}
+# Whatever uses one of these trains, or waits for fairseq's commands or a browser.
+SLOW_FIXTURES = {"data_bin", "training", "trained", "browser"}
 
 
 @pytest.hookimpl(trylast=True)  # once pytest-cov is watching
@@ -50,6 +53,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if SLOW_FIXTURES.intersection(item.fixturenames):
             item.add_marker("slow")
+
+
+def pytest_collection_finish():
+    """Garbage is looked for rarely, and not in the half million objects that are there by now."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def run(command, *args, check=True, cwd=None, stdin=None, **env):
@@ -161,6 +171,18 @@ def training(data_bin, tmp_path_factory):
 def trained(training):
     """Its save folder."""
     return training.folder
+
+
+@pytest.fixture
+def drawn():
+    """For a test of pictures in a module that has them undrawn."""
+
+
+@pytest.fixture
+def undrawn(request):
+    """Pictures are put together and not drawn, which takes most of the time of what shows some."""
+    with nullcontext() if "drawn" in request.fixturenames else pictures.undrawn():
+        yield
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from stored import CHECKPOINT
 from macaron_fairseq import UserError, analysis, cli
 from macaron_fairseq.analysis import integrators, output, progress
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FEW = ["--particles", "3", "--frames", "2", "--time", "1"]
 TOY = ["--scheme", "parallel", "--substep", "euler"]
 

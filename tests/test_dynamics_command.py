@@ -354,15 +354,17 @@ def test_standard_input(data, tmp_path, monkeypatch):
 def test_folder_of_fairseq_preprocess_alone(data, tmp_path):
     folder = shutil.copytree(data / "data-bin", tmp_path / "bin")
     (tmp_path / "tokens").write_text("er low@@ er , the\nthe nothing\n", "utf-8")
-    expected = command(data, out=tmp_path / "a", path=CHECKPOINT)
-    content = command(folder, out=tmp_path / "b")
+    few = ["--sentences", "2"]
+    expected = command(data, *few, out=tmp_path / "a", path=CHECKPOINT)
+    content = command(folder, *few, out=tmp_path / "b")
     assert content["models"][0]["sides"] == expected["models"][0]["sides"]
     raw = command(folder, tmp_path / "tokens", out=tmp_path / "c")
     assert raw["data"]["tokens"]["source"] == {"tokens": 6 + 3, "unknown": 1}
     # A set of the other direction's name.
     for path in [*folder.glob("test.en-de.*")]:
         path.rename(folder / path.name.replace("en-de", "de-en"))
-    found = command(folder, "--source-lang", "en", "--target-lang", "de", out=tmp_path / "d")
+    languages = ["--source-lang", "en", "--target-lang", "de"]
+    found = command(folder, *languages, *few, out=tmp_path / "d")
     assert found["models"][0]["sides"] == expected["models"][0]["sides"]
 
 

@@ -23,30 +23,36 @@ FOCUSED = "#encoder ~ .cards .card:first-child figure svg"  # mean cosine
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two models on four sentences, by the command itself."""
+def given(tmp_path_factory):
+    """Two models, four sentences, and the command's words for them."""
     folder = tmp_path_factory.mktemp("page")
     data = write_test_set(folder / "data")
     paths = [CHECKPOINT, noisy(CHECKPOINT, folder)]
+    words = ["dynamics", "--path", *paths, "--label", *LABELS, "--data", data, "--cpu"]
+    words += ["--jacobian-sentences", "1", "--tokens-page", "-o", folder / "out"]
+    loaded, opened_data = models.load(paths, data)
+    return SimpleNamespace(
+        words=[str(word) for word in words],
+        out=folder / "out",
+        loaded=loaded,
+        data=opened_data,
+        sample=sentences.read(opened_data),
+    )
+
+
+@pytest.fixture(scope="module")
+def made(given):
+    """What the command itself writes of them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamics_report, "overview", lambda models: b"")
-        words = ["dynamics", "--path", *paths, "--label", *LABELS, "--data", data, "--cpu"]
-        words += ["--jacobian-sentences", "1", "--tokens-page", "-o", folder / "out"]
-        words = [str(word) for word in words]
-        cli.main(words)
-    loaded, opened_data = models.load(paths, data)
-    sample = sentences.read(opened_data)
-    first = [sentence_views.look(x.runnable(), sample.sentences[0], opened_data) for x in loaded]
-    written = json.loads((folder / "out" / "dynamics.json").read_text("utf-8"))
+        cli.main(given.words)
+    first = given.sample.sentences[0]
     return SimpleNamespace(
-        path=folder / "out" / "dynamics.html",
-        content=written,
-        tokens=folder / "out" / "tokens.html",
-        words=words,
-        loaded=loaded,
-        sample=sample,
-        csv=(folder / "out" / "dynamics.csv").read_text("utf-8"),
-        views=first,
+        path=given.out / "dynamics.html",
+        content=json.loads((given.out / "dynamics.json").read_text("utf-8")),
+        tokens=given.out / "tokens.html",
+        csv=(given.out / "dynamics.csv").read_text("utf-8"),
+        views=[sentence_views.look(x.runnable(), first, given.data) for x in given.loaded],
     )
 
 
@@ -207,11 +213,11 @@ def test_without_javascript_the_pictures_stand(browser, made):
 # The page of moving tokens.
 
 
-def states(made, side, model=1):
+def states(given, side, model=1):
     """The directions of all shown sentences' tokens, (states, tokens, channel), by hooks."""
-    stack = getattr(made.loaded[model].model, side).layers
+    stack = getattr(given.loaded[model].model, side).layers
     found = []
-    for sentence in made.sample.sentences:
+    for sentence in given.sample.sentences:
         own = []
         hooks = [stack[0].register_forward_pre_hook(lambda _, args, own=own: own.append(args[0]))]
         hooks += [
@@ -220,7 +226,7 @@ def states(made, side, model=1):
         ]
         with torch.no_grad():
             lengths = torch.tensor([len(sentence.source)])
-            made.loaded[model].model(sentence.source[None], lengths, sentence.target[None])
+            given.loaded[model].model(sentence.source[None], lengths, sentence.target[None])
         for hook in hooks:
             hook.remove()
         x = torch.stack([y.reshape(y.shape[0], -1) for y in own]).double().numpy()
@@ -239,15 +245,14 @@ def test_principal_components_are_those_of_scikit_learn():
     assert flat[1].shape == (3, 2) and flat[2][2] == 0
 
 
-def test_tokens_page_needs_a_sentence(made):
+def test_tokens_page_needs_a_sentence(given):
     with pytest.raises(SystemExit, match="give --shown-sentences 1 or more"):
-        cli.main([*made.words, "--shown-sentences", "0"])
+        cli.main([*given.words, "--shown-sentences", "0"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
-def test_tokens_move_through_the_layers(browser, made, width):
-    expected = states(made, "decoder")[2]
+def test_tokens_move_through_the_layers(browser, given, made, width):
+    expected = states(given, "decoder")[2]
     with opened(browser, made.tokens, width) as page:
         page.wait_for_selector("#plot[data-step='0']")
         page.locator("#choice").select_option(index=4 + 4 + 4 + 2)
@@ -274,19 +279,19 @@ def shown_names(page):
     return page.evaluate("plot.data.at(-1).text")
 
 
-def test_positions_are_components_of_the_states(made):
+def test_positions_are_components_of_the_states(given):
     """Of all states of a side, also between its sub-layers: here of those between its layers."""
     found = [
         path
-        for s in made.sample.sentences
-        for path in token_page.paths(made.loaded[1], s, made.sample)
+        for s in given.sample.sentences
+        for path in token_page.paths(given.loaded[1], s, given.sample)
     ]
     paths = [path for side, path in found if side == "decoder"]
     scenes, shares = token_page.side_scenes("decoder", paths)
     directions = [x.states / np.linalg.norm(x.states, axis=2, keepdims=True) for x in paths]
     known = PCA(3).fit(np.concatenate([x.reshape(-1, x.shape[2]) for x in directions]))
     assert shares == pytest.approx(known.explained_variance_ratio_)
-    for scene, every, x in zip(scenes, directions, states(made, "decoder"), strict=True):
+    for scene, every, x in zip(scenes, directions, states(given, "decoder"), strict=True):
         assert every[::4] == pytest.approx(x, abs=1e-5)
         components = known.transform(x.reshape(-1, x.shape[2])).reshape(*x.shape[:2], 3)
         assert np.abs(scene.positions[::4]) == pytest.approx(np.abs(components), abs=1e-4)

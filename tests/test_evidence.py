@@ -217,6 +217,7 @@ def test_the_mixed_model_is_the_analysis_of_variance():
     assert found.between_tasks == pytest.approx(math.sqrt((between - within) / 4), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_effect_as_often_as_they_say():
     found = [evidence.mixed_effects(simulated(0.3, 15, 3, 0.5, 1.0, seed)) for seed in range(200)]
     covered = sum(x.low < 0.3 < x.high for x in found)

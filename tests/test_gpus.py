@@ -13,7 +13,7 @@ import torch
 from conftest import logged, train
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
-from small import arguments
+from small import parse
 
 from macaron_fairseq import UserError
 from macaron_fairseq.compat import bf16, gpus, preflight, tpu
@@ -44,28 +44,28 @@ def test_fairseq_takes_bf16_for_a_tpus(monkeypatch):
     """With the architecture's own function, as without the plugin."""
     name = "transformer_tiny"
     monkeypatch.setitem(ARCH_CONFIG_REGISTRY, name, ARCH_CONFIG_REGISTRY[name].configure)
-    assert arguments(name, "--bf16").tpu is True
+    assert parse(name, "--bf16").tpu is True
 
 
 @pytest.mark.parametrize("arch", ["transformer_tiny", "transformer_lm_gpt", "macaron_transformer"])
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
 def test_bf16_needs_no_tpu(arch, flag):
     of_lm = ["--task", "language_modeling"] if "lm" in arch else []
-    args = arguments(arch, flag, *of_lm)
+    args = parse(arch, flag, *of_lm)
     assert args.bf16 is True and args.tpu is False
 
 
 def test_a_tpu_that_is_asked_for_is_left(monkeypatch):
     """PyTorch/XLA is not here, and fairseq will say so."""
     monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--bf16", "--tpu"])
-    assert arguments("transformer_tiny", "--bf16", "--tpu").tpu is True
+    assert parse("transformer_tiny", "--bf16", "--tpu").tpu is True
 
 
 def test_a_tpu_is_left_alone_where_there_may_be_one(monkeypatch):
     monkeypatch.setattr(tpu, "find_spec", lambda name: name == "torch_xla")
     monkeypatch.setitem(ARCH_CONFIG_REGISTRY, "transformer_tiny", lambda args: None)
     tpu.allow_bf16_without()
-    assert arguments("transformer_tiny", "--bf16").tpu is True
+    assert parse("transformer_tiny", "--bf16").tpu is True
     configured = []
     tpu.OfNoTPU(configured.append)({"bf16": True})  # of a checkpoint
     assert configured == [{"bf16": True}]

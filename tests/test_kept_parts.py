@@ -8,6 +8,8 @@ from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles import random_matrices, simulation
 from macaron_fairseq.common.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PHASE = ["particles", "phase", "--particles", "4", "--frames", "3", "--time", "2", "--trials", "3"]
 PARTS = 5  # one for each beta
 

@@ -68,8 +68,10 @@ def unused(*args, **kwargs):
     raise AssertionError("this process has searched")
 
 
-@pytest.mark.parametrize("arch", ["macaron_transformer", "transformer"])
-@pytest.mark.parametrize("count", [2, 3, 50])
+@pytest.mark.parametrize(
+    ("arch", "count"),
+    [("macaron_transformer", 2), ("transformer", 3), ("macaron_transformer", 50)],
+)
 def test_processes_find_what_fairseq_finds(arch, count, monkeypatch):
     models = [model(arch)]
     stock, the_task = TranslationTask(TranslationConfig(), WORDS, WORDS), ours(count)

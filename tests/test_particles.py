@@ -3,12 +3,15 @@
 import json
 
 import numpy as np
+import pictures
 import pytest
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis import measures
 from macaron_fairseq.analysis.particles import experiments, simulation, systems
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 WELLS = systems.gradient_form("tanh", np.array([[1.5, 0.0]]), np.array([2.0]))
 TIMES = np.linspace(0, 20, 41)
@@ -264,19 +267,20 @@ def command(choice, *flags, output):
 
 
 @pytest.mark.parametrize("choice", SMALL)
-def test_command_writes_numbers_and_a_picture(choice, tmp_path, capsys):
+def test_command_writes_numbers_and_a_picture(choice, drawn, tmp_path, capsys):
     found = command(choice, output=tmp_path)
     assert found["experiment"] == choice
     assert found["parameters"]["particles"] == int(SMALL[choice][1])
     assert {"numpy", "scipy", "matplotlib", "python"} < found["versions"].keys()
     assert f"{choice}.json" in capsys.readouterr().out
-    assert command(choice, output=tmp_path) == found
-    if choice != "equiangular":
-        assert command(choice, "--seed", 2, output=tmp_path)["results"] != found["results"]
+    with pictures.undrawn():
+        assert command(choice, output=tmp_path) == found
+        if choice != "equiangular":
+            assert command(choice, "--seed", 2, output=tmp_path)["results"] != found["results"]
 
 
 @pytest.mark.parametrize("dim", [2, 3, 5])
-def test_trajectories_hold_the_paths(dim, tmp_path):
+def test_trajectories_hold_the_paths(dim, drawn, tmp_path):
     found = command("trajectories", "--dim", dim, "--system", "usa", "--beta", 1, output=tmp_path)
     paths = np.array(found["results"]["positions"])
     assert paths.shape == (4, 5, dim)

@@ -17,6 +17,8 @@ from macaron_fairseq.analysis.particles import (
 )
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 DIRECTIONS = pytest.mark.parametrize("descends", [False, True])
 ACTIVATIONS = pytest.mark.parametrize("activation", ["relu", "gelu", "tanh"])
 
@@ -299,7 +301,7 @@ def command(choice, *flags, output):
         ("block-energy", ["--direction", "descent", "--perceptron", "relu"]),
     ],
 )
-def test_command_writes_numbers_and_a_picture(choice, flags, tmp_path, capsys):
+def test_command_writes_numbers_and_a_picture(choice, flags, drawn, tmp_path, capsys):
     found = command(choice, *flags, output=tmp_path)
     assert found["experiment"] == choice
     assert f"{choice}.json" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pictures
 import pytest
 from scipy.integrate import quad
 from scipy.linalg import expm
@@ -22,6 +23,8 @@ from macaron_fairseq.analysis.particles import (
 )
 from macaron_fairseq.analysis.particles.random_matrices import Matrices
 from macaron_fairseq.analysis.particles.systems import System
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 # The boundary beta(t).
 
@@ -366,12 +369,13 @@ def command(choice, *flags, output):
 
 
 @pytest.mark.parametrize("choice", SMALL)
-def test_command_writes_numbers_and_a_picture(choice, tmp_path, capsys):
+def test_command_writes_numbers_and_a_picture(choice, drawn, tmp_path, capsys):
     found = command(choice, output=tmp_path)
     assert found["experiment"] == choice
     assert f"{choice}.json" in capsys.readouterr().out
     if choice != "staircase":
-        assert command(choice, "--seed", 2, output=tmp_path)["results"] != found["results"]
+        with pictures.undrawn():
+            assert command(choice, "--seed", 2, output=tmp_path)["results"] != found["results"]
 
 
 @pytest.mark.parametrize("geometry", rescaled.GEOMETRIES)

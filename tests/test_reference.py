@@ -6,6 +6,7 @@ part of such a folder, made from random weights.
 """
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,22 +32,29 @@ def test_bert_there_is_a_reference():
     assert MODELS, f"{ROOT} has no bert*/*/expected.pt"
 
 
-@pytest.fixture
-def load(tmp_path):
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
     """Load a checkpoint of the authors' code as fairseq's commands do."""
+    data = tmp_path_factory.mktemp("data")
 
     def load(path):
         words = "<mask> 1\n<cls> 1\n" + (path.parent.parent / "dict.txt").read_text()
         for folder in ("", "input0"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            (tmp_path / folder / "dict.txt").write_text(words)
-        (tmp_path / "label").mkdir(exist_ok=True)
-        (tmp_path / "label" / "dict.txt").write_text("0 1\n")
-        overrides = {"data": str(tmp_path)}
+            (data / folder).mkdir(exist_ok=True)
+            (data / folder / "dict.txt").write_text(words)
+        (data / "label").mkdir(exist_ok=True)
+        (data / "label" / "dict.txt").write_text("0 1\n")
+        overrides = {"data": str(data)}
         found, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
         return found[0].eval()
 
     return load
+
+
+@pytest.fixture(scope="module")
+def loaded(load):
+    """The model of a folder, which no test changes: what fairseq does around it takes long."""
+    return cache(lambda folder: load(folder / "checkpoint.pt"))
 
 
 def expected_of(folder):
@@ -59,9 +67,9 @@ def prefixes(expected):
 
 
 @pytest.mark.parametrize("folder", MODELS, **NAMES)
-def test_bert_features(load, folder):
+def test_bert_features(loaded, folder):
     expected = expected_of(folder)
-    model = load(folder / "checkpoint.pt")
+    model = loaded(folder)
     assert sum(p.numel() for p in model.parameters()) == expected["num_parameters"]
     for prefix in prefixes(expected):
         tokens = expected[f"{prefix}src_tokens"]
@@ -77,9 +85,9 @@ def test_bert_features(load, folder):
 
 
 @pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
-def test_bert_hidden_tokens_and_next_sentence(load, folder):
+def test_bert_hidden_tokens_and_next_sentence(loaded, folder):
     expected = expected_of(folder)
-    model = load(folder / "checkpoint.pt")
+    model = loaded(folder)
     for prefix in prefixes(expected):
         inputs = {name: expected[f"{prefix}{name}"] for name in ("src_tokens", "segment")}
         with torch.no_grad():
@@ -92,9 +100,9 @@ def test_bert_hidden_tokens_and_next_sentence(load, folder):
 
 
 @pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
-def test_bert_classes(load, folder):
+def test_bert_classes(loaded, folder):
     expected = expected_of(folder)
-    model = load(folder / "checkpoint.pt")
+    model = loaded(folder)
     with torch.no_grad():
         inputs = {name: expected[name] for name in ("src_tokens", "segment")}
         logits = model(**inputs, classification_head_name=HEAD)[0]
@@ -102,10 +110,11 @@ def test_bert_classes(load, folder):
 
 
 @pytest.mark.parametrize("folder", UPDATES, **NAMES)
-def test_bert_gradients(load, folder):
+def test_bert_gradients(loaded, folder):
     """Of the mean loss of hidden tokens and that of the next sentence, without dropout."""
     expected, update = expected_of(folder), torch.load(folder / "expected_update.pt")
-    model = load(folder / "checkpoint.pt")
+    model = loaded(folder)
+    model.zero_grad()
     inputs = {name: expected[name] for name in ("src_tokens", "segment")}
     hidden = expected["output_mask"]
     logits = model(**inputs, masked_tokens=hidden)[0]
@@ -128,11 +137,16 @@ def test_bert_checkpoint_of_the_real_trainer(load, folder):
     assert load(folder) is not None
 
 
-def changed(folder, tmp_path, change):
-    """A copy of a checkpoint with other parameters."""
+def changed(folder, change):
+    """What a checkpoint holds, with other parameters."""
     allow_safe_globals()
     state = torch.load(folder / "checkpoint.pt")
     change(state["model"])
+    return state
+
+
+def stored(state, folder, tmp_path):
+    """A file of it."""
     copy = tmp_path / "changed" / folder.name / "checkpoint.pt"
     copy.parent.mkdir(parents=True, exist_ok=True)
     words = (folder.parent / "dict.txt").read_bytes()
@@ -142,7 +156,7 @@ def changed(folder, tmp_path, change):
 
 
 @pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
-def test_bert_file_that_lacks_something_or_has_more_is_refused(load, folder, tmp_path):
+def test_bert_file_that_lacks_something_or_has_more_is_refused(load, loaded, folder, tmp_path):
     def lose(model):
         del model["encoder.layers.0.fc1.bias"]
 
@@ -153,11 +167,11 @@ def test_bert_file_that_lacks_something_or_has_more_is_refused(load, folder, tmp
         model["mid_layer.0.bias"] = torch.zeros(3)
 
     with pytest.raises(UserError, match=r"lacks 'encoder\S+fc1\.bias'"):
-        load(changed(folder, tmp_path, lose))
+        load(stored(changed(folder, lose), folder, tmp_path))
     with pytest.raises(UserError, match=r"has 'encoder\S+fc3\.bias', which the model has not"):
-        load(changed(folder, tmp_path, gain))
+        loaded(folder).load_state_dict(changed(folder, gain)["model"])
     with pytest.raises(UserError, match=r"'encoder\.lm_head\.dense\.bias' is \(3,\) in the check"):
-        load(changed(folder, tmp_path, widen))
+        loaded(folder).load_state_dict(changed(folder, widen)["model"])
 
 
 @pytest.mark.parametrize("folder", MODELS, **NAMES)

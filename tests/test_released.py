@@ -19,27 +19,33 @@ def load(path, **overrides):
     return models[0].eval()
 
 
-@pytest.fixture
-def by_flag(tmp_path):
+@pytest.fixture(scope="module")
+def by_flag(tmp_path_factory):
     """As the authors' code saves it if trained with a plain architecture and `--macaron`."""
     state = torch.load(RELEASED / "checkpoint.pt")
     state["args"].arch, state["args"].macaron = "transformer_iwslt_de_en", True
+    folder = tmp_path_factory.mktemp("by flag")
     for name in ("dict.de.txt", "dict.en.txt"):
-        (tmp_path / name).write_bytes((RELEASED / name).read_bytes())
-    torch.save(state, tmp_path / "checkpoint.pt", _use_new_zipfile_serialization=False)
-    return tmp_path / "checkpoint.pt"
+        (folder / name).write_bytes((RELEASED / name).read_bytes())
+    torch.save(state, folder / "checkpoint.pt", _use_new_zipfile_serialization=False)
+    return folder / "checkpoint.pt"
 
 
-@pytest.fixture(params=["by name", "by flag"])
+@pytest.fixture(scope="module", params=["by name", "by flag"])
 def checkpoint(request):
     if request.param == "by name":
         return RELEASED / "checkpoint.pt"
     return request.getfixturevalue("by_flag")
 
 
-def test_it_computes_what_the_formulas_say(checkpoint):
+@pytest.fixture(scope="module")
+def model(checkpoint):
+    """Its model: what fairseq does around it takes long."""
+    return load(checkpoint)
+
+
+def test_it_computes_what_the_formulas_say(model):
     expected = torch.load(RELEASED / "expected.pt")
-    model = load(checkpoint)
     source, previous = expected["source"], expected["previous"]
     with torch.no_grad():
         encoder_out = model.encoder(source, source.ne(1).sum(1))["encoder_out"][0]
@@ -50,17 +56,17 @@ def test_it_computes_what_the_formulas_say(checkpoint):
     assert (logits - expected["logits"]).abs().max() <= 1e-5
 
 
-def test_its_dropouts_are_those_it_was_trained_with(checkpoint, tmp_path):
+def test_its_dropouts_are_those_it_was_trained_with(model, checkpoint, tmp_path):
     """`relu_dropout` is what fairseq until 0.8 called `activation_dropout`."""
-    assert load(checkpoint).args.activation_dropout == 0.1  # as is the default
+    assert model.args.activation_dropout == 0.1  # as is the default
     state = torch.load(checkpoint)
     del state["args"].activation_dropout  # which reading it has set
     state["args"].relu_dropout = 0.25
     for name in ("dict.de.txt", "dict.en.txt"):
         (tmp_path / name).write_bytes((RELEASED / name).read_bytes())
     torch.save(state, tmp_path / "other.pt")
-    model = load(tmp_path / "other.pt")
-    layers = [*model.encoder.layers, *model.decoder.layers]
+    other = load(tmp_path / "other.pt")
+    layers = [*other.encoder.layers, *other.decoder.layers]
     assert {layer.activation_dropout_module.p for layer in layers} == {0.25}
     assert load(tmp_path / "other.pt", activation_dropout=0.5).args.activation_dropout == 0.5
 

@@ -37,6 +37,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import manifest, training_flags, training_log
 from macaron_fairseq.evaluation import report as reporting
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def out(tmp_path):
@@ -281,7 +283,7 @@ def test_the_command_prints_the_report_alone_in_utf_8(out, monkeypatch, caplog):
 # --- the picture ---------------------------------------------------------------------------------
 
 
-def test_the_picture_has_one_colour_for_each_architecture(pair, out):
+def test_the_picture_has_one_colour_for_each_architecture(pair, out, drawn):
     image = pytest.importorskip("matplotlib.image")
     pair.append(make_run(out, MACARON, 2))
     text, _ = report(pair, out / "report")
