@@ -34,7 +34,8 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        if self.is_on() and not inplace and x.device.type == "cpu" and loops() is not None:
+        is_for_loops = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if self.is_on() and not inplace and is_for_loops and loops() is not None:
             return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
 

@@ -7,7 +7,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches, launches
+from macaron_fairseq.fast import caches, compiling, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear, is_linear
@@ -27,6 +27,15 @@ class FusedLayer:
     substep: SubStep
     normalize_before: bool
     weights: Callable[[Operator], tuple[Any, Any]]
+    training: bool
+    is_compiled: bool  # in training, `--macaron-compile`
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the layer of `model/` returns; its code is compiled where that is asked for."""
+        if not (self.is_compiled and self.training):
+            return super().forward(*inputs, **named)  # type: ignore[misc]
+        plain: Any = super(FusedLayer, type(self))
+        return compiling.compiled(plain.forward, compiling.BACKEND)(self, *inputs, **named)
 
     def replace_dropout(self, name: str) -> None:
         """Take this room's dropout, under the name that `--retain-dropout-modules` knows."""
@@ -94,6 +103,7 @@ class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
+        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronEncoderLayer.__name__)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
@@ -112,6 +122,7 @@ class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
 
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
+        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronDecoderLayer.__name__)
 
     def build_self_attention(
