@@ -17,7 +17,7 @@ from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from macaron_fairseq.compat import bf16, binarised, checkpoints, gpus, pretrained, ranks
+from macaron_fairseq.compat import bf16, binarised, checkpoints, compiling, gpus, pretrained, ranks
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
-    That is what the GPUs here cannot do, or `--macaron-matmul bf16` where it cannot work. It is a
-    checkpoint that is missing, bad or does not fit, data that was cut short, or processes that
-    would train separately.
+    That is what the GPUs here cannot do, or `--macaron-matmul bf16` and `--macaron-compile` where
+    they cannot work. It is a checkpoint that is missing, bad or does not fit, data that was cut
+    short, or processes that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -48,6 +48,9 @@ def check(argv: Sequence[str]) -> None:
         if args.macaron_matmul == "bf16":
             bf16.refuse_where_wrong(args, on_gpu=count > 0)
             bf16.refuse_where_slow()
+        if args.macaron_compile:
+            compiling.refuse_where_wrong(args)
+            compiling.refuse_where_impossible(on_gpu=count > 0)
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
             weights = checkpoints.load(path)["model"]
@@ -94,7 +97,11 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
     parser.set_defaults(distributed_world_size=None)
     for name in ("checkpoint", "offload"):
         parser.add_argument(f"--{name}-activations", action="store_true")
-    parser.add_argument("--macaron-matmul")
+    for name in ("scalar", "pq"):
+        parser.add_argument(f"--quant-noise-{name}", type=float, default=0)
+    for name in ("matmul", "kernels"):
+        parser.add_argument(f"--macaron-{name}")
+    parser.add_argument("--macaron-compile", action="store_true")
     return parser.parse_known_args(flags)
 
 

@@ -12,7 +12,7 @@ from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches
+from macaron_fairseq.fast import caches, launches
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import ConstantLinear, is_linear, linear
 from macaron_fairseq.model.incremental import IncrementalState
@@ -95,6 +95,14 @@ class Attention(MultiheadAttention):
             and all(map(is_linear, projections))
         )
 
+    def _apply(self, *args: Any, **kwargs: Any) -> "Attention":
+        """Move or cast the weights; on a GPU those that are multiplied together lie together."""
+        super()._apply(*args, **kwargs)
+        if self.is_plain() and self.k_proj.weight.is_cuda:
+            of_keys = [self.k_proj, self.v_proj]
+            launches.lay_together([self.q_proj, *of_keys] if self.self_attention else of_keys)
+        return self
+
     # --- whole sentences -------------------------------------------------------------------------
 
     def attend(
@@ -132,7 +140,6 @@ class Attention(MultiheadAttention):
                     mask = additive.masked_fill(~mask, -torch.inf)
                 else:
                     mask = (additive + mask).clamp(min=torch.finfo(mask.dtype).min / 2)
-            q, k, v = (x.unflatten(0, (batch, -1)) for x in (q, k, v))
             y = functional.scaled_dot_product_attention(
                 q,
                 k,
@@ -143,6 +150,7 @@ class Attention(MultiheadAttention):
                 scale=self.scaling,
             ).permute(2, 0, 1, 3)
         else:
+            q, k, v = (x.flatten(0, 1) for x in (q, k, v))
             # The product scales: scaled queries would be one more tensor to remember.
             mask = q.new_zeros(1, 1, 1) if attn_mask is None else attn_mask.to(q.dtype)
             scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=self.scaling)
@@ -161,10 +169,16 @@ class Attention(MultiheadAttention):
         return y.reshape(time, batch, channels).contiguous(), weights
 
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
-        """Project x, (time, batch, channel), to (batch * heads, time, head channel) for each."""
-        y = linear(x, *self.fuse(*projections))
-        y = y.view(len(x), -1, len(projections), self.head_dim)
-        return [part.transpose(0, 1) for part in y.unbind(2)]
+        """Project x, (time, batch, channel), to (batch, heads, time, head channel) for each."""
+        count = len(projections)
+        if launches.are_for(x) or torch.compiler.is_compiling():
+            y = launches.joined_linear(x, projections)
+            y = y.view(*x.shape[:2], count, self.num_heads, self.head_dim)
+            parts = y.unbind(2) if count > 1 else (y.squeeze(2),)  # which costs no kernel back
+        else:  # each head's parts side by side, for a CPU's matrix products
+            y = linear(x, *self.fuse(*projections))
+            parts = y.view(*x.shape[:2], self.num_heads, count, self.head_dim).unbind(3)
+        return [part.permute(1, 2, 0, 3) for part in parts]
 
     def fuse(self, *projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
         """Make one linear map of several; its rows are head by head what each head needs."""
@@ -263,7 +277,8 @@ def visible(padding: Tensor, q: Tensor) -> Tensor:
         hidden = padding.bool()[:, None, None]
         made = torch.zeros_like(hidden, dtype=q.dtype)
         made.masked_fill_(hidden, torch.finfo(q.dtype).min / 2)
-        padding.added_to_scores = made  # type: ignore[attr-defined]
+        if not torch.compiler.is_compiling():
+            padding.added_to_scores = made  # type: ignore[attr-defined]
     return made
 
 
@@ -274,10 +289,10 @@ def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:
     length that was measured (docs/results/speed.md).
 
     Args:
-        q: (batch * heads, time, head channel).
-        k: (batch * heads, source time, head channel).
+        q: (batch, heads, time, head channel).
+        k: (batch, heads, source time, head channel).
         dropout: probability that an attention weight is left out.
     """
     if q.device.type != "cpu":
         return dropout == 0 or q.device.type == "cuda"
-    return dropout == 0 and k.shape[1] > SHORT and q.dtype != torch.bfloat16
+    return dropout == 0 and k.shape[2] > SHORT and q.dtype != torch.bfloat16

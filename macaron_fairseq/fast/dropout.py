@@ -34,13 +34,18 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        if self.is_on() and not inplace and x.device.type == "cpu" and loops() is not None:
+        is_for_loops = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if self.is_on() and not inplace and is_for_loops and loops() is not None:
             return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
 
     def is_on(self) -> bool:
         """Whether it leaves out some elements, and not all."""
         return 0 < self.p < 1 and (self.training or self.apply_during_inference)
+
+    def is_watched(self) -> bool:
+        """Whether hooks want to see what it is given, or what it returns."""
+        return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks)
 
 
 class RememberedDropout(torch.autograd.Function):

@@ -4,24 +4,38 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
-from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches
+from macaron_fairseq.fast import caches, compiling, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import Linear
+from macaron_fairseq.fast.linear import Linear, is_linear
 from macaron_fairseq.model.incremental import IncrementalState
-from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
+from macaron_fairseq.model.layers import Evaluate, MacaronDecoderLayer, MacaronEncoderLayer
+from macaron_fairseq.schemes.splitting import Operator, Steps
+from macaron_fairseq.schemes.substeps import SubStep
 
 
 class FusedLayer:
     """What both layers share: they build this room's modules, which compute the same."""
 
     activation_fn: Callable[[Tensor], Tensor]
-    dropout_module: FairseqDropout
-    activation_dropout_module: FairseqDropout
+    dropout_module: Any
+    activation_dropout_module: Any
+    steps: Steps
+    substep: SubStep
+    normalize_before: bool
+    weights: Callable[[Operator], tuple[Any, Any]]
+    training: bool
+    is_compiled: bool  # in training, `--macaron-compile`
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """What the layer of `model/` returns; its code is compiled where that is asked for."""
+        if not (self.is_compiled and self.training):
+            return super().forward(*inputs, **named)  # type: ignore[misc]
+        plain: Any = super(FusedLayer, type(self))
+        return compiling.compiled(plain.forward, compiling.BACKEND)(self, *inputs, **named)
 
     def replace_dropout(self, name: str) -> None:
         """Take this room's dropout, under the name that `--retain-dropout-modules` knows."""
@@ -36,10 +50,39 @@ class FusedLayer:
         """The second one."""
         return Linear(input_dim, output_dim)
 
+    def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
+        """The state x after all steps.
+
+        On a GPU dropout is part of each step's sum, and what it keeps is drawn for all steps.
+        """
+        dropout = self.dropout_module
+        is_fused = launches.are_for(x) and self.takes_plain_steps()
+        if not (is_fused and dropout.is_on() and not dropout.is_watched()):
+            return super().advance(x, evaluate, skipped)  # type: ignore[misc]
+        steps = [step for step in self.steps if step.operators[0].kind != skipped]
+        p = dropout.p
+        all_kept = launches.draw_kept(len(steps), x, p)
+        for step, kept in zip(steps, all_kept, strict=True):
+            network, layer_norm = self.weights(step.operators[0])
+            y = layer_norm(x) if self.normalize_before else x
+            y = evaluate(step.operators[0].kind, network, y)
+            x = launches.add_dropped(x, y, kept, p, step.size)
+            if not self.normalize_before:
+                x = layer_norm(x)
+        return x
+
+    def takes_plain_steps(self) -> bool:
+        """Whether each step evaluates one operator once."""
+        return self.substep.evaluations == 1 and all(len(x.operators) == 1 for x in self.steps)
+
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less."""
         if self.activation_fn is not functional.relu:
             return super().feed_forward(network, x)  # type: ignore[misc]
+        dropout, fc1 = self.activation_dropout_module, network.fc1
+        if launches.are_for(x) and is_linear(fc1) and not dropout.is_watched() and dropout.p < 1:
+            p = dropout.p if dropout.is_on() else 0.0
+            return network.fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
         y = functional.relu(self.activation_dropout_module(network.fc1(x)))
         return network.fc2(y)
 
@@ -48,10 +91,9 @@ class FusedLayer:
 
         A GPU takes one kernel for the sum and two for this.
         """
-        dropout: Any = self.dropout_module
-        is_watched = dropout._forward_hooks or dropout._backward_hooks
+        dropout = self.dropout_module
         is_on_cpu = x.device.type == "cpu"
-        if not dropout.is_on() or is_watched or slope.dtype != x.dtype or not is_on_cpu:
+        if not dropout.is_on() or dropout.is_watched() or slope.dtype != x.dtype or not is_on_cpu:
             return super().move(x, slope, size)  # type: ignore[misc]
         return (slope if size == 1 else slope.mul_(size)).add_(x)
 
@@ -61,6 +103,7 @@ class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
+        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronEncoderLayer.__name__)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
@@ -79,6 +122,7 @@ class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
 
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
+        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronDecoderLayer.__name__)
 
     def build_self_attention(

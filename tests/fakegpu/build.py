@@ -47,7 +47,9 @@ def build(folder: Path | None = None) -> Path:
     if reason := reason_against():
         raise RuntimeError(reason)
     torch = torch_folder()
-    made_of = SOURCE.read_bytes() + (torch / "version.py").read_bytes() + sys.version.encode()
+    # The library finds PyTorch's own where they were, so another copy of it needs another one.
+    made_of = SOURCE.read_bytes() + (torch / "version.py").read_bytes()
+    made_of += f"{torch}{sys.version}".encode()
     name = f"fakegpu-{os.getuid()}-{hashlib.sha256(made_of).hexdigest()[:16]}"
     folder = folder or Path(tempfile.gettempdir(), name)
     library = folder / f"{MODULE}.so"

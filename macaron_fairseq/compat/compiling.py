@@ -1,0 +1,57 @@
+"""Where `--macaron-compile` would fail late, be ignored or compute wrong gradients.
+
+The option is this package's. It is checked here, since `preflight` refuses what cannot work.
+"""
+
+import os
+import shutil
+from argparse import Namespace
+from importlib.util import find_spec
+
+import torch
+
+from macaron_fairseq.common.errors import UserError
+
+OLDEST = (7, 0)  # compute capability that Triton is for
+
+
+def refuse_where_wrong(args: Namespace) -> None:
+    """Raise a `UserError` for flags with which it does not go."""
+    for name in ("checkpoint", "offload"):
+        if getattr(args, f"{name}_activations", False):
+            raise UserError(
+                f"--macaron-compile and --{name}-activations do not go together: what is computed "
+                "again would draw another dropout; drop one"
+            )
+    is_quantised = getattr(args, "quant_noise_pq", 0) or getattr(args, "quant_noise_scalar", 0)
+    if is_quantised or getattr(args, "macaron_kernels", None) == "fairseq":
+        flag = "--quant-noise" if is_quantised else "--macaron-kernels fairseq"
+        raise UserError(
+            f"--macaron-compile compiles this package's layers, and with {flag} they are "
+            "fairseq's: drop one"
+        )
+    if getattr(args, "ddp_backend", None) == "fully_sharded":
+        raise UserError(
+            "--macaron-compile does not go with --ddp-backend fully_sharded, which splits a "
+            "layer's weights: drop one"
+        )
+
+
+def refuse_where_impossible(on_gpu: bool) -> None:
+    """Raise a `UserError` where PyTorch cannot compile for the device that trains."""
+    if not torch._dynamo.is_dynamo_supported():
+        reason = "this PyTorch compiles nothing for this version of Python"
+    elif on_gpu and find_spec("triton") is None:
+        reason = "Triton is not installed, which PyTorch compiles with for a GPU"
+    elif on_gpu and torch.cuda.get_device_capability() < OLDEST:
+        reason = "this GPU is older than compute capability 7.0, for which Triton has no code"
+    elif not on_gpu and not any(map(shutil.which, compilers())):
+        reason = "there is no C++ compiler (g++ or clang++, or the one that CXX names)"
+    else:
+        return
+    raise UserError(f"--macaron-compile cannot work here, since {reason}: drop it")
+
+
+def compilers() -> list[str]:
+    """The names under which a C++ compiler is looked for."""
+    return [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]

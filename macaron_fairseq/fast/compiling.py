@@ -1,0 +1,21 @@
+"""`--macaron-compile`: in training PyTorch compiles a layer's steps, and their way back.
+
+What stands between two matrix products, as dropout, the residual sum and LayerNorm, then becomes
+one kernel. Lengths and the number of sentences are variables of the compiled code, so that it is
+compiled for each kind of batch and not for each shape. Kinds are: with padding in the source or
+without, several sentences or one.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+BACKEND: Any = "inductor"
+
+
+@cache
+def compiled(forward: Callable[..., Any], backend: Any) -> Callable[..., Any]:
+    """A layer's `forward`, compiled at its first calls; layers of one class share the code."""
+    return torch.compile(forward, dynamic=True, backend=backend)
