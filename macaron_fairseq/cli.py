@@ -28,6 +28,7 @@ COMMANDS = {
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
     "distill": "translate a training set with a large model, for a small one to learn from",
+    "phrases": "find the phrases of a training text, for students that follow a teacher's layers",
     "export": "write a model for CTranslate2",
     "report": "compare trained and scored models in one page",
     "describe": "print a model's layers as formulas, with parameters and operations",
