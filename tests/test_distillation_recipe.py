@@ -202,7 +202,7 @@ def test_mistakes(mini, monkeypatch):
 
 
 def options(work="/w", **changes):
-    return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, **changes)
+    return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, file=tasks.FILE, **changes)
 
 
 def test_recipes_of_the_settings_that_come_with_it():

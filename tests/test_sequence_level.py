@@ -297,12 +297,24 @@ def of_other_direction(tmp_path):
     return tmp_path / "other.pt"
 
 
+def of_other_dictionaries(tmp_path):
+    shutil.copy(CHECKPOINT, tmp_path / "other.pt")
+    known = {"data": {"sha256": {"dict.de.txt": "0" * 64}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(known))
+    return tmp_path / "other.pt"
+
+
 MISTAKES = {
     "no teacher": ({"teacher": "missing.pt"}, [], "missing.pt: no such checkpoint"),
     "direction": (
         {"teacher": of_other_direction},
         [],
         "translates from de to en, the student from en to de",
+    ),
+    "dictionaries": (
+        {"teacher": of_other_dictionaries},
+        [],
+        "with another dict.de.txt than the student's.*or give the data that it was trained with",
     ),
     "beam": ({}, ["--best-of", "6"], "--best-of 6 needs as many hypotheses: give --beam 6"),
     "no training set": (

@@ -188,8 +188,8 @@ def as_text(
         f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
         "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds. "
         "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
-        "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 with "
-        "the task's beam that is by fairseq-generate with fairseq's own search, and by "
+        "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
+        "with the task's beam they are of fairseq-generate with its own search, and of "
         "macaron-fairseq translate; then of the export. Training: target tokens a second."
     )
     if deployed := against_teacher(rows):
