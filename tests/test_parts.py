@@ -125,20 +125,22 @@ def test_what_is_written_of_a_part_is_not_done_again(folder, tmp_path, whole, mo
 
 def test_a_journal_is_what_was_written_whole(tmp_path):
     path = tmp_path / "journal"
-    with Journal(path, b"of this\n") as journal:
+    with Journal(path, "of this") as journal:
         journal.add({3: "ö\u2028", 0: ""})
         journal.add({1: "b"})
     whole = path.read_bytes()
     for end in range(len(whole)):
         path.write_bytes(whole[:end])
-        with Journal(path, b"of this\n") as journal:
+        with Journal(path, "of this") as journal:
             done = whole[:end].count(b"\n") - 1
             assert journal.done == dict([(3, "ö\u2028"), (0, ""), (1, "b")][: max(done, 0)])
             journal.add({7: "more"})
-        with Journal(path, b"of this\n") as journal:
+        with Journal(path, "of this") as journal:
             assert journal.done[7] == "more"
-    with Journal(path, b"of that\n") as journal:
+    with Journal(path, "of that") as journal:
         assert not journal.done
+    with pytest.raises(UserError, match=r"cannot write .*: Is a directory"):
+        Journal(tmp_path, "of this")
 
 
 def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):

@@ -5,10 +5,13 @@ most, which does not count.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
+
+from macaron_fairseq.common.errors import UserError
 
 
 class Journal:
@@ -18,18 +21,24 @@ class Journal:
         done: what it holds.
     """
 
-    def __init__(self, path: Path, header: bytes) -> None:
+    def __init__(self, path: Path, header: str) -> None:
         """Open it and read what is there.
 
         Args:
             path: of the file, which need not exist.
-            header: its first line, with its end. A file that begins otherwise starts anew.
+            header: its first line. A file that begins otherwise starts anew.
 
         Raises:
-            OSError: if it cannot be read or written.
+            UserError: if it cannot be read or written.
         """
+        self.path = path
         self.done: dict[int, str] = {}
-        self.file: BinaryIO = path.open("a+b")
+        with self.explained():
+            self.file: BinaryIO = path.open("a+b")
+            self.read(f"{header}\n".encode())
+
+    def read(self, header: bytes) -> None:
+        """Read what is whole, and cut off what is not."""
         self.file.seek(0)
         end = len(header) if self.file.readline() == header else 0
         for line in self.file if end else ():
@@ -46,11 +55,24 @@ class Journal:
             self.file.write(header)
 
     def add(self, results: Mapping[int, str]) -> None:
-        """Keep some more."""
+        """Keep some more.
+
+        Raises:
+            UserError: if it cannot be written.
+        """
         self.done.update(results)
         lines = (json.dumps(x, ensure_ascii=False) + "\n" for x in results.items())
-        self.file.write("".join(lines).encode())
-        self.file.flush()
+        with self.explained():
+            self.file.write("".join(lines).encode())
+            self.file.flush()
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise a `UserError` in place of an OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}") from error
 
     def __enter__(self) -> "Journal":
         return self
@@ -61,4 +83,5 @@ class Journal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.file.close()
+        with suppress(OSError):  # of what could not be written before
+            self.file.close()

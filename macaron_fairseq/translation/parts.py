@@ -187,16 +187,13 @@ class Parts:
         ) as bar:
             for lines in left:
                 begun = self.begun(lines)
-                try:
-                    with Journal(begun, self.header()) as journal:
-                        bar.update(len(journal.done))
-                        for results in work(lines.start, source(lines), journal.done.keys()):
-                            journal.add(results)
-                            bar.update(len(results))
-                        found = [journal.done[i] for i in range(len(lines))]
-                except OSError as error:
-                    raise UserError(f"cannot write {begun}: {error.strerror}") from error
-                files.write_lines(self.path(lines), [self.header().decode().rstrip("\n"), *found])
+                with Journal(begun, self.header()) as journal:
+                    bar.update(len(journal.done))
+                    for results in work(lines.start, source(lines), journal.done.keys()):
+                        journal.add(results)
+                        bar.update(len(results))
+                    found = [journal.done[i] for i in range(len(lines))]
+                files.write_lines(self.path(lines), [self.header(), *found])
                 begun.unlink()
 
     def begun(self, lines: range) -> Path:
@@ -204,9 +201,9 @@ class Parts:
         path = self.path(lines)
         return path.with_name(path.name + BEGUN)
 
-    def header(self) -> bytes:
+    def header(self) -> str:
         """The first line of all files."""
-        return json.dumps({"settings": self.settings}, ensure_ascii=False).encode() + b"\n"
+        return json.dumps({"settings": self.settings}, ensure_ascii=False)
 
     def refuse_incomplete(self) -> None:
         """Raise a `UserError` if a part is missing."""
