@@ -28,6 +28,7 @@ COMMANDS = {
     "score": "score what fairseq decoded",
     "translate": "translate raw text",
     "distill": "translate a training set with a large model, for a small one to learn from",
+    "phrases": "find the phrases of a training text, for students that follow a teacher's layers",
     "export": "write a model for CTranslate2",
     "report": "compare trained and scored models in one page",
     "describe": "print a model's layers as formulas, with parameters and operations",
@@ -87,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
+        print(f"interrupted{args.when_interrupted}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)  # as a shell says it
     except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
         close_stdout()
@@ -114,6 +116,7 @@ def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
         )
         if name in asked:
             module = import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}")
+            command.set_defaults(when_interrupted="")  # what a command says then
             module.add_arguments(command)
             if command.description and "\n" not in command.description:
                 command.description = textwrap.fill(command.description, WIDTH)

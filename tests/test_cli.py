@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_sentence():
     assert done.stderr == "cannot write the output: No space left on device\n"
 
 
-def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch):
+def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch, capsys):
     from macaron_fairseq.commands import user_dir
 
     def interrupted(args):
@@ -60,6 +60,7 @@ def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         cli.main(["user-dir"])
     assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):

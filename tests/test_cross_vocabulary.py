@@ -442,7 +442,12 @@ def test_only_the_maps_are_saved_and_a_teacher_is_not_trained(world):
     ours = taught(world, model)
     before = [p.clone() for p in ours.teachers.models[0].parameters()]
     ours(model, batch(world))[0].backward()
-    shapes = {name: tuple(x.shape) for name, x in ours.state_dict().items()}
+    state = ours.state_dict()
+    told = {
+        "layers": "2 to 2 of the encoder (16 to 24 wide), 2 to 2 of the decoder (16 to 24 wide)"
+    }
+    assert state.pop("sra._extra_state") == told
+    shapes = {name: tuple(x.shape) for name, x in state.items()}
     assert shapes == {f"sra.maps.{side}.0.weight": (24, 16) for side in ("encoder", "decoder")}
     after = [*ours.teachers.models[0].parameters()]
     assert all(p.grad is None for p in after) and all(map(torch.equal, before, after))
@@ -576,6 +581,7 @@ def refusal(world, task=None, **options):
         ({"distill_weight": 2.0}, "--distill-weight 2.0 is no share"),
         ({"distill_temperature": 0.0}, "--distill-temperature 0.0 is no temperature"),
         ({"geometry_weight": -1.0}, "--geometry-weight -1.0 is no weight"),
+        ({"ignore_prefix_size": 1}, "--ignore-prefix-size leaves out tokens, which the losses"),
         ({"teacher": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher_data": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher": "gone.pt"}, "--teacher gone.pt: no such checkpoint"),
@@ -711,4 +717,6 @@ def test_fairseq_trains_with_it(world, tmp_path, caplog):
     losses = [float(x["cross_loss"]) for x in found]
     assert len(losses) == 8 and losses[-1] < losses[0]
     state = torch.load(tmp_path / "run/checkpoint_last.pt", weights_only=True)
+    told = state["criterion"].pop("sra._extra_state")
+    assert told["layers"].startswith("1 to 2 of the encoder (16 to 24 wide), 2 to 2 of the dec")
     assert {tuple(x.shape) for x in state["criterion"].values()} == {(24, 16)}

@@ -10,7 +10,7 @@ import torch
 from conftest import USER_DIR, logged, run, train
 from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from small import SMALL, build, dictionary
+from small import NO_DROPOUT, SMALL, SMALL_DECODER, build, dictionary, language_task
 from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
 
@@ -388,6 +388,13 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
     found = refusal(tmp_path / "t.pt", for_task)
     assert "was trained with another dict.de.txt than the student's" in found
     assert "--srcdict" in found and "--teacher-data FOLDER" in found
+
+
+def test_a_language_model_with_another_dictionary_is_refused(tmp_path):
+    flags = [*SMALL_DECODER, *NO_DROPOUT]
+    save(tmp_path / "t.pt", *flags, arch="transformer_lm", for_task=language_task(61))
+    found = refusal(tmp_path / "t.pt", language_task(60))
+    assert "dictionary has 64" in found and "--teacher-data FOLDER" in found
 
 
 def test_a_teacher_of_another_direction_is_refused(tmp_path):

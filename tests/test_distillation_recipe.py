@@ -74,11 +74,11 @@ systems:
 """
 
 
-def call_here(words, stdout=None):
+def call_here(words, stdout=None, stderr=None):
     """As `steps.call`, with this package's commands in this process."""
     name, *words = map(str, words)
     if name != "macaron-fairseq":
-        assert not subprocess.run([name, *words], stdout=stdout).returncode
+        assert not subprocess.run([name, *words], stdout=stdout, stderr=stderr).returncode
         return
     with contextlib.ExitStack() as stack:
         if stdout:
@@ -159,6 +159,9 @@ def test_from_data_to_table(mini):
     speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
     size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
     assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    assert speed["fairseq-generate, beam"]["sentences_per_second"] > 0
+    own = "| both | " + f"{both_of(report, 'int8 speed') / teacher_of(report):.1f} | "
+    assert own in said and "| fairseq-generate | translate | CTranslate2 int8 |" in said
     # The two ways to translate with fairseq agree.
     assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
 
@@ -166,6 +169,14 @@ def test_from_data_to_table(mini):
     assert again.count("runs are done already") == 4  # teacher, join, students, speeds
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
+
+
+def both_of(report, name):
+    return next(row[name] for row in report["systems"] if row["system"] == "both")
+
+
+def teacher_of(report):
+    return report["systems"][0]["fairseq-generate speed"]
 
 
 def result(mini, system):
@@ -191,7 +202,7 @@ def test_mistakes(mini, monkeypatch):
 
 
 def options(work="/w", **changes):
-    return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, **changes)
+    return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, file=tasks.FILE, **changes)
 
 
 def test_recipes_of_the_settings_that_come_with_it():
@@ -276,6 +287,23 @@ def test_speed_is_measured_with_the_search_of_the_scores():
     found = deployed.search("--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10")
     assert vars(found) == {"beam": 4, "lenpen": 0.6, "max_len_a": 1.5, "max_len_b": 10}
     assert deployed.search("--batch-size 64") == Search()
+
+
+def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
+    said = "Translated 1,000 sentences (23,456 tokens) in 512.3s (1,951.95 sentences/s, 45.79 tok"
+    assert deployed.rate(f"H-0\tx\n... | INFO | {said}ens/s)\n", tmp_path) == 1951.95
+    with pytest.raises(SystemExit, match="does not say how fast fairseq-generate was"):
+        deployed.rate("killed", tmp_path)
+
+
+def test_a_student_against_its_teacher():
+    rows = [
+        {"system": "teacher", "scores": {"BLEU": [40.0, 42.0]}, "fairseq-generate speed": 3.0},
+        {"system": "none", "int8 speed": None, "int8": None},
+        {"system": "word", "int8 speed": 24.0, "int8": 39.0},
+    ]
+    assert distillation_report.against_teacher(rows) == [["word", "8.0", "95.1 %"]]
+    assert distillation_report.against_teacher(rows[1:]) == []
 
 
 def test_what_a_difference_looks_like():

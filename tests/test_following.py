@@ -1,5 +1,6 @@
 """Students that follow their teacher's layers: which meet, on which spans, and training so."""
 
+import logging
 import math
 from argparse import Namespace
 from types import SimpleNamespace
@@ -22,7 +23,8 @@ from macaron_fairseq.distillation import layers, text_spans, trajectory
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.following import Following, Plan, student_like
+from macaron_fairseq.distillation.following import Following, Plan
+from macaron_fairseq.distillation.taught import student_like
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting
@@ -287,17 +289,55 @@ def test_padding_does_not_matter_to_the_trajectory(teacher):
 def test_the_maps_are_all_that_is_saved(teacher):
     model = build(STUDENT, *FLAGS)
     ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
-    shapes = {tuple(x.shape) for x in ours.state_dict().values()}
-    assert shapes == {(24, 16), (24,)} and len(ours.state_dict()) == 8
+    state = ours.state_dict()
+    assert state.pop("following._extra_state") == {
+        "layers": "1 to 2 of the encoder (16 to 24 wide), 2 to 4 of the encoder (16 to 24 wide), "
+        "1 to 1 of the decoder (16 to 24 wide), 2 to 2 of the decoder (16 to 24 wide)",
+        "spans": "words, words of the encoder; words, words of the decoder",
+    }
+    assert {tuple(x.shape) for x in state.values()} == {(24, 16), (24,)} and len(state) == 8
     assert sum(p.numel() for p in ours.parameters()) == 4 * (24 * 16 + 24)
 
 
 def test_a_student_that_followed_nobody_may_begin_to(teacher):
     """fairseq saves None for a criterion without parameters, and hands that on."""
     ours = following(build(STUDENT, *FLAGS), teacher=teacher.path, trajectory_weight=1.0)
-    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    before = {name: value.clone() for name, value in ours.named_parameters()}
     ours.load_state_dict(None, strict=True)
-    assert all(torch.equal(value, before[name]) for name, value in ours.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in ours.named_parameters())
+
+
+def test_maps_of_other_layers_or_widths_are_refused_by_more_than_an_exception(teacher, tmp_path):
+    """fairseq replaces exceptions that loading raises by another."""
+    model = build(STUDENT, *FLAGS)
+    ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
+    save(tmp_path / "narrow.pt", *FLAGS)
+    narrow = {"teacher": str(tmp_path / "narrow.pt"), "trajectory_layers": "2:2"}
+    fewer = {"teacher": teacher.path, "trajectory_decoder_layers": "none"}
+    others = {"teacher": teacher.path, "trajectory_encoder_layers": "1:1,2:4"}
+    for options, changed in (
+        (others, "1 to 2 of the encoder"),
+        (fewer, "1 to 1 of the decoder"),
+        (narrow, r"2 to 2 of the encoder \(16 to 16 wide\)"),
+    ):
+        other = following(model, trajectory_weight=1.0, **options)
+        with pytest.raises(
+            SystemExit, match=f"maps from its layers to .*{changed}.*of before,"
+        ) as e:
+            ours.load_state_dict(other.state_dict(), strict=True)
+        assert not isinstance(e.value, Exception)
+    before_they_told = {k: v for k, v in ours.state_dict().items() if "extra" not in k}
+    assert ours.load_state_dict(before_they_told, strict=True)
+    with pytest.raises(SystemExit, match="to a teacher's, others, and now they would be 1 to 2"):
+        ours.load_state_dict(dict([*before_they_told.items()][1:]), strict=True)
+
+
+def test_other_spans_on_resuming_are_told(teacher, caplog):
+    model, options = build(STUDENT, *FLAGS), {"teacher": teacher.path, "trajectory_weight": 1.0}
+    ours = following(model, trajectory_spans="tokens", **options)
+    with caplog.at_level(logging.WARNING):
+        ours.load_state_dict(following(model, **options).state_dict(), strict=True)
+    assert "the spans were words, words of the encoder; " in caplog.text
 
 
 def test_half_precision_states_meet_a_full_teachers(teacher):
@@ -486,7 +526,14 @@ def test_training_goes_on_with_its_maps(data_bin, trained, tmp_path):
     before = torch.load(path, weights_only=True)
     train(data_bin, tmp_path / "student", *flags, "--max-update", "5")
     after = torch.load(path, weights_only=True)
-    assert list(before["criterion"]) == list(after["criterion"]) and len(before["criterion"]) == 2
+    assert list(before["criterion"]) == list(after["criterion"]) and len(before["criterion"]) == 3
     for name, value in before["criterion"].items():
+        if name.endswith("_extra_state"):
+            assert after["criterion"][name] == value
+            continue
         # One step of Adam; maps that start anew are within 0.25 of 0.
         torch.testing.assert_close(after["criterion"][name], value, rtol=0, atol=0.011)
+    flags += ["--trajectory-encoder-layers", "1:1", "--max-update", "6"]
+    done = train(data_bin, tmp_path / "student", *flags, check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert "has maps from its layers to a teacher's, 1 to 2 of" in done.stdout.splitlines()[-1]

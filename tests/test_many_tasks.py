@@ -96,7 +96,7 @@ def test_schemes_have_the_baselines_width_and_half_the_depth_is_said():
 
 def test_every_point_of_tuning_sees_as_many_tokens():
     task = tasks.read()["g2p-ice"]
-    options = tasks.Options(Path("/w"), None, cpu=True)
+    options = tasks.Options(Path("/w"), None, cpu=True, file=tasks.FILE)
     for values in task.kind.tuning.rounds:
         for point in tasks.points(task.kind.tuning.start, values):
             recipe = tasks.recipe(task, tasks.variant("parallel"), 1, point, options)
@@ -106,7 +106,7 @@ def test_every_point_of_tuning_sees_as_many_tokens():
 
 def test_settings_leave_out_scheme_and_seed_alone():
     task = tasks.read()["g2p-ice"]
-    options = tasks.Options(Path("/w"), None, cpu=True)
+    options = tasks.Options(Path("/w"), None, cpu=True, file=tasks.FILE)
 
     def of(scheme, seed, tokens):
         setting = tasks.Setting(tokens, 0.1)

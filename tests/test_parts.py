@@ -1,13 +1,19 @@
 """Shards of a file's translation: resumed, checked, joined; with the stored model."""
 
+import os
+import signal
+import time
+
 import pytest
 import torch
 from stored import CHECKPOINT, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
+from macaron_fairseq.common import locks
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.journal import Journal
 from macaron_fairseq.translation.parts import Parts, Shard
 from macaron_fairseq.translation.translator import Search
 
@@ -65,6 +71,76 @@ def test_what_is_done_is_not_done_again(folder, tmp_path, whole, monkeypatch):
     assert len(seen) == 21  # all but the empty line
     translate(folder, tmp_path / "out", "--join")
     assert (tmp_path / "out").read_bytes() == whole
+
+
+def test_two_processes_do_not_do_the_same_parts(folder, tmp_path, whole, monkeypatch):
+    out, (reader, writer) = tmp_path / "out", os.pipe()
+    child = os.fork()
+    if not child:
+
+        def stuck(self, batch):
+            os.write(writer, b"x")
+            time.sleep(60)
+
+        monkeypatch.setattr(FairseqEngine, "search", stuck)
+        translate(folder, out, "--shard", "1/2")
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+    try:
+        monkeypatch.setattr(locks, "SECONDS", 0)
+        for shard in ("1/2", "2/3"):  # of the latter, one part of two is another's
+            with pytest.raises(UserError, match="another process is at work on these parts in "):
+                translate(folder, out, "--shard", shard)
+        translate(folder, out, "--shard", "2/2")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    translate(folder, out, "--shard", "1/2")
+    translate(folder, out, "--join")
+    assert out.read_bytes() == whole
+
+
+def test_what_is_written_of_a_part_is_not_done_again(folder, tmp_path, whole, monkeypatch):
+    out, seen = tmp_path / "out", []
+    search = FairseqEngine.search
+
+    def interrupted(self, batch):
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        seen.extend(map(tuple, batch))
+        return search(self, batch)
+
+    monkeypatch.setattr(FairseqEngine, "search", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        translate(folder, out, "--shard", "1/1", "--batch-size", "1")
+    seen.append("interrupted")
+    translate(folder, out, "--shard", "1/1", "--batch-size", "1")
+    seen.remove("interrupted")
+    assert len(seen) == len({*seen}) == 21
+    translate(folder, out, "--join", "--batch-size", "1")
+    assert out.read_bytes() == whole
+
+
+def test_a_journal_is_what_was_written_whole(tmp_path):
+    path = tmp_path / "journal"
+    with Journal(path, "of this") as journal:
+        journal.add({3: "ö\u2028", 0: ""})
+        journal.add({1: "b"})
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        with Journal(path, "of this") as journal:
+            done = whole[:end].count(b"\n") - 1
+            assert journal.done == dict([(3, "ö\u2028"), (0, ""), (1, "b")][: max(done, 0)])
+            journal.add({7: "more"})
+        with Journal(path, "of this") as journal:
+            assert journal.done[7] == "more"
+    with Journal(path, "of that") as journal:
+        assert not journal.done
+    with pytest.raises(UserError, match=r"cannot write .*: Is a directory"):
+        Journal(tmp_path, "of this")
 
 
 def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):

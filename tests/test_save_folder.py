@@ -11,6 +11,7 @@ import pytest
 from test_preflight import SRUN, TORCHRUN
 
 from macaron_fairseq import UserError
+from macaron_fairseq.common import locks
 from macaron_fairseq.compat import ranks, save_folder
 
 HOLD = """
@@ -48,7 +49,7 @@ def other_run(save, code=HOLD):
 
 
 def test_the_second_run_is_refused_until_the_first_is_killed(data, save, monkeypatch):
-    monkeypatch.setattr(save_folder, "SECONDS", 0)
+    monkeypatch.setattr(locks, "SECONDS", 0)
     save.mkdir()
     with other_run(save) as first:
         assert first.stdout.readline() == "held\n"

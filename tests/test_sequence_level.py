@@ -207,12 +207,12 @@ def test_sets_that_fairseq_would_join_are_all_translated(folder, whole, tmp_path
 
 @pytest.fixture
 def seen(monkeypatch, tmp_path):
-    """A file of the sentences that are translated; SIGKILL before the third part where `kills`."""
+    """A file of the sentences that are translated; SIGKILL in the third part where `kills`."""
     path, search = tmp_path / "seen", FairseqEngine.search_n_best
     state = SimpleNamespace(kills=False, lines=lambda: lines(path))
 
     def count(self, batch, number):
-        if state.kills and path.exists() and len(lines(path)) == 10:
+        if state.kills and path.exists() and len(lines(path)) == 12:
             os.kill(os.getpid(), signal.SIGKILL)
         with path.open("a") as file:
             file.writelines(" ".join(sentence) + "\n" for sentence in batch)
@@ -229,15 +229,31 @@ def test_killed_and_resumed_is_the_same_and_nothing_is_translated_twice(
     seen.kills = True
     child = os.fork()
     if not child:
-        distill(folder, out, *KEEP_ALL)
+        distill(folder, out, *KEEP_ALL, "--batch-size", "2")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert len([*(tmp_path / "out.parts").iterdir()]) == 2 and not out.exists()
+    found = sorted(x.name for x in (tmp_path / "out.parts").iterdir())
+    parts = ["lines-00000001-00000005", "lines-00000006-00000010"]
+    assert found == [*parts, "lines-00000011-00000015.begun", "lock"] and not out.exists()
+    with (tmp_path / "out.parts" / found[2]).open("a") as file:
+        file.write('[1, "cut')  # as a kill can leave it
     seen.kills = False
-    distill(folder, out, *KEEP_ALL)
+    distill(folder, out, *KEEP_ALL, "--batch-size", "2")
     assert files_of(out) == whole
     assert sorted(seen.lines()) == sorted(" ".join(source) for source, _ in folder.pairs)
     assert {path.name for path in tmp_path.iterdir()} == {"out", "seen"}
+
+
+def test_ctrl_c_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
+    def interrupted(self, batch, number):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FairseqEngine, "search_n_best", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        distill(folder, tmp_path / "out")
+    assert ended.value.code == 130
+    said = "interrupted: what is translated is kept; give the same command again, and it goes on"
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys):
@@ -281,12 +297,24 @@ def of_other_direction(tmp_path):
     return tmp_path / "other.pt"
 
 
+def of_other_dictionaries(tmp_path):
+    shutil.copy(CHECKPOINT, tmp_path / "other.pt")
+    known = {"data": {"sha256": {"dict.de.txt": "0" * 64}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(known))
+    return tmp_path / "other.pt"
+
+
 MISTAKES = {
     "no teacher": ({"teacher": "missing.pt"}, [], "missing.pt: no such checkpoint"),
     "direction": (
         {"teacher": of_other_direction},
         [],
         "translates from de to en, the student from en to de",
+    ),
+    "dictionaries": (
+        {"teacher": of_other_dictionaries},
+        [],
+        "with another dict.de.txt than the student's.*or give the data that it was trained with",
     ),
     "beam": ({}, ["--best-of", "6"], "--best-of 6 needs as many hypotheses: give --beam 6"),
     "no training set": (

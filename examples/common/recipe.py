@@ -87,6 +87,7 @@ def refusals(name: str) -> Iterator[None]:
         print(f"{name}: {where}{error.strerror or error}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
+        print(f"{name}: interrupted: start it again, and it goes on", file=sys.stderr, flush=True)
         sys.exit(130)  # as a shell says it
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import split
 
@@ -105,16 +106,27 @@ def averaged(epochs: list[Path], out: Path) -> None:
     call(["macaron-fairseq", "average", *epochs, "-o", out / "checkpoint.pt"])
 
 
+def generate(
+    recipe: Recipe,
+    checkpoint: Path,
+    subset: str,
+    flags: Sequence[str],
+    task: str = "macaron_translation",
+) -> Words:
+    """The command that translates a test set; fairseq's own search is that of `translation`."""
+    # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told so.
+    # Without --post-process: reports count the model's tokens, and `score` joins BPE.
+    words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
+    words += ["--path", checkpoint, "--task", task, "--gen-subset", subset]
+    return [*words, "--required-batch-size-multiple", "1", *flags]
+
+
 def decoded(
     recipe: Recipe, checkpoint: Path, test: str, subset: str, flags: list[str], out: Path
 ) -> None:
     """Translate and score a test set."""
     say(recipe.name, f"translating {test}")
-    # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told so.
-    # Without --post-process: reports count the model's tokens, and `score` joins BPE.
-    words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
-    words += ["--path", checkpoint, "--task", "macaron_translation", "--gen-subset", subset]
-    words += ["--required-batch-size-multiple", "1", *flags]
+    words = generate(recipe, checkpoint, subset, flags)
     with (out / "generated.txt").open("wb") as file:
         logged(out / "generate.log", words, stdout=file)
     reference = f"{test}.{recipe.target}"

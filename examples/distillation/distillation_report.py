@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from deployed import GENERATE
 from systems import TEACHER, SystemRecipe
 from tasks import Task
 
@@ -18,8 +19,10 @@ from macaron_fairseq.evaluation import intervals, significance
 METRICS = ("BLEU", "chrF")
 SAMPLES = 1000  # of the bootstrap
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", "greedy BLEU"]
-HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq", "int8", "training"]
-SPEED, SPEEDS = "sentences_per_second", ("fairseq speed", "int8 speed", "training")
+HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
+HEAD += ["CTranslate2 int8", "training"]
+SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
+SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
 
 def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
@@ -88,6 +91,7 @@ def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[st
         "int8": timed("int8, greedy", "BLEU"),
         "parameters": results[0]["parameters"],
         "bytes": mean([x["bytes"] for x in speeds]),
+        OWN_SPEED: timed(GENERATE, SPEED),
         "fairseq speed": timed("fairseq, beam", SPEED),
         "int8 speed": timed("int8, greedy", SPEED),
         "training": mean([x["words_per_second"] for x in results]),
@@ -184,15 +188,36 @@ def as_text(
         f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
         "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds. "
         "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
-        "export to CTranslate2 with beam 1. Speeds: sentences a second on one core, of fairseq in "
-        "fp32 with the task's beam, and of the export; target tokens a second of training."
+        "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
+        "with the task's beam they are of fairseq-generate with its own search, and of "
+        "macaron-fairseq translate; then of the export. Training: target tokens a second."
     )
+    if deployed := against_teacher(rows):
+        parts.append(table(["int8, greedy", "times as fast", "share of BLEU"], deployed))
+        parts.append("Against the teacher in fp32 by fairseq-generate with the task's beam.")
     if has_picture:
         parts.append("![Quality against speed.](quality-speed.png)")
     signatures = rows[0]["signatures"].items()
     parts.append("\n".join(f"- {name}: `{signature}`" for name, signature in signatures))
     parts.append(f"- machine: {rows[0]['machine']['cpu']}")
     return "\n\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
+
+
+def against_teacher(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """How fast each student's export is for the teacher by fairseq-generate, and its BLEU."""
+    teacher = next((row for row in rows if row["system"] == TEACHER), None)
+    if not teacher or not teacher[OWN_SPEED]:
+        return []
+    best = statistics.mean(teacher["scores"]["BLEU"])
+    return [
+        [
+            row["system"],
+            f"{row['int8 speed'] / teacher[OWN_SPEED]:.1f}",
+            f"{100 * row['int8'] / best:.1f} %" if best else NOTHING,
+        ]
+        for row in rows
+        if row is not teacher and row["int8 speed"]
+    ]
 
 
 def spread(scores: Sequence[float]) -> str:

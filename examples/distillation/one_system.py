@@ -22,16 +22,18 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
 
 import deployed  # noqa: E402
+import many_runs  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
 from launch import only_one  # noqa: E402
+from many_runs import Options  # noqa: E402
 from options import own_and_flags  # noqa: E402
 from steps import Words, call  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
-from tasks import Options, Task  # noqa: E402
+from tasks import Task  # noqa: E402
 
 from macaron_fairseq.commands import distill as distill_command  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
@@ -148,12 +150,8 @@ def refuse_other_translations(folder: Path, settings: Settings) -> None:
 def words(what: str, task: Task, system: str, seed: int, file: Path, shared: Options) -> list[str]:
     """The command that does one job."""
     result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
-    result += [what, task.name, system, str(seed), "--work", str(shared.work)]
-    result += ["--from", str(shared.given)] if shared.given else []
-    result += ["--cpu"] * shared.cpu + ["--any-sizes"] * (not shared.is_usual)
-    result += ["--max-update", str(shared.max_update)] if shared.max_update else []
-    result += ["--tasks-file", str(shared.file), "--settings", str(file)]
-    return [*result, *(["--", *shared.extra] if shared.extra else [])]
+    result += [what, task.name, system, str(seed), *shared.words(), "--settings", str(file)]
+    return [*result, *shared.extra_words()]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -164,23 +162,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("task")
     parser.add_argument("system")
     parser.add_argument("seed", type=int)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--from", dest="given", type=Path)
-    parser.add_argument("--tasks-file", type=Path, default=tasks.FILE)
+    many_runs.add_run_options(parser, tasks.FILE)
     parser.add_argument("--settings", type=Path, default=systems.FILE)
-    parser.add_argument("--max-update", type=int)
-    parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--any-sizes", action="store_true")
     args = parser.parse_args(own)
-    options = Options(
-        args.work.absolute(),
-        args.given and args.given.absolute(),
-        args.cpu,
-        args.max_update,
-        tuple(extra),
-        not args.any_sizes,
-        args.tasks_file.absolute(),
-    )
+    options = many_runs.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
     os.environ["PYTHONUTF8"] = "1"

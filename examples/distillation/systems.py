@@ -8,9 +8,10 @@ from shlex import split
 
 import benchmark
 import tasks
+from many_runs import Options
 from options import Recipe
 from steps import hash_of
-from tasks import BASELINE, Options, Task
+from tasks import BASELINE, Task
 
 FILE = Path(__file__).with_name("distillation.yaml")
 TEACHER = "teacher"

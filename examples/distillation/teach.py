@@ -13,15 +13,16 @@ sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
 
 import distillation_report  # noqa: E402
 import launch  # noqa: E402
+import many_runs  # noqa: E402
 import one_system  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
 from launch import Job  # noqa: E402
-from many_tasks import seeds_of, words_of  # noqa: E402
+from many_runs import Options, words_of  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
-from tasks import Options, Task  # noqa: E402
+from tasks import Task  # noqa: E402
 
 NAME = "distillation"
 STAGES = ("run", "report")
@@ -53,10 +54,7 @@ def parser() -> argparse.ArgumentParser:
         metavar='"A B"',
         help="of distillation.yaml; the first one there is always trained (default: all)",
     )
-    add("--seeds", type=seeds_of, action=once, metavar='"1 2"', default=[1], help="default: 1")
-    add("--max-update", type=recipe_options.above_zero, metavar="N", help="end each run there")
-    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
-    add("--work", type=Path, metavar="FOLDER", help=f"default: runs/{NAME}")
+    many_runs.add_options(result, NAME, tasks.FILE)
     add(
         "--shards",
         type=recipe_options.above_zero,
@@ -64,10 +62,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="jobs that share the translation of the training set (default: 1)",
     )
-    launch.add_options(add)
-    add("--cpu", action="store_true", help="use no GPU")
-    add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
-    add("--tasks-file", type=Path, default=tasks.FILE, metavar="FILE", help="default: tasks.yaml")
     add(
         "--settings",
         type=Path,
@@ -92,19 +86,8 @@ def run(words: Sequence[str]) -> None:
     settings = systems.read(args.settings)
     names = systems.chosen(settings, args.systems or [*settings.systems])
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
-    given = args.folder and args.folder.absolute()
-    for folder in sorted({task.kind.folder for task in chosen}):
-        if given and not (given / folder).is_dir():
-            sys.exit(f"{given}, given by --from, has no folder {folder}")
-    options = Options(
-        work=(args.work or HERE.parents[1] / "runs" / NAME).absolute(),
-        given=given,
-        cpu=args.cpu,
-        max_update=args.max_update,
-        extra=tuple(extra),
-        is_usual=not args.sizes,
-        file=args.tasks_file.absolute(),
-    )
+    folders = [task.kind.folder for task in chosen]
+    options = many_runs.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
     plan = Plan(args, settings, chosen, names, options)
     if "run" in stages:

@@ -13,8 +13,9 @@ from typing import Any
 
 import one_run
 import tasks
+from many_runs import Options
 from steps import say
-from tasks import Options, RunRecipe, Setting, Task, Tuning, Variant
+from tasks import RunRecipe, Setting, Task, Tuning, Variant
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

@@ -15,14 +15,16 @@ sys.path.insert(0, str(HERE.parent / "common"))
 
 import known  # noqa: E402
 import launch  # noqa: E402
+import many_runs  # noqa: E402
 import one_run  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
 import report  # noqa: E402
 import tasks  # noqa: E402
 from launch import Job  # noqa: E402
+from many_runs import Options, words_of  # noqa: E402
 from steps import say  # noqa: E402
-from tasks import BASELINE, Options, Setting, Task, Variant  # noqa: E402
+from tasks import BASELINE, Setting, Task, Variant  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
 
@@ -30,21 +32,6 @@ NAME = "many-tasks"
 STAGES = ("tune", "run", "report", "collect", "page")
 USUAL = STAGES[:3]
 SCHEMES = f"{BASELINE} strang-marchuk"
-
-
-def words_of(text: str) -> list[str]:
-    """The words of an argument, at least one."""
-    if not text.split():
-        raise argparse.ArgumentTypeError("names nothing")
-    return text.split()
-
-
-def seeds_of(text: str) -> list[int]:
-    """Whole numbers above 0, each once."""
-    found = [recipe_options.above_zero(word) for word in text.split()]
-    if len(set(found)) < len(found) or not found:
-        raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
-    return found
 
 
 def stage(text: str) -> str:
@@ -87,11 +74,7 @@ def parser() -> argparse.ArgumentParser:
         default=SCHEMES.split(),
         help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{tasks.HALF_DEPTH} (default: {SCHEMES})",
     )
-    add("--seeds", type=seeds_of, action=once, metavar='"1 2"', default=[1], help="default: 1")
-    add("--max-update", type=recipe_options.above_zero, metavar="N", help="end each run there")
-    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
-    add("--work", type=Path, metavar="FOLDER", help="default: runs/many-tasks")
-    launch.add_options(add)
+    many_runs.add_options(result, NAME, tasks.FILE)
     add(
         "--known",
         type=Path,
@@ -106,10 +89,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="of report, collect, page (default: in --work)",
     )
-    add("--cpu", action="store_true", help="use no GPU")
-    add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
     add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
-    add("--tasks-file", type=Path, default=tasks.FILE, metavar="FILE", help="default: tasks.yaml")
     return result
 
 
@@ -129,24 +109,13 @@ def run(words: Sequence[str]) -> None:
     variants = [tasks.variant(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
-    given = args.folder and args.folder.absolute()
-    for folder in sorted({task.kind.folder for task in chosen}):
-        if given and not (given / folder).is_dir():
-            sys.exit(f"{given}, given by --from, has no folder {folder}")
     stages = args.stages or list(USUAL)
     if args.known and not args.known.is_dir():
         sys.exit(f"{args.known}, given by --known, is no folder")
     if args.known and not {"tune", "run"} & {*stages}:
         sys.exit("--known is for the stages tune and run: report, collect and page take --records")
-    options = Options(
-        work=(args.work or HERE.parents[1] / "runs" / NAME).absolute(),
-        given=given,
-        cpu=args.cpu,
-        max_update=args.max_update,
-        extra=tuple(extra),
-        is_usual=not args.sizes,
-        file=args.tasks_file.absolute(),
-    )
+    folders = [task.kind.folder for task in chosen]
+    options = many_runs.of_runner(args, extra, NAME, folders)
     options.work.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):

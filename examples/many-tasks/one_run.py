@@ -18,13 +18,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
+import many_runs
 import stage_evaluate
 import stage_prepare
 import stage_train
 import tasks
 from launch import only_one
+from many_runs import Options
 from options import own_and_flags
-from tasks import ARCH, Options, RunRecipe, Setting, Task, Variant
+from tasks import ARCH, RunRecipe, Setting, Task, Variant
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation import failures, metrics, records, training_log
@@ -228,14 +230,10 @@ def words(
 ) -> list[str]:
     """The command that does one run."""
     result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
-    result += [task.name, variant.name, str(seed), "--work", str(options.work)]
-    result += ["--from", str(options.given)] if options.given else []
-    result += ["--cpu"] * options.cpu + ["--any-sizes"] * (not options.is_usual)
-    result += ["--max-update", str(options.max_update)] if options.max_update else []
+    result += [task.name, variant.name, str(seed), *options.words()]
     if setting:
         result += ["--tokens", str(setting.tokens), "--dropout", f"{setting.dropout:g}"]
-    result += ["--tasks-file", str(options.file), *more]
-    return [*result, *(["--", *options.extra] if options.extra else [])]
+    return [*result, *more, *options.extra_words()]
 
 
 def main(argv: Sequence[str]) -> None:
@@ -245,25 +243,13 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("task")
     parser.add_argument("variant")
     parser.add_argument("seed", type=int)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--from", dest="given", type=Path)
-    parser.add_argument("--tasks-file", type=Path, default=tasks.FILE)
-    parser.add_argument("--max-update", type=int)
+    many_runs.add_run_options(parser, tasks.FILE)
     parser.add_argument("--tokens", type=int)
     parser.add_argument("--dropout", type=float)
-    for flag in ("--cpu", "--any-sizes", "--tuning", "--keep-models"):
+    for flag in ("--tuning", "--keep-models"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(own)
-    given = args.given and args.given.absolute()
-    options = Options(
-        args.work.absolute(),
-        given,
-        args.cpu,
-        args.max_update,
-        tuple(extra),
-        not args.any_sizes,
-        args.tasks_file.absolute(),
-    )
+    options = many_runs.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     setting = Setting(args.tokens, args.dropout) if args.tokens else None
     variant = tasks.variant(args.variant)

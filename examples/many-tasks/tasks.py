@@ -10,6 +10,7 @@ from typing import Any
 
 import benchmark
 from benchmark import Benchmark
+from many_runs import Options
 from options import Recipe
 from steps import hash_of
 
@@ -225,19 +226,6 @@ class RunRecipe(Recipe):
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
         return self.work / self.place / self.variant.folder / f"seed{seed}"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What all runs of a call share."""
-
-    work: Path
-    given: Path | None  # --from
-    cpu: bool
-    max_update: int | None = None
-    extra: tuple[str, ...] = ()  # flags of fairseq-train after --
-    is_usual: bool = True  # whether counts and hashes are checked
-    file: Path = FILE
 
 
 def recipe(

@@ -4,7 +4,12 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, not_negative, positive
-from macaron_fairseq.commands.translate import add_device, add_search, add_shards
+from macaron_fairseq.commands.translate import (
+    WHEN_INTERRUPTED,
+    add_device,
+    add_search,
+    add_shards,
+)
 from macaron_fairseq.common.files import show
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.translator import Search
@@ -73,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search(parser)
     add_shards(parser, "FOLDER.parts")
     add_device(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, when_interrupted=WHEN_INTERRUPTED)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -61,6 +61,7 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ),
 )
 PRECISIONS = ("fp16", "bf16")
+WHEN_INTERRUPTED = ": what is translated is kept; give the same command again, and it goes on"
 # What else parts depend on: other batches can round otherwise.
 OF_PARTS = ("engine", "precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
 
@@ -169,6 +170,7 @@ def run(args: argparse.Namespace) -> None:
     )
     search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     if args.shard or args.join:
+        args.when_interrupted = WHEN_INTERRUPTED
         run_parts(args, data, search)
         return
     if terminal.is_typed(args.input):

@@ -4,23 +4,21 @@ fairseq does not look for another run there. Both would replace each other's che
 one of them ends in a traceback. This can go once fairseq itself refuses the second run.
 """
 
-import fcntl
 import logging
 import multiprocessing
 import os
-import time
 from argparse import ArgumentError
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import preflight, ranks
 
 logger = logging.getLogger(__name__)
 
 NAME = "training.lock"
-SECONDS = 10  # a killed process of many gigabytes takes a while to end
 held: list[IO[bytes]] = []  # until this process ends
 
 
@@ -48,19 +46,13 @@ def claim(argv: Sequence[str]) -> None:
         held.append((folder / NAME).open("ab"))
     except OSError:  # fairseq will say it
         return
-    end = time.monotonic() + SECONDS
-    while True:
-        try:
-            # Unlike flock's, this lock is not inherited by the processes that load data.
-            fcntl.lockf(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        if locks.claim(held[-1]):
             return
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise UserError(
-                    f"another training run is at work in {folder}: wait until it ends, or give "
-                    "another --save-dir"
-                ) from None
-            time.sleep(0.2)
-        except OSError as error:  # as on some network disks
-            logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
-            return
+    except OSError as error:  # as on some network disks
+        logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
+        return
+    raise UserError(
+        f"another training run is at work in {folder}: wait until it ends, or give another "
+        "--save-dir"
+    )

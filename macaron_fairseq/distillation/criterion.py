@@ -3,7 +3,6 @@
 `word_level.py` and `trajectory.py` have the losses and their sources.
 """
 
-import copy
 import logging
 import math
 from collections.abc import Sequence
@@ -13,18 +12,14 @@ from typing import Any
 
 import torch
 from fairseq.criterions import CRITERION_REGISTRY, register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import (
-    LabelSmoothedCrossEntropyCriterionConfig,
-)
-from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from omegaconf import DictConfig
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
-from macaron_fairseq.distillation.following import Following, Plan, student_like
+from macaron_fairseq.distillation.following import Following, Plan
+from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.distillation.word_level import (
     Logits,
     Mixture,
@@ -33,7 +28,6 @@ from macaron_fairseq.distillation.word_level import (
     projected,
 )
 from macaron_fairseq.fast.criterion import (
-    ChunkedLabelSmoothedCrossEntropyCriterion,
     has_plain_projection,
     on_the_host,
     products_dtype,
@@ -46,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class DistilledLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    """fairseq's options, and the teachers'."""
+class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
+    """The shared options, and those of word level and trajectory."""
 
     teacher: str = field(
         default="",
@@ -73,29 +67,12 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntrop
             "help": "leave out the factor T^2 of the KL, which keeps the size of its gradient"
         },
     )
-    teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
-        default="fp32",
-        metadata={"help": "precision of the teacher, whatever the student's; on a CPU fp32"},
-    )
     trajectory_weight: float = field(
         default=0.0,
         metadata={
             "help": "weight of MTA's losses per token, which make the student's layers follow the "
             "first teacher's; the authors take 2 or 3"
         },
-    )
-    trajectory_layers: str = field(
-        default="",
-        metadata={
-            "help": "which layers meet, as STUDENT:TEACHER,... from 1, in encoder and decoder "
-            "(default: each of the student's meets the nearest in time)"
-        },
-    )
-    trajectory_encoder_layers: str = field(
-        default="", metadata={"help": "those of the encoder, where they are others; or none"}
-    )
-    trajectory_decoder_layers: str = field(
-        default="", metadata={"help": "those of the decoder, where they are others; or none"}
     )
     trajectory_spans: str = field(
         default=text_spans.WORDS,
@@ -116,7 +93,7 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntrop
     )
 
 
-class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     """`chunked_label_smoothed_cross_entropy` with a divergence from teachers.
 
     Teachers are run in training only. In evaluation, and with weights of 0, this is the parent. So
@@ -159,6 +136,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
         numbers.refuse_no_weight("--trajectory-weight", trajectory_weight)
         self.trajectory_weight = trajectory_weight
+        self.needs_student = trajectory_weight > 0
         self.plan = Plan(
             *(trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers),
             *(trajectory_spans, trajectory_source_phrases, trajectory_target_phrases),
@@ -182,19 +160,6 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
                 "with the factor" if self.mixture.is_squared else "without the factor",
             )
 
-    @classmethod
-    def build_criterion(cls, cfg: Any, task: Any) -> "DistilledLabelSmoothedCrossEntropyCriterion":
-        """Build it from fairseq's configuration, which also says what the student is.
-
-        Raises:
-            UserError: as `__init__` and `follow` do.
-        """
-        criterion = super().build_criterion(cfg, task)
-        if criterion.trajectory_weight:
-            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
-            criterion.follow(student_like(copy.copy(task), whole.model))
-        return criterion
-
     def follow(self, student: Any) -> None:
         """Match the layers of such a student with the first teacher's.
 
@@ -206,13 +171,6 @@ class DistilledLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntro
         logger.info(
             "trajectory, with weight %g: %s", self.trajectory_weight, self.following.describe()
         )
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Take the maps of a checkpoint. A student that followed nobody has none: new ones stay."""
-        if state_dict is None:
-            logger.info("the checkpoint has no maps of a trajectory: new ones are learnt")
-            return None
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True

@@ -3,29 +3,24 @@
 `cross_vocabulary.py` has SRA and ULD, `minimum_edit.py` has MinED, each with its source.
 """
 
-import copy
 import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from fairseq.criterions import CRITERION_REGISTRY, register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import (
-    LabelSmoothedCrossEntropyCriterionConfig,
-)
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from omegaconf import DictConfig
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import cross_vocabulary, crossing, numbers, teachers
 from macaron_fairseq.distillation.crossing import KINDS, MINED, SRA, MinEd, Pass, Sra
-from macaron_fairseq.distillation.following import Plan, student_like
+from macaron_fairseq.distillation.following import Plan
 from macaron_fairseq.distillation.layers import DECODER, match_last
+from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.fast.criterion import (
-    ChunkedLabelSmoothedCrossEntropyCriterion,
     has_plain_projection,
     on_the_host,
     unwrap,
@@ -38,10 +33,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(
-    LabelSmoothedCrossEntropyCriterionConfig
-):
-    """fairseq's options, and the teacher's."""
+class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
+    """The shared options, and those of the losses across vocabularies."""
 
     teacher: str = field(default="", metadata={"help": "checkpoint of the model to learn from"})
     teacher_data: str = field(
@@ -70,26 +63,9 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(
     geometry_weight: float = field(
         default=50.0, metadata={"help": "what sra's geometry term counts; the authors take 50"}
     )
-    trajectory_layers: str = field(
-        default="",
-        metadata={
-            "help": "which layers sra compares, as STUDENT:TEACHER,... from 1, in encoder and "
-            "decoder (default: the last ones)"
-        },
-    )
-    trajectory_encoder_layers: str = field(
-        default="", metadata={"help": "those of the encoder, where they are others; or none"}
-    )
-    trajectory_decoder_layers: str = field(
-        default="", metadata={"help": "those of the decoder, where they are others; or none"}
-    )
-    teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
-        default="fp32",
-        metadata={"help": "precision of the teacher, whatever the student's; on a CPU fp32"},
-    )
 
 
-class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     """`chunked_label_smoothed_cross_entropy`, and a teacher with another BPE and dictionary.
 
     The teacher is run in training only. In evaluation, and with a weight of 0, this is the parent.
@@ -118,7 +94,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCros
         With a weight, `follow` has to be called, too; `build_criterion` does so.
 
         Raises:
-            UserError: if a number makes no sense or the teacher does not go with the task.
+            UserError: if a number makes no sense, the teacher does not go with the task, or a
+                prefix is to be ignored.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
         numbers.refuse_no_share("--distill-weight", distill_weight)
@@ -133,7 +110,13 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCros
         self.teachers: teachers.Teachers | None = None
         self.sra: Sra | None = None
         self.mined: MinEd | None = None
+        self.needs_student = distill_weight > 0
         if distill_weight:
+            if ignore_prefix_size:
+                raise UserError(
+                    "--ignore-prefix-size leaves out tokens, which the losses across vocabularies "
+                    "compare: give one of both, or --distill-weight 0"
+                )
             if not teacher or not teacher_data:
                 raise UserError(
                     f"--criterion {NAME} needs --teacher CHECKPOINT and --teacher-data FOLDER"
@@ -143,21 +126,6 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCros
             self.teachers, self.recoders = teacher_files.load_across(
                 teacher, teacher_data, task, str(teacher_precision)
             )
-
-    @classmethod
-    def build_criterion(
-        cls, cfg: Any, task: Any
-    ) -> "CrossVocabularyLabelSmoothedCrossEntropyCriterion":
-        """Build it from fairseq's configuration, which also says what the student is.
-
-        Raises:
-            UserError: as `__init__` and `follow` do.
-        """
-        criterion = super().build_criterion(cfg, task)
-        if criterion.teachers is not None:
-            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
-            criterion.follow(student_like(copy.copy(task), whole.model))
-        return criterion
 
     def follow(self, student: Any) -> None:
         """Prepare the loss between such a student and the teacher.
@@ -194,13 +162,6 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(ChunkedLabelSmoothedCros
             "loss = %g label-smoothed CE + %g %s; of %d and %d types %d are shared%s",
             *(1 - self.weight, self.weight, self.kind, *counts[1:], counts[0], layers),
         )
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Take the maps of a checkpoint. Of a student that followed nobody new ones stay."""
-        if state_dict is None:
-            logger.info("the checkpoint has no maps to a teacher: new ones are learnt")
-            return None
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True

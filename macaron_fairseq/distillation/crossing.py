@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from macaron_fairseq.distillation import cross_vocabulary, layers, minimum_edit
-from macaron_fairseq.distillation.following import Map, read_by
+from macaron_fairseq.distillation.following import read_by
 from macaron_fairseq.distillation.last_token import Attended, attended
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
+from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.recoding import Recoder, bare
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
 from macaron_fairseq.fast.criterion import chunks
@@ -177,8 +178,8 @@ def in_chunks(loss: Callable[..., Tensor], weight: Tensor, *tensors: Tensor) -> 
 # --- the losses ----------------------------------------------------------------------------------
 
 
-class Sra(nn.Module):
-    """The losses of SRA; the maps are parameters, which fairseq trains and saves with a student."""
+class Sra(Maps):
+    """The losses of SRA, and the maps that they need."""
 
     student_types: Tensor
     teacher_types: Tensor
@@ -200,17 +201,8 @@ class Sra(nn.Module):
             types: the shared ones, see `cross_vocabulary.common_types`.
             temperature: of the softmax over shared types.
         """
-        super().__init__()
-        self.pairs = pairs
+        super().__init__(pairs, student, teacher, bias=False)
         self.temperature = temperature
-        ours, theirs = layers.layers_of(student), layers.layers_of(teacher)
-        self.maps = nn.ModuleDict()
-        for side, met in pairs.items():
-            widths = [
-                (layers.width_of(ours[side][i - 1]), layers.width_of(theirs[side][j - 1]))
-                for i, j in met
-            ]
-            self.maps[side] = nn.ModuleList([Map(*x, bias=False) for x in widths])
         for name, of_side in zip(("student_types", "teacher_types"), types, strict=True):
             self.register_buffer(name, torch.tensor(of_side), persistent=False)
 

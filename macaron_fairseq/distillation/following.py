@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, match_in_time
+from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
 from macaron_fairseq.distillation.trajectory import LayerPair, align, trajectory_loss
 
@@ -81,19 +81,8 @@ class Plan:
         return [named[i * len(named) // count] for i in range(count)]
 
 
-class Map(nn.Linear):
-    """A linear map of states that may have another precision."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """W x + b, in the precision of W."""
-        return super().forward(x.to(self.weight.dtype))
-
-
-class Following(nn.Module):
-    """The maps from a student's states to its teacher's, and the loss that needs them.
-
-    The maps are parameters: fairseq trains them with the student and saves them next to it.
-    """
+class Following(Maps):
+    """The maps from a student's states to its teacher's, and the loss that needs them."""
 
     def __init__(self, plan: Plan, student: Any, teacher: Any, task: Any) -> None:
         """Match the layers, read the phrases and make the maps.
@@ -107,18 +96,9 @@ class Following(nn.Module):
         Raises:
             UserError: if layers, kinds of spans or files are not what they should be.
         """
-        super().__init__()
+        super().__init__(plan.pairs(student, teacher), student, teacher)
         self.task = task
-        self.pairs = plan.pairs(student, teacher)
         self.kinds = {side: plan.kinds(len(pairs)) for side, pairs in self.pairs.items()}
-        sides = layers.layers_of(student), layers.layers_of(teacher)
-        self.maps = nn.ModuleDict()
-        for side, pairs in self.pairs.items():
-            ours, theirs = (x[side] for x in sides)
-            maps = [
-                Map(layers.width_of(ours[i - 1]), layers.width_of(theirs[j - 1])) for i, j in pairs
-            ]
-            self.maps[side] = nn.ModuleList(maps)
         dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
         self.words = {side: Words(dictionaries[side]) for side in self.pairs}
         self.padding = {side: dictionaries[side].pad() for side in self.pairs}
@@ -173,6 +153,11 @@ class Following(nn.Module):
                     phrases.check(len(data))
             self.is_checked = True
 
+    def get_extra_state(self) -> dict[str, str]:
+        """What a checkpoint tells of the maps, and of the spans."""
+        kinds = [f"{', '.join(kinds)} of the {side}" for side, kinds in self.kinds.items()]
+        return {**super().get_extra_state(), "spans": "; ".join(kinds)}
+
     def describe(self) -> str:
         """Which layers meet on what, in one line for the log."""
         found = []
@@ -189,9 +174,3 @@ def read_by(side: str, inputs: Mapping[str, Tensor]) -> Tensor:
     """The tokens that a side reads, (batch, length); in a language model those are the source."""
     is_source = side == ENCODER or "prev_output_tokens" not in inputs
     return inputs["src_tokens" if is_source else "prev_output_tokens"]
-
-
-def student_like(task: Any, model_config: Any) -> Any:
-    """A model of the student's sizes, made apart from it and without touching random numbers."""
-    with torch.random.fork_rng(devices=[]):
-        return task.build_model(model_config)

@@ -13,7 +13,7 @@ Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def distill(
 
     Raises:
         UserError: if the folder is there, something does not fit the teacher, parts were made with
-            other settings, or with `join` one is missing.
+            other settings, another process is making them, or with `join` one is missing.
     """
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} is there already: choose another name, or remove it")
@@ -89,14 +89,17 @@ def distill(
     work = Parts(parts.folder_of(out), settings, len(training), batch_lines)
     work.refuse_others()
     mine = shard or Shard()
-    if not join and work.left(mine):
-        translate(training, work, mine, load(), choice.best_of, max_tokens, batch_size)
-    if shard:
-        return work.said(shard)
-    about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
-    result = translated_pairs.write(training, work, out, choice, about)
-    work.remove()
-    return result
+    if join:
+        work.refuse_incomplete()
+    with work.held(mine):
+        if work.left(mine):
+            translate(training, work, mine, load(), choice.best_of, max_tokens, batch_size)
+        if shard:
+            return work.said(shard)
+        about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
+        result = translated_pairs.write(training, work, out, choice, about)
+        work.remove()
+        return result
 
 
 def translate(
@@ -111,30 +114,39 @@ def translate(
     """Translate the parts of a shard that are not done; a line of a part is a JSON object."""
     metric = metrics.sentence_bleu(training.data.target) if best_of > 1 else None
 
-    def block(before: int, sources: Sequence[Tokens]) -> list[str]:
-        entries: list[dict[str, Any]] = [{"source": " ".join(x), "target": ""} for x in sources]
+    def block(
+        before: int, sources: Sequence[Tokens], done: Collection[int]
+    ) -> Iterator[dict[int, str]]:
         fits = [0 if len(x) > engine.max_length else len(x) for x in sources]
-        for entry, length, source in zip(entries, fits, sources, strict=True):
-            if length < len(source):
-                entry["dropped"] = TOO_LONG
-        todo = list(translator.batches(fits, max_tokens, batch_size))
-        done = engine.translate_n_best([[sources[i] for i in some] for some in todo], best_of)
-        for some, found in zip(todo, done, strict=True):
+        yield {
+            i: entry(source, [], **({"dropped": TOO_LONG} if source else {}))
+            for i, source in enumerate(sources)
+            if not fits[i] and i not in done
+        }
+        todo = translator.left_of(translator.batches(fits, max_tokens, batch_size), done)
+        found = engine.translate_n_best([[sources[i] for i in some] for some in todo], best_of)
+        for some, translations in zip(todo, found, strict=True):
             longest = engine.longest([sources[i] for i in some])
-            for i, hypotheses in zip(some, found, strict=True):
-                best = hypotheses[0]
+            entries = {}
+            for i, hypotheses in zip(some, translations, strict=True):
+                best, more = hypotheses[0], dict[str, Any]()
                 if metric:
                     reference = training.words(1, before + i)
                     rank, bleu = most_similar(metric, hypotheses, reference, training.data)
-                    best = hypotheses[rank]
-                    entries[i] |= {"rank": rank + 1, "bleu": round(bleu, 2)}
-                entries[i]["target"] = " ".join(best)
+                    best, more = hypotheses[rank], {"rank": rank + 1, "bleu": round(bleu, 2)}
                 if len(best) >= longest:
-                    entries[i]["dropped"] = CUT
-        return [json.dumps(entry, ensure_ascii=False) for entry in entries]
+                    more["dropped"] = CUT
+                entries[i] = entry(sources[i], best, **more)
+            yield entries
 
     title = f"shard {shard}" if shard.count > 1 else "translating"
     work.fill(lambda lines: [training.words(0, i) for i in lines], block, shard, title)
+
+
+def entry(source: Tokens, target: Tokens, **more: Any) -> str:
+    """What a part keeps of a sentence: a JSON object."""
+    content = {"source": " ".join(source), "target": " ".join(target), **more}
+    return json.dumps(content, ensure_ascii=False)
 
 
 def most_similar(

@@ -1,6 +1,8 @@
 """Long work on lines in parts, each written whole: for resuming, and for several jobs at a time.
 
-FOLDER/lines-00000001-00002000   a line of JSON that says what the part is of, then its results
+FOLDER/lines-00000001-00002000        a line of JSON that says what the part is of, then its results
+FOLDER/lines-00000001-00002000.begun  what is done of a part that is not whole, see `journal`
+FOLDER/lock                           has a byte for each part, which the job that does it locks
 
 A part that is there is done. Shard I of N does its share of the parts, so the results do not depend
 on N, nor on when a job was killed. `Parts.read` joins them: all must be there and of one work.
@@ -12,27 +14,33 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, locks
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.translation import translator
+from macaron_fairseq.translation.journal import Journal
 from macaron_fairseq.translation.translator import Engine, Search
 
-NAME = re.compile(r"lines-\d{8,}-\d{8,}")
+BEGUN = ".begun"
+NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
+LOCK = "lock"
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
 SECONDS = 20  # between two lines of progress where nobody watches a bar
 
 Settings = Mapping[str, Any]
-Work = Callable[[int, Sequence[Any]], Sequence[str]]
+# Of the number of a part's first line, its lines, and which of them are done: results by the lines'
+# places in the part, some at a time. Each is a text without line ends.
+Work = Callable[[int, Sequence[Any], Collection[int]], Iterator[Mapping[int, str]]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,9 @@ class Parts:
         found = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
         for path in (path for path in found if NAME.fullmatch(path.name)):
             with path.open("rb") as file:
-                self.refuse_other(path, file.readline())
+                header = file.readline()
+            if path.suffix != BEGUN or header.endswith(b"\n"):  # else it begins anew
+                self.refuse_other(path, header)
 
     def refuse_other(self, path: Path, header: bytes) -> None:
         """Raise a `UserError` if the first line of a part says other settings than these."""
@@ -121,16 +131,44 @@ class Parts:
             if one != other:
                 raise UserError(f"{path} was made with {name} {one}, and now it is {other}: {fix}")
 
+    @contextmanager
+    def held(self, shard: Shard) -> Iterator[None]:
+        """Keep other processes from a shard's parts.
+
+        Raises:
+            UserError: if another one is at one of them, or the folder cannot be written.
+        """
+        share = shard.share(len(self.ranges()))
+        path = self.folder / LOCK
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = path.open("ab")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        with file:
+            try:
+                is_free = not share or locks.claim(file, share.start, len(share))
+            except OSError as error:  # as on some network disks
+                translator.warn(f"{path} cannot be locked ({error.strerror}): start no second job")
+                is_free = True
+            if not is_free:
+                raise UserError(
+                    f"another process is at work on these parts in {self.folder}: wait until it "
+                    "ends, or do another share with --shard"
+                )
+            if not path.exists():
+                raise UserError(f"another process has just joined the parts of {self.folder}")
+            yield
+
     def fill(
         self, source: Callable[[range], Sequence[Any]], work: Work, shard: Shard, title: str
     ) -> None:
-        """Do the parts of a shard that are not done, with a line of progress now and then.
+        """Do what is not done of a shard's parts, with a line of progress now and then.
 
         Args:
             source: gives lines by their numbers, from 0.
-            work: gives a text without line ends for each, of the number of the first, and the
-                lines.
-            shard: whose parts.
+            work: gives their results.
+            shard: whose parts, which are `held`.
             title: of the progress.
 
         Raises:
@@ -139,35 +177,36 @@ class Parts:
         ranges, left = self.ranges(), self.left(shard)
         total = sum(len(ranges[i]) for i in shard.share(len(ranges)))
         seconds = 0.5 if sys.stderr.isatty() else SECONDS
-        done = total - sum(map(len, left))
         with tqdm(
             desc=title,
             total=total,
-            initial=done,
+            initial=total - sum(map(len, left)),
             unit=" lines",
             bar_format=BAR,
             mininterval=seconds,
         ) as bar:
             for lines in left:
-                found = work(lines.start, source(lines))
-                assert len(found) == len(lines)
-                self.write(lines, found)
-                bar.update(len(lines))
+                begun = self.begun(lines)
+                with Journal(begun, self.header()) as journal:
+                    bar.update(len(journal.done))
+                    for results in work(lines.start, source(lines), journal.done.keys()):
+                        journal.add(results)
+                        bar.update(len(results))
+                    found = [journal.done[i] for i in range(len(lines))]
+                files.write_lines(self.path(lines), [self.header(), *found])
+                begun.unlink()
 
-    def write(self, lines: range, found: Sequence[str]) -> None:
-        """Write a part; two that write the same one do not meet."""
+    def begun(self, lines: range) -> Path:
+        """The file of what is done of a part that is not."""
         path = self.path(lines)
-        own = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}")
-        header = json.dumps({"settings": self.settings}, ensure_ascii=False)
-        files.write_lines(own, [header, *found])
-        own.replace(path)
+        return path.with_name(path.name + BEGUN)
 
-    def read(self) -> Iterator[tuple[range, list[str]]]:
-        """All parts in order.
+    def header(self) -> str:
+        """The first line of all files."""
+        return json.dumps({"settings": self.settings}, ensure_ascii=False)
 
-        Raises:
-            UserError: if one is missing, has other settings, or another number of lines.
-        """
+    def refuse_incomplete(self) -> None:
+        """Raise a `UserError` if a part is missing."""
         ranges = self.ranges()
         if missing := self.left(Shard()):
             some = ", ".join(f"{x.start + 1} to {x.stop}" for x in missing[:5])
@@ -176,7 +215,15 @@ class Parts:
                 f"{self.folder} lacks {counted(len(missing), 'part')} of {len(ranges)}, lines "
                 f"{some}{more}: run their shards again"
             )
-        for lines in ranges:
+
+    def read(self) -> Iterator[tuple[range, list[str]]]:
+        """All parts in order.
+
+        Raises:
+            UserError: if one is missing, has other settings, or another number of lines.
+        """
+        self.refuse_incomplete()
+        for lines in self.ranges():
             path = self.path(lines)
             header, *found = files.read_lines(path)
             self.refuse_other(path, header.encode())
@@ -279,27 +326,31 @@ def translate_shard(
     """Translate a shard's parts of a file; for the last two see `translator.batches`."""
     encode = data.encoder(data.source)
 
-    def work(before: int, lines: Sequence[str]) -> list[str]:
-        found = translator.translate(
-            lines,
+    def work(
+        before: int, lines: Sequence[str], done: Collection[int]
+    ) -> Iterator[Mapping[int, str]]:
+        found = translator.translate_block(
+            [encode(line) for line in lines],
             engine,
-            encode,
-            data.decode,
-            block_lines=len(lines),
             max_tokens=max_tokens,
             batch_size=batch_size,
             before=before,
+            done=done,
         )
-        return [line for block in found for line in block]
+        for some in found:
+            yield dict(zip(some, data.decode([*some.values()]), strict=True))
 
-    parts.fill(text, work, shard, f"shard {shard}")
+    with parts.held(shard):
+        parts.fill(text, work, shard, f"shard {shard}")
 
 
 def join(parts: Parts, output: Path) -> None:
     """Write all parts to a file, one after the other, and remove them.
 
     Raises:
-        UserError: if one is missing or of another work, or the file cannot be written.
+        UserError: if one is missing, of another work or being made, or the file cannot be written.
     """
-    files.write_lines(output, (line for _, lines in parts.read() for line in lines))
-    parts.remove()
+    parts.refuse_incomplete()
+    with parts.held(Shard()):
+        files.write_lines(output, (line for _, lines in parts.read() for line in lines))
+        parts.remove()

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -157,30 +157,70 @@ def translate(
         progress: called with the number of lines whenever some are done.
     """
     for block in blocks(lines, block_lines):
-        sentences = [encode(line) for line in block]
-        for number, sentence in enumerate(sentences, before + 1):
-            if len(sentence) > engine.max_length:
-                warn(
-                    f"line {number} has {len(sentence)} tokens, of which the model takes the first "
-                    f"{engine.max_length}: the rest is not translated"
-                )
-                del sentence[engine.max_length :]
         translations: list[Tokens] = [[] for _ in block]
-        progress(sum(not sentence for sentence in sentences))
-        todo = list(batches([len(sentence) for sentence in sentences], max_tokens, batch_size))
-        done = engine.translate([[sentences[i] for i in batch] for batch in todo])
-        for batch, translated in zip(todo, done, strict=True):
-            longest = engine.longest([sentences[i] for i in batch])
-            for i, translation in zip(batch, translated, strict=True):
+        for found in translate_block(
+            [encode(line) for line in block],
+            engine,
+            max_tokens=max_tokens,
+            batch_size=batch_size,
+            before=before,
+        ):
+            for i, translation in found.items():
                 translations[i] = translation
-                if len(translation) >= longest:
-                    warn(
-                        f"the translation of line {before + i + 1} ends at {longest} tokens, "
-                        "the most that it may have: it may be cut short"
-                    )
-            progress(len(batch))
+            progress(len(found))
         yield decode(translations)
         before += len(block)
+
+
+def translate_block(
+    sentences: Sequence[Tokens],
+    engine: Engine,
+    *,
+    max_tokens: int,
+    batch_size: int,
+    before: int = 0,
+    done: Collection[int] = (),
+) -> Iterator[dict[int, Tokens]]:
+    """The translations of a block of sentences by their places in it, batch by batch.
+
+    Empty sentences come first. Warnings are as of `translate`.
+
+    Args:
+        sentences: tokens; what is too long for the engine is cut off there.
+        engine: what translates.
+        max_tokens: see `batches`.
+        batch_size: see `batches`.
+        before: lines of the text that are not among these, for warnings that number them.
+        done: which are not to be translated. The others stay in the batches that they would be in.
+    """
+    limit = engine.max_length
+    for i, sentence in enumerate(sentences):
+        if len(sentence) > limit and i not in done:
+            warn(
+                f"line {before + i + 1} has {len(sentence)} tokens, of which the model takes the "
+                f"first {limit}: the rest is not translated"
+            )
+    kept = [sentence[:limit] for sentence in sentences]
+    yield {i: [] for i, sentence in enumerate(kept) if not sentence and i not in done}
+    todo = left_of(batches([*map(len, kept)], max_tokens, batch_size), done)
+    found = engine.translate([[kept[i] for i in batch] for batch in todo])
+    for batch, translations in zip(todo, found, strict=True):
+        longest = engine.longest([kept[i] for i in batch])
+        for i, translation in zip(batch, translations, strict=True):
+            if len(translation) >= longest:
+                warn(
+                    f"the translation of line {before + i + 1} ends at {longest} tokens, "
+                    "the most that it may have: it may be cut short"
+                )
+        yield dict(zip(batch, translations, strict=True))
+
+
+def left_of(batches: Iterable[list[int]], done: Collection[int]) -> list[list[int]]:
+    """The batches that are not done.
+
+    A batch is done as a whole, or not at all: what is translated depends on the batch.
+    """
+    return [batch for batch in batches if not all(i in done for i in batch)]
 
 
 def warn(sentence: str) -> None:

@@ -1,0 +1,122 @@
+"""What recipes of many runs share: the options of the runner, and those that it hands to each run.
+
+A runner starts a process for each run, here or on a cluster (`launch`). Tasks are those of a file
+such as many-tasks/tasks.yaml.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import launch
+from options import Once, above_zero
+from options import seeds_of as any_seeds_of
+
+
+@dataclass(frozen=True)
+class Options:
+    """What all runs of a call share."""
+
+    work: Path
+    given: Path | None  # --from
+    cpu: bool
+    file: Path  # of the tasks
+    max_update: int | None = None
+    extra: tuple[str, ...] = ()  # flags of fairseq-train after --
+    is_usual: bool = True  # whether counts and hashes are checked
+
+    def words(self) -> list[str]:
+        """These as options of a run's process; what is in `extra` comes last, after --."""
+        result = ["--work", str(self.work)]
+        result += ["--from", str(self.given)] if self.given else []
+        result += ["--cpu"] * self.cpu + ["--any-sizes"] * (not self.is_usual)
+        result += ["--max-update", str(self.max_update)] if self.max_update else []
+        return [*result, "--tasks-file", str(self.file)]
+
+    def extra_words(self) -> list[str]:
+        """The end of a run's command line."""
+        return ["--", *self.extra] if self.extra else []
+
+
+def add_run_options(parser: argparse.ArgumentParser, file: Path) -> None:
+    """Add the options of a run's process; `file` is the usual one of tasks."""
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--from", dest="given", type=Path)
+    parser.add_argument("--tasks-file", type=Path, default=file)
+    parser.add_argument("--max-update", type=int)
+    for flag in ("--cpu", "--any-sizes"):
+        parser.add_argument(flag, action="store_true")
+
+
+def of_run(args: Any, extra: Iterable[str]) -> Options:
+    """What the options of `add_run_options` say, and the flags after --."""
+    return Options(
+        work=args.work.absolute(),
+        given=args.given and args.given.absolute(),
+        cpu=args.cpu,
+        file=args.tasks_file.absolute(),
+        max_update=args.max_update,
+        extra=tuple(extra),
+        is_usual=not args.any_sizes,
+    )
+
+
+def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
+    """Add the options of a runner that all its recipes have.
+
+    Args:
+        parser: its own.
+        name: of the recipe.
+        file: the usual one of tasks.
+    """
+    add = parser.add_argument
+    add("--seeds", type=seeds_of, action=Once, metavar='"1 2"', default=[1], help="default: 1")
+    add("--max-update", type=above_zero, metavar="N", help="end each run there")
+    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
+    add("--work", type=Path, metavar="FOLDER", help=f"default: runs/{name}")
+    launch.add_options(add)
+    add("--cpu", action="store_true", help="use no GPU")
+    add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
+    add("--tasks-file", type=Path, default=file, metavar="FILE", help=f"default: {file.name}")
+
+
+def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]) -> Options:
+    """What the options of `add_options` say; ends the program where --from lacks a folder.
+
+    Args:
+        args: with these options.
+        extra: flags of fairseq-train after --.
+        name: of the recipe.
+        folders: of the tasks, in that of --from.
+    """
+    given = args.folder and args.folder.absolute()
+    for folder in sorted({*folders}):
+        if given and not (given / folder).is_dir():
+            sys.exit(f"{given}, given by --from, has no folder {folder}")
+    return Options(
+        work=(args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute(),
+        given=given,
+        cpu=args.cpu,
+        file=args.tasks_file.absolute(),
+        max_update=args.max_update,
+        extra=tuple(extra),
+        is_usual=not args.sizes,
+    )
+
+
+def words_of(text: str) -> list[str]:
+    """The words of an argument, at least one."""
+    if not text.split():
+        raise argparse.ArgumentTypeError("names nothing")
+    return text.split()
+
+
+def seeds_of(text: str) -> list[int]:
+    """Whole numbers above 0, each once."""
+    found = any_seeds_of(text)
+    if len(set(found)) < len(found) or not found:
+        raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
+    return found

@@ -1,0 +1,39 @@
+"""Locks that processes hold on a file; however a process ends, the system drops them.
+
+They are fcntl's, not flock's: the processes that one forks do not inherit them, and different
+processes can hold different bytes of one file.
+"""
+
+import fcntl
+import time
+from typing import IO, Any
+
+SECONDS = 10  # a killed process of many gigabytes takes a while to end
+POLL_SECONDS = 0.2
+
+
+def claim(file: IO[Any], start: int = 0, length: int = 0) -> bool:
+    """Keep other processes from bytes of a file until it is closed, or this process ends.
+
+    It waits some seconds for another process to end.
+
+    Args:
+        file: open for writing; its bytes need not be there.
+        start: the first byte.
+        length: how many; 0: all that follow.
+
+    Returns:
+        Whether nobody else holds one of the bytes.
+
+    Raises:
+        OSError: if there are no locks, as on some network disks.
+    """
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(POLL_SECONDS)

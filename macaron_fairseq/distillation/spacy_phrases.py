@@ -1,0 +1,131 @@
+"""Phrases of tokenised text, by a pipeline of spaCy: noun chunks and verb phrases.
+
+These are MTA's spans (arXiv 2605.01374): a verb phrase is a row of AUX* ADV* VERB+ ADV*, and of
+phrases within one another the longest counts. `text_spans.Phrases` reads the file.
+"""
+
+import html
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.text.tokenization import remove_bpe
+
+Span = tuple[int, int]  # the first word and the last, from 0
+
+VERB_PHRASE = [
+    {"POS": "AUX", "OP": "*"},
+    {"POS": "ADV", "OP": "*"},
+    {"POS": "VERB", "OP": "+"},
+    {"POS": "ADV", "OP": "*"},
+]
+BAR = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
+SECONDS = 20  # between two lines of progress where nobody watches a bar
+
+
+def load(model: str) -> Any:
+    """A pipeline that tags and parses.
+
+    Args:
+        model: the name of an installed package, or a folder.
+
+    Raises:
+        UserError: if spaCy or the pipeline is missing, or its language has no noun chunks.
+    """
+    try:
+        import spacy
+    except ImportError as error:
+        explain_missing(error, "spacy", "spacy")
+    try:
+        pipeline = spacy.load(model)
+    except (OSError, ValueError) as error:  # what spaCy raises for both
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"--spacy {model} is no installed pipeline of spaCy ({reason}): install one, as by "
+            "python -m spacy download en_core_web_sm, or give its folder"
+        ) from error
+    if pipeline.vocab.get_noun_chunks is None:
+        raise UserError(f"--spacy {model}: spaCy finds no noun chunks in {pipeline.lang}")
+    return pipeline
+
+
+def phrases(doc: Any) -> list[Span]:
+    """The phrases of a tagged and parsed sentence, from left to right.
+
+    Args:
+        doc: spaCy's `Doc`, with the parts of speech and the dependencies.
+    """
+    from spacy.matcher import Matcher
+
+    matcher = Matcher(doc.vocab)
+    matcher.add("verb phrase", [VERB_PHRASE])
+    found = [(start, end - 1) for _, start, end in matcher(doc)]
+    return longest([*found, *((chunk.start, chunk.end - 1) for chunk in doc.noun_chunks)])
+
+
+def longest(spans: Iterable[Span]) -> list[Span]:
+    """Those that lie in no other, each once, from left to right."""
+    kept: list[Span] = []
+    for first, last in sorted({*spans}, key=lambda x: (x[0], -x[1])):
+        if not kept or last > kept[-1][1]:
+            kept.append((first, last))
+    return kept
+
+
+def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
+    """A line for each sentence with its phrases, as FIRST-LAST with spaces between.
+
+    Args:
+        texts: sentences of tokens, with the marks of subword-nmt or without.
+        pipeline: see `load`.
+        model: its name.
+
+    Raises:
+        UserError: if the pipeline does not tag and parse.
+    """
+    from spacy.tokens import Doc
+
+    def docs() -> Iterator[Any]:
+        for text in texts:
+            yield Doc(pipeline.vocab, words=words(text))
+
+    for doc in pipeline.pipe(docs()):
+        if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
+            raise UserError(
+                f"--spacy {model} does not tag and parse: give a pipeline that does, such as "
+                "en_core_web_sm"
+            )
+        yield " ".join(f"{first}-{last}" for first, last in (phrases(doc) if len(doc) else ()))
+
+
+def words(text: str) -> list[str]:
+    """The words of a tokenised sentence: BPE joined, and what Moses escapes as it was."""
+    return [html.unescape(word) for word in remove_bpe([text])[0].split()]
+
+
+def write(text: Path, output: Path, model: str) -> int:
+    """Write the phrases of each line of a text, and return how many lines that are.
+
+    Args:
+        text: tokenised, a sentence a line; or "-".
+        output: the file to write; or "-".
+        model: see `load`.
+
+    Raises:
+        UserError: as `load` and `lines` do, or if a file cannot be read or written.
+    """
+    files.refuse_overwriting([text], output)
+    pipeline = load(model)
+    with tqdm(bar_format=BAR, unit=" lines", mininterval=SECONDS) as bar:
+
+        def counted() -> Iterator[str]:
+            for line in lines(files.read_lines(text), pipeline, model):
+                bar.update()
+                yield line
+
+        files.write_lines(output, counted())
+        return bar.n

@@ -1,0 +1,101 @@
+"""What the criteria of students share: options, the student's sizes, the maps of a checkpoint."""
+
+import copy
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.dataclass import ChoiceEnum
+from omegaconf import DictConfig
+
+from macaron_fairseq.distillation import maps, teachers
+from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
+    """fairseq's options, and those that say which layers of student and teacher meet."""
+
+    trajectory_layers: str = field(
+        default="",
+        metadata={
+            "help": "which layers meet, as STUDENT:TEACHER,... from 1, in encoder and decoder "
+            "(default: of a trajectory, each of the student's and the nearest in time; of sra, the "
+            "last ones)"
+        },
+    )
+    trajectory_encoder_layers: str = field(
+        default="", metadata={"help": "those of the encoder, where they are others; or none"}
+    )
+    trajectory_decoder_layers: str = field(
+        default="", metadata={"help": "those of the decoder, where they are others; or none"}
+    )
+    teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
+        default="fp32",
+        metadata={"help": "precision of the teacher, whatever the student's; on a CPU fp32"},
+    )
+
+
+class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
+    """A criterion that may have to know what the student is, and to learn maps to its teacher.
+
+    Attributes:
+        needs_student: whether `follow` has to be called.
+    """
+
+    needs_student = False
+
+    @classmethod
+    def build_criterion(cls, cfg: Any, task: Any) -> "TaughtCriterion":
+        """Build it from fairseq's configuration, which also says what the student is.
+
+        Raises:
+            UserError: as `__init__` and `follow` do.
+        """
+        criterion = super().build_criterion(cfg, task)
+        if criterion.needs_student:
+            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+            criterion.follow(student_like(copy.copy(task), whole.model))
+        return criterion
+
+    def follow(self, student: Any) -> None:
+        """Prepare the loss between such a student and the teacher."""
+        raise NotImplementedError
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any] | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Take the maps of a checkpoint. A student that had none learns new ones.
+
+        Raises:
+            SystemExit: if they are maps between other layers, or of other widths. It is no
+                `UserError`, which fairseq would replace by an exception that says less.
+        """
+        if state_dict is None:
+            logger.info("the checkpoint has no maps to a teacher's layers: new ones are learnt")
+            return None
+        own = self.state_dict()
+        for name in maps.differences(state_dict, own):
+            was, now = maps.told(state_dict).get(name, "others"), maps.told(own).get(name, "others")
+            if name == "layers":
+                raise SystemExit(
+                    f"the checkpoint's student has maps from its layers to a teacher's, {was}, and "
+                    f"now they would be {now}: give the --teacher and the --trajectory-layers of "
+                    "before, or begin anew in another --save-dir"
+                )
+            logger.warning("the %s were %s until now, and from here on they are %s", name, was, now)
+        untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}
+        return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
+
+
+def student_like(task: Any, model_config: Any) -> Any:
+    """A model of the student's sizes, made apart from it and without touching random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        return task.build_model(model_config)
