@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import archives
 import pytest
+import torch
 from recipes import EXAMPLES, entry, recipe
 
+from macaron_fairseq.compat import gpus
 from macaron_fairseq.evaluation import training_flags
 
 # After `recipes`, which knows where they are.
@@ -191,6 +193,28 @@ def test_a_dry_run_does_nothing(tmp_path):
     command = "multi30k/reproduce.sh", "--dry-run", "--gpus", "1", "--work", tmp_path / "new"
     output = recipe(*command, is_bare=True)
     assert output.count("fairseq-train") == 2 and not list(tmp_path.iterdir())
+
+
+def test_a_driver_that_is_too_old_is_refused_before_any_work(monkeypatch, tmp_path):
+    """fairseq-train says the same, hours later."""
+    monkeypatch.setattr(
+        gpus, "why_unusable", lambda: "PyTorch cannot use the GPU: update its driver"
+    )
+    command = "multi30k/reproduce.sh", "--work", tmp_path
+    output = recipe(*command, status=1, is_bare=True)
+    assert output == "multi30k: PyTorch cannot use the GPU: update its driver, or give --cpu\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_bf16_on_a_gpu_without_it_is_refused_before_any_work(monkeypatch, tmp_path):
+    answers = {"device_count": 1, "is_available": True, "is_bf16_supported": False}
+    answers |= {"get_device_name": "Tesla V100", "get_device_capability": (7, 0)}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    command = "multi30k/reproduce.sh", "--bf16", "--work", tmp_path
+    output = recipe(*command, status=1, is_bare=True)
+    assert "needs a GPU of compute capability 8.0 or higher, and this one, Tesla V100" in output
+    assert not list(tmp_path.iterdir())
 
 
 # --- The command of a training -------------------------------------------------------------------
