@@ -36,9 +36,10 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.compat import preflight, save_folder
+    from macaron_fairseq.compat import memory, preflight, save_folder
 
     preflight.check(sys.argv)
+    memory.explain(sys.argv)
     save_folder.claim(sys.argv)
 
 

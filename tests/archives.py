@@ -34,8 +34,12 @@ ODD = [
 ]
 
 
-def sentences(size: int, seed: int) -> list[Pair]:
-    """Pairs that translate each other word by word."""
+def sentences(size: int, seed: int, clauses: int = 1) -> list[Pair]:
+    """Pairs that translate each other word by word; a clause has five to seven words."""
+    if clauses > 1:
+        pairs = iter(sentences(size * clauses, seed))
+        groups = ([next(pairs) for _ in range(clauses)] for _ in range(size))
+        return [(" ".join(x[0] for x in group), " ".join(x[1] for x in group)) for group in groups]
     rng = random.Random(seed)
     pairs = []
     for _ in range(size):
@@ -136,13 +140,19 @@ def wmt14(folder: Path, size: int = 300, test_size: int = 20) -> dict[str, list[
     return pairs
 
 
-def iwslt14(folder: Path, size: int = 300, test_size: int = 10) -> dict[str, list[Pair]]:
+def iwslt14(
+    folder: Path, size: int = 300, test_size: int = 10, clauses: int = 1
+) -> dict[str, list[Pair]]:
     """de-en.tgz: tagged talks, and five sets in XML, of TEST_SIZE and a few more segments each.
 
     Of the returned pairs those of train are what remains of the talks when tags and lines with
     addresses, keywords and numbers are gone.
     """
-    talks = [sentences(size // 2, 1), [*sentences(size - size // 2, 2), *ODD[1:3], *ODD[4:9]]]
+    odd = [*ODD[1:3], *ODD[4:9]]
+    talks = [
+        sentences(size // 2, 1, clauses),
+        [*sentences(size - size // 2, 2, clauses), *odd],
+    ]
     pairs, tagged = [], []
     for number, talk in enumerate(talks):
         title = (f"Talk {number}: on cats", f"Vortrag {number}: über Katzen")
@@ -159,7 +169,7 @@ def iwslt14(folder: Path, size: int = 300, test_size: int = 10) -> dict[str, lis
         ]
         pairs += [speaker, title, description, *talk]
     names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
-    tests = {name: sentences(test_size + i, 10 + i) for i, name in enumerate(names)}
+    tests = {name: sentences(test_size + i, 10 + i, clauses) for i, name in enumerate(names)}
     tests["TED.tst2012"][0] = ("It\u2019s 5 &gt; 4", "Ist\u2019s 5 &gt; 4")
     files = {"de-en/README": b"Read me\n"}
     for i, language in enumerate(("en", "de")):

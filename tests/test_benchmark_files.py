@@ -5,12 +5,17 @@ from dataclasses import replace
 
 import archives
 import pytest
+import torch
 from recipes import EXAMPLES, entry, recipe
+
+from macaron_fairseq.compat import gpus
+from macaron_fairseq.evaluation import training_flags
 
 # After `recipes`, which knows where they are.
 import benchmark  # isort: skip
 import options  # isort: skip
 import stage_prepare  # isort: skip
+import steps  # isort: skip
 import train_command  # isort: skip
 
 FILES = sorted(EXAMPLES.glob("*/benchmark.yaml"))
@@ -198,6 +203,28 @@ def test_a_dry_run_does_nothing(tmp_path):
     assert output.count("fairseq-train") == 2 and not list(tmp_path.iterdir())
 
 
+def test_a_driver_that_is_too_old_is_refused_before_any_work(monkeypatch, tmp_path):
+    """fairseq-train says the same, hours later."""
+    monkeypatch.setattr(
+        gpus, "why_unusable", lambda: "PyTorch cannot use the GPU: update its driver"
+    )
+    command = "multi30k/reproduce.sh", "--work", tmp_path
+    output = recipe(*command, status=1, is_bare=True)
+    assert output == "multi30k: PyTorch cannot use the GPU: update its driver, or give --cpu\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_bf16_on_a_gpu_without_it_is_refused_before_any_work(monkeypatch, tmp_path):
+    answers = {"device_count": 1, "is_available": True, "is_bf16_supported": False}
+    answers |= {"get_device_name": "Tesla V100", "get_device_capability": (7, 0)}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    command = "multi30k/reproduce.sh", "--bf16", "--work", tmp_path
+    output = recipe(*command, status=1, is_bare=True)
+    assert "needs a GPU of compute capability 8.0 or higher, and this one, Tesla V100" in output
+    assert not list(tmp_path.iterdir())
+
+
 # --- The command of a training -------------------------------------------------------------------
 
 
@@ -205,8 +232,8 @@ def test_a_dry_run_does_nothing(tmp_path):
     "arguments, environ, expected",
     [
         # The paper's: 4 GPUs x 8192 tokens.
-        ([], {}, ["--update-freq 1 ", "--max-tokens 8192 ", "--fp16"]),
-        (["--gpus", "2", "--bf16"], {}, ["--update-freq 2 ", "--bf16"]),
+        ([], {}, ["--update-freq 1 ", "--max-tokens 8192 ", "--memory-efficient-fp16 "]),
+        (["--gpus", "2", "--bf16"], {}, ["--update-freq 2 ", "--memory-efficient-bf16 "]),
         # More GPUs than batches: smaller batches each.
         (["--gpus", "16"], {}, ["--update-freq 1 ", "--max-tokens 2048 "]),
         (["--gpus", "8", "--max-tokens", "4096"], {}, ["--update-freq 1 "]),
@@ -251,6 +278,33 @@ def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "words, optimizer, precision",
+    [
+        (["--gpus", "1"], "fused_adam", "--memory-efficient-fp16"),
+        (["--gpus", "1", "--bf16"], "fused_adam", "--memory-efficient-bf16"),
+        (["--gpus", "1", "--fp32"], "fused_adam", ""),
+        (["--cpu"], "adam", "--cpu"),
+        # What the user chooses holds, as in runs that fairseq's Adam has begun.
+        (["--gpus", "1", "--", "--optimizer", "adam"], "adam", "--fp16"),
+        (["--gpus", "1", "--bf16", "--", "--optimizer=nag"], "nag", "--bf16"),
+        (["--gpus", "1", "--", "--fp16-adam-stats"], "adam", "--fp16"),
+    ],
+)
+def test_on_gpus_adam_is_computed_by_fused_adam(words, optimizer, precision, tmp_path):
+    output = recipe(
+        "iwslt14/reproduce.sh", "--dry-run", "--work", tmp_path / "w", *words, is_bare=True
+    )
+    commands = [shlex.split(line) for line in output.split("\n") if " --arch " in line]
+    assert len(commands) == 2
+    for command in commands:
+        flags = training_flags.parse(command)
+        assert flags["--optimizer"] == [optimizer]
+        found = {"--fp16", "--bf16", "--memory-efficient-fp16", "--memory-efficient-bf16", "--cpu"}
+        assert found & {*flags} == {precision} - {""}
+    assert ("fused_adam computes Adam's updates" in output) == (optimizer == "fused_adam")
+
+
 def test_what_is_trained_is_the_same_wherever(tmp_path):
     """It is finished though it lies elsewhere, is divided otherwise or was saved more often."""
 
@@ -261,6 +315,13 @@ def test_what_is_trained_is_the_same_wherever(tmp_path):
     saved = "--", "--save-interval-updates", "3", "--num-workers", "2"
     for words in (("--work", str(tmp_path)), ("--max-tokens", "512"), ("--processes", "2"), saved):
         assert identity(*words) == usual
+    for optimizer in ("adam", "fused_adam"):
+        assert identity("--", "--optimizer", optimizer) == usual
+    # As before recipes chose between them: what is finished stays so.
+    own = read("multi30k").benchmark.training.words()
+    assert usual == steps.hash_of("f", "a", "1", *own, "8000", "")
+    nag = steps.hash_of("f", "a", "1", *own, "8000", "--optimizer", "nag", "")
+    assert identity("--", "--optimizer", "nag") == nag
     others = [
         identity("--batch", "4096"),
         identity("--max-update", "9"),

@@ -1,15 +1,22 @@
 """`benchmarks/gpu_check.py`, and training under the fake GPU; gpus' flags are in test_gpus.py."""
 
+import importlib
+import inspect
 import json
+import math
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, TRAIN, USER_DIR, logged
+from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, logged
+
+from macaron_fairseq.compat import memory
 
 BENCHMARKS = ROOT / "benchmarks"
 FAKE = ROOT / "tests" / "fakegpu"
+STORED = FIXTURES / "stored"
 TIMEOUT = 600
 
 
@@ -108,9 +115,71 @@ def test_a_check_must_be_able_to_fail(tmp_path):
     assert rows[0].figures == {"x": 1, "control": {"x": 1}}
     assert rows[1].says == "well; and the spoiled one passes too"
     assert rows[3].says == "ValueError: of its own"
-    assert checks.run("blind", blind, device, has_control=False).result == "pass"
+    reported = checks.run("speed", lambda *_: checks.Outcome(True, "", {}, False), device)
+    assert (reported.result, reported.control) == ("pass", "none")
     table = checks.table(rows).splitlines()
     assert table[2] == "| good | pass | fails | 0 | well |"
+
+
+def test_every_check_has_a_control_on_a_gpu(tmp_path):
+    """Speed's is that of the same times with the sides exchanged."""
+    import gpu_check
+    from gpu import speed
+    from gpu.setups import Device
+
+    looks = {name: importlib.import_module(f"gpu.{x}").look for name, x in gpu_check.CHECKS.items()}
+    assert all(len(inspect.signature(look).parameters) == 2 for look in looks.values())
+    times = {"training base fp16": {"stock over ours": [1.6, 1.5, 1.7]}}
+    (tmp_path / "speed.json").write_text(json.dumps(times))
+    assert speed.look(Device("cuda", tmp_path), True) == checks_outcome(
+        False, "times as fast as stock: training base fp16 0.62 (0.59-0.67)"
+    )
+    assert not speed.look(Device("cpu", tmp_path), True).is_judged
+
+
+def checks_outcome(passes, says):
+    from gpu import checks
+
+    return checks.Outcome(passes, says)
+
+
+def test_what_is_written_after_each_check(tmp_path):
+    """A job may be cut before the last."""
+    import gpu_check
+    from gpu import checks
+
+    gpu_check.write(tmp_path / "x.json", "cpu", 0, [checks.Row("masks", "pass", "well")])
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert [x["name"] for x in written["checks"]] == ["masks"] and written["seconds"] > 0
+
+
+def test_the_loss_of_a_gpu_is_to_be_one_of_the_cpus(tmp_path):
+    from gpu import multi30k
+
+    known = [5.0, 5.1, 4.9, 5.05, 4.95]  # deviation 0.079; 5.04 of them to either side
+    within = {x: multi30k.is_within(x, known)[0] for x in (4.62, 5.0, 5.38, 4.58, 5.42, math.nan)}
+    assert [x for x, is_one in within.items() if is_one] == [4.62, 5.0, 5.38]
+    stored = json.loads(multi30k.LOSSES.read_text())["losses"]
+    for found in stored.values():
+        assert found["flags"] == multi30k.FLAGS and found["rate"] == multi30k.RATE
+        assert {*found["after updates"]} <= {str(x) for x in multi30k.UPDATES.values()}
+
+
+def test_losses_of_other_data_are_not_compared(tmp_path):
+    from gpu import multi30k
+    from gpu.checks import NotHere
+
+    for name in ("dict.de.txt", "train.en-de.de.bin", "valid.en-de.de.bin", "test.en-de.de.bin"):
+        (tmp_path / name).write_bytes(name.encode())
+    first = multi30k.digest(tmp_path)
+    (tmp_path / "test.en-de.de.bin").write_bytes(b"another")
+    assert multi30k.digest(tmp_path) == first
+    (tmp_path / "valid.en-de.de.bin").write_bytes(b"another")
+    assert multi30k.digest(tmp_path) != first
+    with pytest.raises(NotHere, match="of other data than these"):
+        multi30k.known_losses("made", first, 20)
+    with pytest.raises(NotHere, match="no CPU's losses are known after 7 updates"):
+        multi30k.known_losses("made", first, 7)
 
 
 @pytest.mark.slow
@@ -205,6 +274,28 @@ def test_an_overflow_in_fp16_costs_one_update_and_bleu_is_computed(fake, data_bi
     assert skipped >= 1
     assert all(x[0] == x[0] for x in logged(output).values())  # no NaN
     assert '"valid_bleu"' in output
+
+
+def short_of_memory(fake, mib, name, *words):
+    """What a command says that ends for want of memory."""
+    done = subprocess.run(
+        [sys.executable, fake, name, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        env={**os.environ, "FAKEGPU_MIB": str(mib)},
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_out_of_memory_in_generation(fake):
+    """With memory for the weights and little more."""
+    words = [STORED, "-s", "src", "-t", "tgt", "--user-dir", USER_DIR, "--buffer-size", "9"]
+    words += ["--path", STORED / "checkpoint.pt", "--input", STORED / "input.src", "--beam", "20"]
+    said = short_of_memory(fake, 0.3, "fairseq-interactive", *words)
+    assert said.strip().splitlines()[-1] == memory.SEARCH
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a GPU cannot do is refused, and `--bf16` trains; see also test_fake_gpu.py.
+"""What a GPU cannot do is refused, and `--bf16` trains; see also test_gpu_check.py.
 
 A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
 """
@@ -16,7 +16,7 @@ from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
 from small import parse
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import bf16, gpus, preflight, tpu
+from macaron_fairseq.compat import bf16, gpus, memory, preflight, tpu
 
 
 def refusal(*words):
@@ -192,14 +192,15 @@ def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
 # --- memory --------------------------------------------------------------------------------------
 
 
-def test_out_of_memory_says_what_to_lower(caplog):
+def test_out_of_memory_says_what_to_lower(caplog, monkeypatch):
     """fairseq logs the error with a table, and goes on with the next batch."""
     logger = logging.getLogger("fairseq.trainer")
     before = [*logger.filters]
     logger.filters[:] = []
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     try:
         for _ in range(2):
-            preflight.check(["fairseq-train", "data", "--cpu", "--arch", "macaron_transformer"])
+            memory.explain(["fairseq-train", "data"])
         assert len(logger.filters) == 1
         with caplog.at_level(logging.INFO, logger=logger.name):
             logger.info("another message")
@@ -210,10 +211,40 @@ def test_out_of_memory_says_what_to_lower(caplog):
     said = [record.message for record in caplog.records]
     assert said == [
         "another message",
-        gpus.LOWER,
+        memory.TRAIN,
         *["OOM: Ran out of memory with exception: CUDA out of memory."] * 2,
     ]
-    assert "halve --max-tokens and double --update-freq" in gpus.LOWER
+    assert "halve --max-tokens and double --update-freq" in memory.TRAIN
+
+
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        ("fairseq-train", ["--max-tokens", "--update-freq"]),
+        ("fairseq-generate", ["--max-tokens", "--batch-size", "--beam"]),
+        ("fairseq-interactive", ["--max-tokens", "--batch-size", "--beam"]),
+        ("fairseq-validate", ["--max-tokens", "--batch-size"]),
+        ("fairseq-eval-lm", ["--max-tokens", "--batch-size"]),
+    ],
+)
+def test_a_command_that_ends_says_what_to_lower(command, flags, monkeypatch, capsys):
+    others = []
+    monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
+    memory.explain([command, "data"])
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
+    sys.excepthook(type(error), error, None)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and all(flag in said for flag in flags) and not others
+    sys.excepthook(ValueError, ValueError("another"), None)
+    assert others and not capsys.readouterr().err
+
+
+def test_other_programs_keep_their_tracebacks(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    before = sys.excepthook
+    for argv in (["program.py"], [], ["fairseq-preprocess"]):
+        memory.explain(argv)
+    assert sys.excepthook is before
 
 
 def test_fairseqs_trainer_logs_that_memory_ran_out(caplog):

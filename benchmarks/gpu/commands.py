@@ -3,7 +3,7 @@
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import macaron_fairseq
@@ -21,27 +21,39 @@ def start(device: Device, name: str, *words: object) -> list[str]:
     return [*python, *map(str, words)]
 
 
-def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run(command: Sequence[str], timeout: int = TIMEOUT) -> subprocess.CompletedProcess[str]:
     """Run it; stdout and stderr come together."""
     return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout
     )
 
 
 def corpus(device: Device, sentences: int = 64) -> Path:
     """A data folder of fairseq-preprocess: targets are sources backwards."""
-    folder = device.folder / "corpus"
+
+    def write(folder: Path) -> None:
+        draw = random.Random(device.seed)
+        for name, count in (("train", sentences), ("valid", 8)):
+            lines = [
+                [draw.choice("abcdefgh") for _ in range(draw.randint(4, 12))] for _ in range(count)
+            ]
+            for language, step in (("src", 1), ("tgt", -1)):
+                text = "".join(" ".join(line[::step]) + "\n" for line in lines)
+                (folder / f"{name}.{language}").write_text(text, "utf-8")
+
+    return preprocessed(device.folder / "corpus", write)
+
+
+def preprocessed(folder: Path, write: Callable[[Path], None]) -> Path:
+    """A data folder of fairseq-preprocess, of {train,valid}.{src,tgt} that `write` writes once.
+
+    Raises:
+        RuntimeError: if fairseq-preprocess fails, with the end of what it said.
+    """
     if (folder / "data").is_dir():
         return folder / "data"
     folder.mkdir(parents=True)
-    draw = random.Random(device.seed)
-    for name, count in (("train", sentences), ("valid", 8)):
-        lines = [
-            [draw.choice("abcdefgh") for _ in range(draw.randint(4, 12))] for _ in range(count)
-        ]
-        for language, step in (("src", 1), ("tgt", -1)):
-            text = "".join(" ".join(line[::step]) + "\n" for line in lines)
-            (folder / f"{name}.{language}").write_text(text, "utf-8")
+    write(folder)
     done = run(
         [
             str(Path(sys.executable).with_name("fairseq-preprocess")),

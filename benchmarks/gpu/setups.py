@@ -44,12 +44,14 @@ class Device:
         kind: "cuda", "cpu" or "fake".
         folder: for temporary files.
         types: of the dictionary that is drawn, the four special symbols included.
+        multi30k: what the recipe prepared of Multi30k, if there is any.
     """
 
     kind: str
     folder: Path
     types: int = 1000
     seed: int = 1
+    multi30k: Path | None = None
     _dictionary: Dictionary | None = field(default=None, repr=False)
 
     @property
@@ -65,7 +67,9 @@ class Device:
     @property
     def precisions(self) -> list[str]:
         """In which fairseq trains there."""
-        return list(PRECISIONS) if self.is_gpu else ["fp32", "bf16"]
+        if not self.is_gpu:
+            return ["fp32", "bf16"]
+        return [x for x in PRECISIONS if x != "bf16" or torch.cuda.is_bf16_supported(False)]
 
     @property
     def dictionary(self) -> Dictionary:

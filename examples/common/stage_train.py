@@ -26,14 +26,27 @@ from train_command import Devices
 
 
 def count_gpus(recipe: Recipe) -> int:
-    """The GPUs of this node that PyTorch can use; 0 where the user wants none."""
+    """The GPUs of this node that PyTorch can use; 0 where the user wants none.
+
+    Ends the program where PyTorch is built for GPUs and cannot use what is here.
+    """
     if recipe.cpu:
         return 0
     if recipe.gpus:
         return recipe.gpus
-    program = "import torch; print(torch.cuda.device_count())"
-    words = [sys.executable, "-c", program]  # apart: PyTorch need not stay in memory here
-    return int(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
+    found = apart(usable_gpus)
+    if isinstance(found, str):
+        sys.exit(f"{found}, or give --cpu")
+    return found
+
+
+def usable_gpus() -> int | str:
+    """How many GPUs PyTorch can use, or why it cannot use those here."""
+    import torch
+
+    from macaron_fairseq.compat import gpus
+
+    return gpus.why_unusable() or torch.cuda.device_count()
 
 
 def plan(recipe: Recipe) -> Devices:
@@ -53,6 +66,8 @@ def plan(recipe: Recipe) -> Devices:
         if not recipe.cpu and "CUDA_VISIBLE_DEVICES" not in os.environ and has_nvidia():
             say(recipe.name, "there is a GPU that this PyTorch cannot use")
     say(recipe.name, str(devices))
+    if train_command.FUSED_ADAM in devices.flags:
+        say(recipe.name, "on GPUs fused_adam computes Adam's updates, and resuming is exact")
     if not has_tensorboard():
         print(f"{recipe.name}: no TensorBoard log: pip install tensorboard", file=sys.stderr)
     is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
@@ -151,7 +166,7 @@ def apart(function: Callable, *arguments: Any) -> Any:
 
 
 def refuse_unknown_flags(recipe: Recipe, devices: Devices) -> None:
-    """End the program where fairseq-train does not know an architecture or a flag."""
+    """End the program at an architecture, a flag or a precision that fairseq-train refuses."""
     own = recipe.benchmark.training.words()
     flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
     if reason := apart(unknown_to_fairseq, recipe.archs, [*flags, *devices.flags, *recipe.extra]):
@@ -165,12 +180,14 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str]) -> str:
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
+    from macaron_fairseq.compat import preflight
 
     assert macaron_fairseq.plugin
     sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
+            preflight.check_devices(preflight.parse(flags)[0], "train")
             for arch in (name.split("/")[0] for name in archs):
                 if arch not in ARCH_MODEL_REGISTRY:
                     near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from options import PLUGIN, Recipe
 from steps import hash_of
 
+from macaron_fairseq.evaluation import training_flags
+
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
 LAUNCHERS: tuple[str, ...] = (
     *("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "MASTER_ADDR", "MASTER_PORT"),
@@ -17,6 +19,9 @@ LAUNCHERS: tuple[str, ...] = (
 # What changes how often a model is saved and logged, and not the model (SAVING in
 # evaluation/training_flags.py, as far as it is given after --).
 SAVING = ("--save-interval-updates", "--keep-interval-updates", "--log-interval", "--num-workers")
+# fairseq's Adam, and this package's for GPUs: the same updates up to rounding, in fewer kernels.
+ADAM, FUSED_ADAM = "adam", "fused_adam"
+OF_ADAM_ALONE = ("--fp16-adam-stats", "--use-old-adam")
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Devices:
     max_tokens: int  # of a device at once
     update_freq: int  # batches of a device in an update
     launch: list[str]  # what starts the training
-    flags: list[str]  # precision and what fairseq needs to know of the devices
+    flags: list[str]  # precision, optimizer, and what fairseq needs to know of the devices
     dropped: tuple[str, ...]  # variables that must not be seen
 
     def __str__(self) -> str:
@@ -54,7 +59,7 @@ def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
         sys.exit("--processes is for a CPU: each GPU has its own process")
     processes = gpus or recipe.processes
     max_tokens, update_freq = divide(recipe, processes * nodes)
-    flags = ["--cpu"] if not gpus else [f"--{recipe.precision}"] * (recipe.precision != "fp32")
+    flags = of_gpus(recipe) if gpus else ["--cpu"]
     launch, dropped = ["fairseq-train"], LAUNCHERS[:0]
     if nodes > 1 or (gpus == 0 and processes > 1):
         launch = torchrun(recipe, gpus, processes, nodes, environ)
@@ -70,6 +75,20 @@ def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
     node = int(environ.get("NODE_RANK") or 0)
     found = gpus, processes, nodes, node, max_tokens, update_freq
     return Devices(*found, launch, flags, dropped)
+
+
+def of_gpus(recipe: Recipe) -> list[str]:
+    """Precision and optimizer on GPUs.
+
+    Where the recipe trains with fairseq's Adam, `fused_adam` takes its place, unless the flags
+    after -- choose an optimizer. It sums up in fp32 in any precision, and saves these weights:
+    resuming is exact. "Memory-efficient" is then fairseq's word for copying many tensors at a time.
+    """
+    own, chosen = map(training_flags.parse, (recipe.benchmark.training.words(), recipe.extra))
+    is_fused = own.get("--optimizer") == [ADAM] and not {"--optimizer", *OF_ADAM_ALONE} & {*chosen}
+    efficient = "memory-efficient-" * is_fused
+    precision = [f"--{efficient}{recipe.precision}"] * (recipe.precision != "fp32")
+    return [*["--optimizer", FUSED_ADAM] * is_fused, *precision]
 
 
 def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
@@ -151,18 +170,19 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     """Stands for what is trained, wherever.
 
     Elsewhere, on other devices or saved more often it is the same training, and finished all the
-    same.
+    same. So it is with either Adam.
     """
+    own = recipe.benchmark.training.words()
+    has_adam = training_flags.parse(own).get("--optimizer") == [ADAM]
     otherwise, words = [], iter(recipe.extra)
     for word in words:
-        if word in SAVING:
-            next(words, None)
-        else:
-            otherwise.append(word)
+        value = next(words, "") if word in (*SAVING, "--optimizer") else ""
+        if word in SAVING or (has_adam and value in (ADAM, FUSED_ADAM)):
+            continue
+        otherwise += [word, *[value] * (word == "--optimizer")]
     if recipe.batch != recipe.usual_batch:
         otherwise.append(f"--batch {recipe.batch}")
     precision = "" if recipe.precision == "fp16" else recipe.precision
-    own = recipe.benchmark.training.words()
     return hash_of(
         fingerprint, arch, str(seed), *own, str(recipe.max_update), *otherwise, precision
     )

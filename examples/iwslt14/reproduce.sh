@@ -8,7 +8,7 @@
 #           (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU
 #   paper   Transformer 34.4, Macaron 35.4 (tokenised lowercased BLEU, Table 1)
 #   ends    after 50,000 updates; the mean of the last 10 epochs is scored. Both, and fp16, are choices
-#           of ours: the released script names no end, averages nothing and trains in fp32
+#           of ours: the released script names no end, decodes checkpoint_best.pt and trains in fp32
 #
 #   --pair de-en (default) or en-de
 set -euo pipefail

@@ -11,7 +11,8 @@
 #   paper   base: Transformer 27.3, Macaron 28.9; big: 28.4 and 30.2 (compound-split BLEU, Table 1).
 #           sacreBLEU is lower: the same output of Scaling NMT has 29.3 and 28.6
 #   ends    after 100,000 updates (big: 50,000); the mean of the last 10 epochs is scored. Both, and
-#           fp16, are choices of ours: the released scripts name no end, average nothing and train in fp32
+#           fp16, are choices of ours: the released scripts name no end, decode checkpoint_best.pt and
+#           train in fp32
 #
 #   --setting big      the big models
 #   --setting v9-37k   News Commentary v9 and 37,000 merges, as in "Attention Is All You Need"

@@ -5,7 +5,6 @@ bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a t
 `tests/test_gpus.py` shows what of this can be shown without a GPU.
 """
 
-import logging
 import multiprocessing
 import os
 import warnings
@@ -16,8 +15,6 @@ import torch
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import bf16
-
-logger = logging.getLogger(__name__)
 
 FP16 = ("fp16", "memory_efficient_fp16")
 BF16 = ("bf16", "memory_efficient_bf16")
@@ -101,34 +98,3 @@ def why_none() -> str:
     if torch.version.cuda is None and torch.version.hip is None and DRIVER.exists():
         return f"PyTorch {torch.__version__} is built for CPUs, so install it for CUDA"
     return "PyTorch finds none here"
-
-
-# --- memory ---------------------------------------------------------------------------------------
-
-LOWER = (
-    "The GPU's memory does not suffice: halve --max-tokens and double --update-freq, which leaves "
-    "the update as it is; --fp16 and --checkpoint-activations take less memory, too."
-)
-
-
-class Advice(logging.Filter):
-    """fairseq logs that memory ran out, with pages of figures, and goes on with the next batch.
-
-    The first time, this says before it what to lower.
-    """
-
-    was_given = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let the record pass, after a word on it."""
-        if "Ran out of memory" in str(record.msg) and not self.was_given:
-            self.was_given = True
-            logger.error(LOWER)
-        return True
-
-
-def advise_on_memory() -> None:
-    """Say in fairseq's log, once, what to lower where a GPU's memory runs out."""
-    trainer = logging.getLogger("fairseq.trainer")
-    if not any(type(x).__name__ == Advice.__name__ for x in trainer.filters):
-        trainer.addFilter(Advice())

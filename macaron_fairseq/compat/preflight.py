@@ -41,10 +41,8 @@ def check(argv: Sequence[str]) -> None:
         args, others = parse(argv[1:])
     except ArgumentError:  # fairseq will say it
         return
-    count = 0 if args.cpu else torch.cuda.device_count()
-    gpus.check(args, command, count)
+    count = check_devices(args, command)
     if command == "train":
-        gpus.advise_on_memory()
         if args.macaron_matmul == "bf16":
             bf16.refuse_where_wrong(args, on_gpu=count > 0)
             bf16.refuse_where_slow()
@@ -69,6 +67,17 @@ def check(argv: Sequence[str]) -> None:
     if command != "interactive":  # which opens no data set
         subset = args.valid_subset if command == "validate" else args.gen_subset
         refuse_truncated_data(others, subset)
+
+
+def check_devices(args: Namespace, command: str) -> int:
+    """The number of GPUs that there are to use.
+
+    Raises:
+        UserError: if they, or their absence, rule out what the flags ask for.
+    """
+    count = 0 if args.cpu else torch.cuda.device_count()
+    gpus.check(args, command, count)
+    return count
 
 
 def command_name(program: str) -> str | None:

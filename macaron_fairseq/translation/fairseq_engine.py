@@ -121,7 +121,8 @@ class FairseqEngine:
             found = self.task.inference_step(self.generator, self.models, sample)
         except torch.OutOfMemoryError as error:
             raise UserError(
-                "the GPU's memory does not suffice: lower --batch-size or --max-tokens"
+                "the GPU's memory does not suffice: lower --batch-size or --max-tokens, or else "
+                "--beam; --fp16 takes less memory, too"
             ) from error
         except AssertionError as error:  # with NaN fairseq's search does not come to an end
             raise UserError(NOT_FINITE) from error

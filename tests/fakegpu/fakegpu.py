@@ -4,9 +4,11 @@ Values are the CPU's. What is a GPU's: the device of tensors, the refusal to mix
 numbers of kernels and of syncs (a sync is a moment in which the host waits for the GPU), and which
 of PyTorch's attention kernels a call may have. What it cannot show: a GPU's rounding, speed,
 streams and races. It needs PyTorch's internals, so one of its versions may refuse to compile.
+FAKEGPU_MIB is how much memory it has.
 """
 
 import ctypes
+import os
 import sys
 import traceback
 from collections import Counter
@@ -29,7 +31,8 @@ sys.path.insert(0, str(LIBRARY.parent))
 import fakegpu_shim as shim
 
 NAME = "fake GPU"
-MEMORY = 80 * 2**30
+MEMORY = int(float(os.environ.get("FAKEGPU_MIB", 80 * 1024)) * 2**20)
+shim.set_memory(MEMORY)
 
 syncs: Counter[str] = Counter()  # by the line of code that waits
 attention: Counter[str] = Counter()  # calls of PyTorch's attention, by kernel

@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -77,6 +78,7 @@ C10_REGISTER_GUARD_IMPL(CUDA, OneStream);
 // --- memory ---------------------------------------------------------------------------------------
 
 std::atomic<int64_t> in_use{0}, peak{0};
+int64_t memory_of_all = std::numeric_limits<int64_t>::max();
 
 struct Block {
   c10::DataPtr memory;
@@ -91,6 +93,10 @@ void give_back(void* context) {
 
 c10::DataPtr as_gpu_memory(c10::DataPtr memory, int64_t bytes) {
   int64_t now = in_use += bytes;
+  if (now > memory_of_all) {
+    in_use -= bytes;
+    TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes);
+  }
   if (now > peak) peak = now;
   void* address = memory.get();
   return {address, new Block{std::move(memory), bytes}, &give_back, GPU};
@@ -411,6 +417,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("clear", [] { kernels.clear(); peak = in_use.load(); });
   m.def("count", [](const std::string& name) { count(name); });
   m.def("is_counting", [](bool on) { std::swap(on, is_counting); return on; });
+  m.def("set_memory", [](int64_t bytes) { memory_of_all = bytes; });
   m.def("in_use", [] { return in_use.load(); });
   m.def("peak", [] { return peak.load(); });
   m.def("tell_of_syncs", [](py::object f) { told_of_syncs = f.release().ptr(); });

@@ -1,0 +1,64 @@
+"""What to lower where a GPU's memory runs out, in one sentence.
+
+fairseq-train logs pages of figures and goes on with the next batch. Where it cannot go on, and in
+fairseq's commands that decode, there is a traceback. This can go when fairseq says what to lower.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from macaron_fairseq.compat import preflight
+
+logger = logging.getLogger(__name__)
+
+SHORT = "The GPU's memory does not suffice: "
+TRAIN = (
+    f"{SHORT}halve --max-tokens and double --update-freq, which leaves the update as it is; --fp16 "
+    "and --checkpoint-activations take less memory, too."
+)
+SEARCH = (
+    f"{SHORT}lower --max-tokens or --batch-size, or else --beam; --fp16 takes less memory, too."
+)
+SCORE = f"{SHORT}lower --max-tokens or --batch-size; --fp16 takes less memory, too."
+SAID = {"train": TRAIN, "generate": SEARCH, "interactive": SEARCH}
+
+
+class Advice(logging.Filter):
+    """Of fairseq's log: before the first record that tells of memory, this says what to lower."""
+
+    was_given = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record pass, after a word on it."""
+        if "Ran out of memory" in str(record.msg) and not self.was_given:
+            self.was_given = True
+            logger.error(TRAIN)
+        return True
+
+
+def explain(argv: Sequence[str]) -> None:
+    """If argv is one of fairseq's commands, let it say what to lower where memory runs out."""
+    command = preflight.command_name(argv[0]) if argv else None
+    if command not in preflight.COMMANDS:
+        return
+    trainer = logging.getLogger("fairseq.trainer")
+    if not any(type(x).__name__ == Advice.__name__ for x in trainer.filters):
+        trainer.addFilter(Advice())
+    sys.excepthook = instead_of_traceback(SAID.get(command, SCORE), sys.excepthook)
+
+
+def instead_of_traceback(sentence: str, others: Callable[..., Any]) -> Callable[..., None]:
+    """What Python calls last of all: one sentence if memory ran out, and `others` if not."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, torch.OutOfMemoryError):
+            print(sentence, file=sys.stderr)
+        else:
+            others(kind, error, trace)
+
+    return hook
