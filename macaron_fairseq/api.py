@@ -344,7 +344,7 @@ class Dynamics:
         ]
 
     def write(self, output: Name = "dynamics") -> list[Path]:
-        """Write dynamics.html, dynamics.json and dynamics.png to a folder; return their paths.
+        """Write dynamics.html, its numbers and its pictures to a folder; return their paths.
 
         Raises:
             UserError: if one cannot be written; then none is.

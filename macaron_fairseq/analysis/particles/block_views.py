@@ -7,7 +7,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
@@ -20,6 +20,7 @@ TITLES = ("without the block", "with the block")
 # Of a potential, from low to high: pale, so that particles stand out.
 POTENTIAL = ListedColormap(0.45 + 0.55 * colormaps["PiYG"](np.linspace(0.1, 0.9, 128)))
 BINS = 72  # of a circle's histogram
+CELLS = (24, 10)  # of a sphere's: by longitude, and by height, so that all have the same area
 
 
 def paths(result: Paths, block: Perceptron, title: str) -> bytes:
@@ -36,7 +37,7 @@ def paths(result: Paths, block: Perceptron, title: str) -> bytes:
 
 
 def frames(result: Frames, block: Perceptron, title: str) -> bytes:
-    """Where the particles are at each of the times: histograms on the circle, maps of the sphere.
+    """Where the particles are at each of the times: histograms, and maps of the sphere.
 
     Raises:
         ValueError: if the particles are in more than three dimensions.
@@ -230,15 +231,22 @@ def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure
 
 def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure:
     count = len(result.times)
-    figure = Figure(figsize=(3 * count, 4.4), layout="constrained")
-    figure.suptitle(f"{title}\ncolours: potential, green is high; lines: where a neuron switches")
+    figure = Figure(figsize=(3 * count, 9.6), layout="constrained")
+    figure.suptitle(
+        f"{title}\ncolours: potential, green is high; lines: where a neuron switches; bars: "
+        "particles in cells of one area"
+    )
     longitudes, latitudes, points = _sphere()
     potential = block.potential(points)
     for row, (path, colour) in enumerate(((result.without, WITHOUT), (result.with_block, WITH))):
         for column in range(count):
             chart: Any = figure.add_subplot(
-                2, count, row * count + column + 1, projection="mollweide"
+                4, count, row * count + column + 1, projection="mollweide"
             )
+            bars: Any = figure.add_subplot(
+                4, count, (2 + row) * count + column + 1, projection="3d"
+            )
+            _draw_bars(bars, path.positions[column], colour)
             if path is result.with_block:
                 draw_potential(chart, longitudes, latitudes, potential)
                 _draw_boundaries(chart, block)
@@ -249,7 +257,35 @@ def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figur
             chart.grid(False)
             if column == 0:
                 chart.set_ylabel(TITLES[row])
+                bars.set_title(TITLES[row], fontsize="medium")
     return figure
+
+
+def counts_of_cells(x: Floats) -> NDArray[np.int64]:
+    """How many of the points (n, 3) are in each of the `CELLS`: (longitudes, heights)."""
+    limits = ((-np.pi, np.pi), (-1, 1))
+    found = np.histogram2d(angles_of(x[:, :2]), x[:, 2], CELLS, limits)[0]
+    return found.astype(np.int64)
+
+
+def _draw_bars(axes: Any, x: Floats, colour: str) -> None:
+    """A bar for each cell that holds particles, over longitude and height."""
+    counts = counts_of_cells(x)
+    width, depth = 2 * np.pi / CELLS[0], 2 / CELLS[1]
+    east, up = counts.nonzero()
+    axes.bar3d(
+        *(-np.pi + width * east, -1 + depth * up, np.zeros(len(east))),
+        *(width, depth, counts[east, up]),
+        color=colour,
+        edgecolor="black",
+        linewidth=0.2,
+    )
+    axes.set(xlim=(-np.pi, np.pi), ylim=(-1, 1), zlim=(0, counts.max()))
+    axes.set_xticks(PI_TICKS[::2], PI_LABELS[::2], fontsize=6)
+    axes.set_yticks([-1, 0, 1])
+    axes.tick_params(labelsize=6, pad=-3)
+    axes.set_xlabel("longitude", fontsize=6, labelpad=-8)
+    axes.set_ylabel("height", fontsize=6, labelpad=-8)
 
 
 def _draw_boundaries(axes: Axes, block: Perceptron) -> None:
