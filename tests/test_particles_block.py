@@ -11,6 +11,7 @@ from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles import (
     block_experiments,
     block_views,
+    figures,
     localization,
     settling,
     simulation,
@@ -317,6 +318,14 @@ def test_command_writes_numbers_and_a_picture(choice, flags, tmp_path, capsys):
     assert found["experiment"] == choice
     assert f"{choice}.json" in capsys.readouterr().out
     assert found["results"]
+
+
+def test_of_many_particles_some_paths_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "MOST_PATHS", 4)
+    assert figures.drawn_of(4).tolist() == [0, 1, 2, 3]
+    assert figures.drawn_of(6).tolist() == [0, 2, 4]
+    found = command("block-paths", output=tmp_path)["results"]
+    assert np.shape(found["with_block"]["positions"])[1] == 6  # the file holds all
 
 
 def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):

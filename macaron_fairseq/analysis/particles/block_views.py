@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.block_experiments import Field, Frames, Path, Paths
-from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
+from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME, drawn_of
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 WITHOUT, WITH = "C1", "C0"  # the colours of particles without the block and with it
@@ -33,7 +33,11 @@ def paths(result: Paths, block: Perceptron, title: str) -> bytes:
     dim = result.with_block.positions.shape[2]
     if dim not in draw:
         raise ValueError(f"no picture of particles in {dim} dimensions")
-    return png(draw[dim](result, block, title), dpi=80)
+    n = result.with_block.positions.shape[1]
+    drawn = drawn_of(n)
+    if len(drawn) < n:
+        title += f"; {len(drawn):,} paths are drawn"
+    return png(draw[dim](result, drawn, block, title), dpi=80)
 
 
 def frames(result: Frames, block: Perceptron, title: str) -> bytes:
@@ -68,7 +72,9 @@ def draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> 
     return axes.pcolormesh(x, y, potential, cmap=POTENTIAL, shading="gouraud", zorder=0)
 
 
-def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure:
+def _paths_on_the_circle(
+    result: Paths, drawn: NDArray[np.int64], block: Perceptron, title: str
+) -> Figure:
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     figure.suptitle(title)
     grid: Any = figure.subplots(2, 3, width_ratios=(1, 1, 0.45), sharey=True)
@@ -82,7 +88,7 @@ def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure
             if path is result.with_block:
                 values = np.repeat(potential[:, None], 2, axis=1)
                 draw_potential(axes, times[[0, -1]], angles, values)
-            _draw_angles(axes, times, angles_of(path.positions[first:]), colour)
+            _draw_angles(axes, times, angles_of(path.positions[first:, drawn]), colour)
             axes.set(xscale=scale, xlim=times[[0, -1]], ylim=(-np.pi, np.pi))
             axes.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
             axes.set_yticks(PI_TICKS, PI_LABELS)
@@ -191,7 +197,9 @@ def _sphere(steps: int = 60) -> tuple[Floats, Floats, Floats]:
     return longitudes, latitudes, np.stack(points, axis=-1)
 
 
-def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure:
+def _paths_on_the_sphere(
+    result: Paths, drawn: NDArray[np.int64], block: Perceptron, title: str
+) -> Figure:
     figure = Figure(figsize=(10, 7), layout="constrained")
     figure.suptitle(title)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.5, 1))
@@ -216,15 +224,16 @@ def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure
             globe.plot_wireframe(
                 *np.moveaxis(points[::6, ::6], -1, 0), color="grey", lw=0.3, alpha=0.4
             )
-        for one in np.moveaxis(path.positions, 1, 0):
+        shown = path.positions[:, drawn]
+        for one in np.moveaxis(shown, 1, 0):
             globe.plot(*one.T, color=colour, lw=0.6)
         globe.scatter(*path.positions[-1].T, s=25, color="black", depthshade=False)
         globe.set_box_aspect((1, 1, 1), zoom=1.5)
         globe.set_axis_off()
-        east, north = _places(path.positions)
+        east, north = _places(shown)
         jumps = np.abs(np.diff(east, axis=0, append=east[-1:])) > np.pi
         chart.plot(np.where(jumps, np.nan, east), north, color=colour, lw=0.6)
-        chart.plot(east[-1], north[-1], "k.", ms=6)
+        chart.plot(*_places(path.positions[-1]), "k.", ms=6)
         chart.set(xticks=[], yticks=[])
     return figure
 

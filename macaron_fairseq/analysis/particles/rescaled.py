@@ -172,7 +172,7 @@ class Rescaled:
 
     def real(self, sign: int) -> Floats:
         """The real eigenvalues of that sign, to which the coordinates belong, largest first."""
-        found = self.eigenvalues @ [1, 1j]
+        found = self.eigenvalues[:, 0] + 1j * self.eigenvalues[:, 1]
         return np.asarray(found[_of_sign(found, sign)].real)
 
 
