@@ -344,7 +344,7 @@ class Dynamics:
         ]
 
     def write(self, output: Name = "dynamics") -> list[Path]:
-        """Write dynamics.html, dynamics.json and dynamics.png to a folder; return their paths.
+        """Write dynamics.html, its numbers and its pictures to a folder; return their paths.
 
         Raises:
             UserError: if one cannot be written; then none is.
@@ -372,6 +372,7 @@ def dynamics(
     labels: Sequence[str] | None = None,
     subset: str = "test",
     sentences: int = 200,
+    longest: int | None = None,
     jacobian_sentences: int = 16,
     threshold: float = 0.9,
     beta: float = 1.0,
@@ -390,6 +391,7 @@ def dynamics(
         labels: a name for each checkpoint.
         subset: of the data, where there is no text.
         sentences: at most the first so many.
+        longest: the most tokens of one, its ends included; longer ones are left out.
         jacobian_sentences: of them, evenly spread, at one token of which Jacobians are taken.
         threshold: the cosine above which two tokens belong to one cluster.
         beta: of the energy.
@@ -430,7 +432,7 @@ def dynamics(
     refuse_str(target, "their translations")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
-    sample = read.read(opened, text, target, subset, sentences)
+    sample = read.read(opened, text, target, subset, sentences, longest)
     settings = measurement.Settings(
         threshold=threshold, beta=beta, jacobian_sentences=jacobian_sentences, seed=seed
     )

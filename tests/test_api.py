@@ -188,7 +188,8 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
     assert own.content["data"]["source"] == "the text"
     written = own.write(tmp_path / "own")
     assert sorted(path.name for path in written) == [
-        *("dynamics.csv", "dynamics.html", "dynamics.json", "dynamics.png"),
+        *("dynamics-cosines.png", "dynamics.csv", "dynamics.html", "dynamics.json"),
+        "dynamics.png",
     ]
     assert own.rows()[0]["norm"] == pytest.approx(rows[0]["norm"])  # the encoder reads the same
 

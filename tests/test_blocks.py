@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import blocks, measures
-from macaron_fairseq.analysis.particles import experiments, simulation
+from macaron_fairseq.analysis.particles import experiments, settling, simulation
 from macaron_fairseq.analysis.particles.systems import System
 
 
@@ -60,6 +60,27 @@ def test_measures_in_blocks(small_blocks):
     assert measures.energy(x, 0) == pytest.approx((gram - 1).mean() / 2, rel=1e-12)
 
 
+def test_modes_and_spread_in_blocks(small_blocks):
+    x = simulation.random_start(60, 2, seed=3)
+    gram = np.clip(x @ x.T, -1, 1)
+    for angle in (0.2, 0.5):
+        density = np.exp((gram - 1) / (angle / 2) ** 2).mean(axis=1)
+        near = gram >= np.cos(angle)
+        peaks = [
+            i
+            for i in range(60)
+            if density[i] >= density[near[i]].max() and density[i] >= density.max() / 5
+        ]
+        together = gram[np.ix_(peaks, peaks)] > np.cos(angle)
+        expected = connected_components(csr_array(together), directed=False)[0]
+        assert settling.modes(x, angle) == expected > 1
+        labels = settling.cluster_labels(x, angle)
+        places = x @ [1, 1j]
+        apart = np.abs(np.angle(places[:, None] / places))
+        widest = apart[labels[:, None] == labels].max()
+        assert settling.spread(x, labels) == pytest.approx(widest, abs=1e-7)
+
+
 def test_phase_of_large_clouds(small_blocks):
     starts = simulation.random_start(8, 2, seed=1, trials=3)
     times, betas = np.linspace(0, 3, 4), np.array([0.0, 2.0])
@@ -93,6 +114,8 @@ def test_memory_is_not_that_of_the_matrix(monkeypatch):
         System("sa", 4.0).velocity(x)
         measures.clusters(x, 0.9)  # nearly all in one
         measures.energy(x, 4.0)
+        settling.modes(x, 0.5)
+        settling.spread(x, np.zeros(n, dtype=np.intp))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

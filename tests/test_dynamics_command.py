@@ -23,6 +23,7 @@ from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, models
+from macaron_fairseq.analysis.dynamics import cosines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
 from macaron_fairseq.common import files
@@ -125,7 +126,10 @@ def report(data, tmp_path_factory):
 
 def test_numbers(report):
     content = report.content
-    assert report.written == ["dynamics.csv", "dynamics.html", "dynamics.json", "dynamics.png"]
+    assert report.written == [
+        *("dynamics-cosines.png", "dynamics.csv", "dynamics.html", "dynamics.json"),
+        "dynamics.png",
+    ]
     assert content["data"]["sentences"] == 4
     # Each sentence with </s>.
     assert content["data"]["tokens"] == {
@@ -198,6 +202,15 @@ def test_the_page_is_marked_up(report):
     assert tags.count("caption") == tags.count("table") > 0
     labels = [x.get("aria-label") for tag, x in Page(report.page).tags if tag == "ul"]
     assert "Legend" in labels
+
+
+def test_histograms_are_of_the_states_between_layers(report):
+    """Of many layers eight, with the first and the last."""
+    side = report.content["models"][0]["sides"][1]
+    layers = len(side["layers"])
+    assert [x["time"] for x in cosines.shown(side)] == [*range(layers + 1)]
+    many = [{"time": i / 2, "cosine_histogram": [1]} for i in range(49)]
+    assert [x["time"] for x in cosines.shown({"states": many})] == [0, 3, 7, 10, 14, 17, 21, 24]
 
 
 def test_histograms_have_the_colours_of_their_models(report):
@@ -276,6 +289,7 @@ def no_drawing(monkeypatch):
     """Pages have only the words on each picture: drawing takes most of the time."""
     monkeypatch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
     monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
+    monkeypatch.setattr(cosines, "histograms_png", lambda models: b"")
 
 
 @pytest.mark.usefixtures("no_translation", "no_drawing")
@@ -307,6 +321,7 @@ def no_pictures(monkeypatch):
     """Drawing takes most of the time with models of this size."""
     monkeypatch.setattr(dynamics_page, "page", lambda content, downloads: "")
     monkeypatch.setattr(dynamics_report, "overview", lambda models: b"")
+    monkeypatch.setattr(cosines, "histograms_png", lambda models: b"")
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -560,7 +575,7 @@ def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):
     short = altered(CHECKPOINT, tmp_path, max_source_positions=5)
     assert refused(data, path=short, out=tmp_path / "out") == (
         "sentence 1 has 6 source tokens, its end included, more than the 5 positions of "
-        f"{short}: leave it out"
+        f"{short}: leave it out, as --longest 5 does"
     )
     short = altered(CHECKPOINT, tmp_path, max_target_positions=5)
     assert "sentence 1 has 6 target tokens" in refused(data, path=short, out=tmp_path / "out")

@@ -369,6 +369,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
         (["--beta", "1e10"], "argument --beta: 1e10 is not a number from 0 to 1e9"),
         (["--beta", "much"], "argument --beta: much is not a number from 0 to 1e9"),
         (["--dim", "1"], "argument --dim: 1 is not a whole number from 2"),
+        (["--particles", "0"], "argument --particles: 0 is not a whole number from 2 to 100000"),
         (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 100000"),
         (["--particles", "2.5"], "argument --particles: 2.5 is not a whole number"),
         (["--frames", "1"], "argument --frames: 1 is not a whole number from 2"),

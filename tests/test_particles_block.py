@@ -10,6 +10,8 @@ from scipy.special import iv
 from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles import (
     block_experiments,
+    block_views,
+    figures,
     localization,
     settling,
     simulation,
@@ -271,6 +273,18 @@ def test_a_strong_block_decides_where_particles_end():
     assert np.abs(down[:, 0]).max() < 0.5
 
 
+def test_cells_of_the_sphere_have_one_area():
+    """The middle of each is in it, and even points are."""
+    longitudes, heights = block_views.CELLS
+    east = -np.pi + 2 * np.pi / longitudes * (np.arange(longitudes)[:, None] + 0.5)
+    up = -1 + 2 / heights * (np.arange(heights) + 0.5) + 0 * east
+    flat = np.sqrt(1 - up**2)
+    x = np.stack([flat * np.cos(east), flat * np.sin(east), up], axis=-1)
+    assert (block_views.counts_of_cells(x.reshape(-1, 3)) == 1).all()
+    counts = block_views.counts_of_cells(simulation.random_start(10**5, 3, seed=1))
+    assert np.abs(counts / 10**5 * longitudes * heights - 1).max() < 0.25  # 5 standard deviations
+
+
 # The command.
 
 SMALL = {
@@ -308,6 +322,14 @@ def test_command_writes_numbers_and_a_picture(choice, flags, drawn, tmp_path, ca
     assert found["results"]
 
 
+def test_of_many_particles_some_paths_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "MOST_PATHS", 4)
+    assert figures.drawn_of(4).tolist() == [0, 1, 2, 3]
+    assert figures.drawn_of(6).tolist() == [0, 2, 4]
+    found = command("block-paths", output=tmp_path)["results"]
+    assert np.shape(found["with_block"]["positions"])[1] == 6  # the file holds all
+
+
 def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
     results = command("block-sweep", "--over", "dim", output=tmp_path)["results"]
     assert results["systems"] == ["usa-scaled", "sa"]
@@ -340,6 +362,8 @@ def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
         (["block-sweep", "--strength", "2"], r"leave out --strength"),
         (["block-sweep", "--system", "saa"], r"unknown system 'saa'"),
         (["block-sweep", "--system", "sa", "sa"], r"--system holds a name twice"),
+        (["block-paths", "--particles", "100000"], r"numbers: lower --particles, until there are"),
+        (["block-counts", "--particles", "100000", "--dim", "50"], r"numbers: lower --particles"),
     ],
 )
 def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
@@ -353,8 +377,8 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
     ("flags", "sentence"),
     [
         (["--dim", "1"], "argument --dim: 1 is not a whole number from 2"),
-        (["--particles", "0"], "argument --particles: 0 is not a whole number from 2 to 4096"),
-        (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 4096"),
+        (["--particles", "0"], "argument --particles: 0 is not a whole number from 2 to 100000"),
+        (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 100000"),
         (["--beta", "1e10"], "argument --beta: 1e10 is not a number from 0 to 1e9"),
         (["--mass", "1.5"], "argument --mass: 1.5 is not a share of at most 1"),
         (["--drift", "0"], "argument --drift: 0 is not a number above 0"),

@@ -168,6 +168,15 @@ def test_the_hull_shrinks_where_v_is_the_identity(dim, seed):
         assert (Delaunay(middle + (1 + 1e-6) * (before - middle)).find_simplex(after) >= 0).all()
 
 
+def test_coordinates_are_along_the_eigenvectors_that_grow_and_shrink():
+    values = np.diag([-1.0, 0.7, -0.5, 1.0])
+    found = rescaled.rescaled(values, rescaled.cube_start(5, 4, 1, seed=1), TIMES, 0.05)
+    assert found.real(1).tolist() == [1, 0.7] and found.real(-1).tolist() == [-0.5, -1]
+    z = found.positions
+    assert np.abs(found.coordinates) == pytest.approx(np.abs(z[..., [3, 1]]))
+    assert np.abs(found.shrinking) == pytest.approx(np.abs(z[..., [2, 0]]))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_positive_matrices_lead_to_three_hyperplanes_at_most(seed):
     values = rescaled.value_matrix("hyperplanes", 3, 1, seed)
@@ -385,6 +394,15 @@ def test_rescaled_tokens_in_space(geometry, tmp_path):
     assert np.shape(found["positions"]) == (4, 8, 3)
 
 
+def test_rescaled_tokens_in_many_dimensions(tmp_path, capsys):
+    flags = ["--dim", "9", "--geometry", "codimension"]
+    found = command("rescaled", *flags, output=tmp_path)["results"]
+    assert np.shape(found["coordinates"]) == (4, 8, 8)
+    assert np.shape(found["shrinking"]) == (4, 8, 1)
+    assert found["volume"] == [None] * 4
+    assert ", ..." in capsys.readouterr().out
+
+
 def test_leaders_in_many_dimensions(tmp_path):
     found = command("leaders", "--dim", 20, output=tmp_path)["results"]
     assert np.shape(found["matrices"]) == (4, 8, 8)
@@ -430,7 +448,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
     ("flags", "sentence"),
     [
         (["leaders", "--particles", "1"], "1 is not a whole number from 2 to 512"),
-        (["rescaled", "--dim", "1"], "1 is not a whole number from 2 to 3"),
+        (["rescaled", "--dim", "1"], "1 is not a whole number from 2 to 512"),
         (["first-clusters", "--particles", "0"], "0 is not a whole number from 2"),
         (["mean-field", "--cells", "1"], "1 is not a whole number from 32"),
         (["staircase", "--gaps", "0"], "0 is not a number from 0.001"),

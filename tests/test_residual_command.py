@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import shutil
 import statistics
+import sys
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 from typing import get_args
@@ -11,7 +13,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import build_model
+from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from scipy.stats import spearmanr
 from small import SMALL, SMALL_DECODER, arguments, dictionary, language_task, task
 from stored import CHECKPOINT, binarise, noisy, write_test_set
@@ -53,9 +57,12 @@ def report(data, tmp_path_factory):
         # Of the page only the words on each picture: drawing them takes most of the time.
         patch.setattr(figures, "svg", lambda draw, alt: f"<svg>{alt}</svg>")
         patch.setattr(figures, "png", lambda figure, dpi=100: b"")
+        printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        patch.setattr(sys, "stdout", printed)
         content = command(data, *flags, paths=paths, out=folder / "out")
     return SimpleNamespace(
         content=content,
+        printed=printed.buffer.getvalue().decode("utf-8"),
         written=sorted(x.name for x in (folder / "out").iterdir()),
         csv=(folder / "out" / "residual.csv").read_text("utf-8"),
         page=(folder / "out" / "residual.html").read_text("utf-8"),
@@ -130,6 +137,27 @@ def test_interventions(report):
         # At each token less of the departure, or of the asymmetry, is left.
         name = {"non-normal": "layer_henrici", "antisymmetric": "layer_asymmetry"}[x["removed"]]
         assert figures[name] < figures[f"intact_{name}"]
+
+
+def test_printed_tables(report):
+    """They hold what the file has: of the last layer, and of the last intervention."""
+    model = report.content["models"][0]
+    side = model["sides"][-1]
+    layer, product = side["layers"][-1], side["products"][-1]
+    figures = [layer["figures"][x] for x in ("rotation", "henrici", "asymmetry", "added")]
+    figures += [layer["figures"]["added_henrici"], product["figures"]["effective_rank"]]
+    cells = " | ".join(f"{x['mean']:#.3g} ± {x['margin']:.2g}" for x in figures)
+    (row,) = (
+        x
+        for x in report.printed.splitlines()
+        if x.startswith(f"| decoder {len(side['layers'])} | `macaron_transformer_tiny` | ")
+        and " ± " in x
+    )
+    assert cells.replace(". ", " ") in row.replace(". ", " ")
+    effect = report.content["interventions"][-1]["figures"]
+    before, after = effect["intact_product_henrici"], effect["product_henrici"]
+    last = report.printed.splitlines()[-1]
+    assert f"{before['mean']:#.3g} → {after['mean']:#.3g} ± {after['margin']:.2g}" in last
 
 
 def test_csv(report):
@@ -232,6 +260,61 @@ def test_a_causal_language_model(arch, tmp_path):
     assert trained["sides"] == untrained["sides"]
     assert np.log2(64) < trained["bits_per_token"]["mean"] < 8
     assert [x["layers"] for x in content["interventions"]] == [["decoder:2"]]
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_masked_pair_on_raw_text(data, tmp_path, capsys):
+    """Text as the data folder says, without what is too long; as many seeds as there are files."""
+    folder = tmp_path / "masked"
+    folder.mkdir()
+    words = shutil.copy(data / "data-bin" / "dict.en.txt", folder / "dict.txt")
+    task = MaskedLMTask(MaskedLMConfig(), Dictionary.load(str(words)))
+    shutil.copy(data / "code", folder)
+    shutil.copy(data / "preprocessing.json", folder)
+    state = torch.load(CHECKPOINT, weights_only=True)
+    flags = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--max-positions", "12"]
+    flags += ["--encoder-attention-heads", "4", "--encoder-ffn-embed-dim", "24"]
+    flags += ["--tokens-per-sample", "12"]
+    paths = []
+    for scheme, seed in [("lie-trotter", 1), ("strang-marchuk", 1), ("strang-marchuk", 2)]:
+        args = arguments(
+            "macaron_roberta_tiny", "--task", "masked_lm", *flags, "--macaron-scheme", scheme
+        )
+        torch.manual_seed(seed)
+        state["model"] = task.build_model(args).state_dict()
+        state["cfg"]["model"] = Namespace(_name=args.arch, **vars(args))
+        paths.append(tmp_path / f"{scheme}{seed}.pt")
+        torch.save(state, paths[-1])
+    (tmp_path / "text").write_text("A new, lower öl.\n" + "the " * 20 + "\nThe lowest\n", "utf-8")
+    flags = [tmp_path / "text", "--longest", "12", "--initial", "1", "--remove", "non-normal"]
+    flags += ["--graph-edges", "3", "--graph-permutations", "99", "--layers", "encoder"]
+    content = command(folder, *flags, paths=paths, out=tmp_path / "out")
+    # <s> a new , low@@ er öl . </s> and <s> the low@@ est </s>, of which the dot is unknown.
+    assert content["data"]["tokens"] == {"source": {"tokens": 9 + 5, "unknown": 1}}
+    assert content["data"]["sentences"] == 2
+    titles = [(x["label"], x["is_trained"], len(x["runs"])) for x in content["models"]]
+    assert titles == [
+        *[("lie-trotter", True, 1), ("lie-trotter", False, 1)],
+        *[("strang-marchuk", True, 2), ("strang-marchuk", False, 1)],
+    ]
+    for model in content["models"]:
+        assert [side["side"] for side in model["sides"]] == ["encoder"]
+        assert 3 < model["bits_per_token"]["mean"] < 5  # 14 types: chance is 3.9
+        assert [len(x["runs"]) for x in model["sides"][0]["topology"]] == [len(model["runs"])] * 2
+    one, other = content["interventions"]
+    assert [x["figures"]["bits_added"]["n"] for x in (one, other)] == [1, 2]
+    # Of one run there is no interval, of two there is.
+    printed = [x for x in capsys.readouterr().out.splitlines() if "| non-normal |" in x]
+    assert [x.count("±") for x in printed] == [0, 6]
+    added = other["figures"]["bits_added"]
+    assert f"| {added['mean']:#.3g} ± {added['margin']:.2g} |" in printed[1]
+
+
+def test_no_sentence_is_short_enough(data, tmp_path):
+    where = f"the set test of {data / 'data-bin'}"
+    assert refused(data, "--longest", "2", out=tmp_path / "out") == (
+        f"{where} holds no sentence of up to 2 tokens"
+    )
 
 
 # --- what it refuses -----------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class TrainedModel:
                     raise UserError(
                         f"sentence {sentence.number} has {counted(len(found), f'{side} token')}, "
                         f"its end included, more than the {most} positions of {self.path}: "
-                        "leave it out"
+                        f"leave it out, as --longest {most} does"
                     )
         return self.checked_bits(sample) if sample.has_references else None
 

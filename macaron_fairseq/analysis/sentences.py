@@ -31,6 +31,11 @@ class Sentence:
     source: Tensor
     target: Tensor | None  # what the decoder reads; None if there is none yet
 
+    @property
+    def length(self) -> int:
+        """The tokens of the longer side."""
+        return max(len(self.source), 0 if self.target is None else len(self.target))
+
 
 @dataclass(frozen=True)
 class Data:
@@ -141,14 +146,22 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
 
 
 def open_monolingual(data: Path, is_causal: bool = False) -> Data:
-    """The data of a language model; raw text is taken as tokens with spaces between them.
+    """The data of a language model.
+
+    Args:
+        data: see `open_translation`.
+        is_causal: of a causal one, or else of a masked one.
 
     Raises:
-        UserError: if its dict.txt cannot be read.
+        UserError: if its dict.txt, or what its preprocessing.json names, cannot be read.
     """
+    encode: Encode = str.split
+    if (data / data_folder.NAME).is_file():
+        made = data_folder.read(data)
+        encode = made.encoder(made.source)
     folder = binarised(data)
     dictionary = read_dictionary(folder / "dict.txt")
-    return Data(folder, None, dictionary, None, (str.split, str.split), is_causal)
+    return Data(folder, None, dictionary, None, (encode, encode), is_causal)
 
 
 def binarised(data: Path) -> Path:
@@ -177,6 +190,7 @@ def read(
     target: Text | None = None,
     subset: str = "test",
     limit: int = 200,
+    longest: int | None = None,
 ) -> Sample:
     """The first sentences of raw text or, without one, of a binarised data set; no empty ones.
 
@@ -186,24 +200,30 @@ def read(
         target: its translation, line by line; None if there is none.
         subset: the name of the data set.
         limit: the most sentences.
+        longest: the most tokens that a model reads of one, its beginning and end included, or of
+            its translation; sentences with more are left out.
 
     Raises:
-        UserError: if a file is bad or holds no sentence, or the two have not the same lines.
+        UserError: if a file is bad or holds no sentence that fits, or the two have not the same
+            lines.
     """
     if text is not None:
         found = from_text(data, text, target)
         where = name = name_of(text, "the text")
     else:
-        found = iter(from_data_set(data, subset, limit))
+        found = from_data_set(data, subset)
         where, name = f"{data.folder}, set {subset}", f"the set {subset} of {data.folder}"
     sentences = (
         Sentence(number, data.encoder_input(x), None if y is None else data.decoder_input(y))
         for number, (x, y) in enumerate(found, 1)
         if x and y != []
     )
-    sample = Sample(data, where, list(islice(sentences, limit)))
+    fitting = (x for x in sentences if longest is None or x.length <= longest)
+    sample = Sample(data, where, list(islice(fitting, limit)))
     if not sample.sentences:
         name = "standard input" if name == "-" else name
+        if longest is not None:
+            raise UserError(f"{name} holds no sentence of up to {counted(longest, 'token')}")
         raise UserError(f"{name} holds no sentence: give text that is not empty")
     return sample
 
@@ -242,8 +262,8 @@ def from_text(data: Data, source: Text, target: Text | None) -> Iterator[Numbers
             yield tokens, None
 
 
-def from_data_set(data: Data, subset: str, limit: int) -> list[Numbers]:
-    """The first of a binarised data set."""
+def from_data_set(data: Data, subset: str) -> Iterator[Numbers]:
+    """The sentences of a binarised data set."""
     where = f"the set {subset} of {data.folder}"
     names = [subset] * 2
     if data.pair:
@@ -262,17 +282,16 @@ def from_data_set(data: Data, subset: str, limit: int) -> list[Numbers]:
             data_utils.load_indexed_dataset(str(data.folder / name), dictionary)
             for name, dictionary in zip(names, (data.source, data.target), strict=True)
         )
-        numbers = [
-            (sources[i].tolist(), targets[i].tolist() if data.target and targets else None)
-            for i in range(min(len(sources), limit))
-        ]
+        for i in range(len(sources)):
+            source = sources[i].tolist()
+            target = targets[i].tolist() if data.target and targets else None
+            for tokens, dictionary in ((source, data.source), (target or [], data.target)):
+                if any(token >= len(dictionary or ()) for token in tokens):
+                    raise UserError(f"{where} was made with another dictionary than is there")
+                if tokens[-1:] == [data.source.eos()]:
+                    tokens.pop()
+            yield source, target
+    except UserError:
+        raise
     except Exception as error:  # of fairseq, numpy or struct, by what is wrong with the file
         raise UserError(f"cannot read {where}: {in_a_line(error)}") from error
-    end = data.source.eos()
-    for source, target in numbers:
-        for tokens, dictionary in ((source, data.source), (target or [], data.target)):
-            if any(token >= len(dictionary or ()) for token in tokens):
-                raise UserError(f"{where} was made with another dictionary than is there")
-            if tokens[-1:] == [end]:
-                tokens.pop()
-    return numbers

@@ -25,6 +25,7 @@ EXAMPLES = """\
 DATA is the data folder of a recipe, with preprocessing.json, code and data-bin/, or what
 fairseq-preprocess wrote. Without INPUT, the sentences are those of its set --gen-subset. INPUT is
 raw text, preprocessed as preprocessing.json says; where DATA has none, tokens with spaces between.
+A model refuses sentences that are longer than its positions: --longest leaves them out.
 The decoder reads the target side of the set, or TARGET, as in training. Without either it reads
 what the model itself translates the sentence to (beam 5).
 
@@ -35,6 +36,7 @@ OUTPUT then holds
   dynamics.json  the figures: means, standard deviations, histograms of the cosines
   dynamics.csv   the means, a line each, for a table or pandas
   dynamics.png   a small picture of the most important ones
+  dynamics-cosines.png  histograms of the cosines of all pairs of tokens, layer by layer
   tokens.html    with --tokens-page: tokens that move through the layers, in three dimensions
 and a table of the whole layers is printed, in Markdown. With --jacobian, the files are
   residual.html, residual.json, residual.csv
@@ -92,6 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=200,
         metavar="N",
         help="read at most the first N sentences (default: 200)",
+    )
+    add(
+        "--longest",
+        type=positive,
+        metavar="N",
+        help="leave out sentences of more than N tokens, their ends included (default: none)",
     )
     add(
         "--jacobian-sentences",
@@ -343,7 +351,7 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq.analysis import interactive_page, models, output, sentences
         from macaron_fairseq.analysis.dynamics import measurement, token_page
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
-        from macaron_fairseq.analysis.residual import compare, report, subjects
+        from macaron_fairseq.analysis.residual import compare, report, subjects, tables
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl networkx", "dynamics")
 
@@ -359,7 +367,9 @@ def run(args: argparse.Namespace) -> None:
     loaded, data = models.load(
         args.path, args.data, args.source_lang, args.target_lang, labels, device
     )
-    sample = sentences.read(data, args.input, args.target, args.gen_subset, args.sentences)
+    sample = sentences.read(
+        data, args.input, args.target, args.gen_subset, args.sentences, args.longest
+    )
     if args.jacobian:
         wanted = compare.Settings(
             *(args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)),
@@ -367,7 +377,7 @@ def run(args: argparse.Namespace) -> None:
         )
         found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
         written = output.write(args.output, report.contents(found))
-        output.report(report.table(found), written)
+        output.report(tables.of(found), written)
         return
     settings = measurement.Settings(
         args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed

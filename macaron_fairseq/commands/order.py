@@ -31,7 +31,7 @@ examples:
 """
 
 # What has a meaning only with --path, and only without.
-OF_A_MODEL = ("input", "target", "gen_subset", "sentences", "source_lang", "target_lang")
+OF_A_MODEL = ("input", "target", "gen_subset", "sentences", "longest", "source_lang", "target_lang")
 OF_TOYS = ("seed",)
 
 SENTENCES = 5
@@ -71,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sub-steps a sentence takes some seconds on a CPU with 1.5 million parameters, and longer "
         "with more",
     )
+    add("--longest", type=positive, metavar="N", help="leave out sentences of more tokens")
     add(
         "-o",
         "--output",
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 
         (model,), data = models.load([args.path], args.data, args.source_lang, args.target_lang)
         subset, limit = args.gen_subset or "test", args.sentences or SENTENCES
-        sample = sentences.read(data, args.input, args.target, subset, limit)
+        sample = sentences.read(data, args.input, args.target, subset, limit, args.longest)
         longest = args.step or 1.0
         measured = trained_models.of_trained_model(
             model, sample, args.scheme, args.substep, longest

@@ -182,7 +182,11 @@ OPTIONS |= {
     ),
     "step": (ABOVE_0, "H", "the longest step of the Runge-Kutta method"),
     "rescaled particles": TOKENS,
-    "rescaled dim": (whole(2, 3, "from 2 to 3"), "D", "dimensions, 2 or 3"),
+    "rescaled dim": (
+        whole(2, 512, "from 2 to 512"),
+        "D",
+        "dimensions; from 4 on coordinates are drawn and no paths",
+    ),
     "rescaled time": LONG,
     "leaders particles": TOKENS,
     "leaders dim": (whole(2, 512, "from 2 to 512"), "D", "dimensions; 2 shows who leads whom"),
@@ -288,13 +292,6 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     **PERSPECTIVE,
 }
-# Whether particles of a block rest is told by a matrix of all their cosines: 128 MiB at most.
-OPTIONS |= {
-    f"{name} particles": (whole(2, 4096, "from 2 to 4096"), *OPTIONS["particles"][1:])
-    for name in CHOICES
-    if name.startswith("block-")
-}
-
 WITH_MOVIE = ("trajectories", "histograms")
 WITH_PAGE = ("trajectories",)
 # What belongs to the command and not to the experiment.

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 
 from macaron_fairseq.analysis import figures, output
+from macaron_fairseq.analysis.dynamics import cosines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics.lines import (
     LAYER,
@@ -50,6 +51,7 @@ def contents(content: dict[str, Any]) -> dict[str, Content]:
         "dynamics.json": numbers,
         "dynamics.csv": lines,
         "dynamics.png": overview(content["models"]),
+        "dynamics-cosines.png": cosines.histograms_png(content["models"]),
         "dynamics.html": dynamics_page.page(content, downloads),
     }
 

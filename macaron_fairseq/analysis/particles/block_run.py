@@ -16,6 +16,8 @@ from macaron_fairseq.analysis.particles import (
     block_figures,
     block_views,
     figures,
+    settings,
+    settling,
     simulation,
 )
 from macaron_fairseq.analysis.particles.block_experiments import Criteria, Ends, Paths
@@ -24,7 +26,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
 DIRECTIONS = {"ascent": False, "descent": True}
-MOST_DIMENSIONS = 4096  # of a sweep: as many numbers as particles
+MOST_DIMENSIONS = 4096  # of a sweep
+FEWER = "lower --particles"
 
 # From the parameters, at an inverse temperature: the system and what to call it.
 SystemOf = Callable[[Namespace, float], System]
@@ -35,7 +38,7 @@ def paths(args: Namespace, system_of: SystemOf) -> Result:
     """Follow particles with and without the block, and draw their paths."""
     system = _with_potential(args, system_of)
     times = block_experiments.times_of_both_scales(args.time)
-    result = block_experiments.paths(system, _start(args), times, args.cluster_scale)
+    result = block_experiments.paths(system, _start(args, times), times, args.cluster_scale)
     picture = block_views.paths(result, _block(system), _title(args))
     return result, picture, _clusters_of(result), system
 
@@ -48,7 +51,7 @@ def frames(args: Namespace, system_of: SystemOf) -> Result:
     times = np.union1d([0.0], shown)
     if not 0 < times[-1] <= args.time:
         raise UserError(f"--shown needs a time above 0, and none after --time {args.time:g}")
-    result = block_experiments.frames(system, _start(args), times, args.cluster_scale)
+    result = block_experiments.frames(system, _start(args, times), times, args.cluster_scale)
     picture = block_views.frames(result, _block(system), _title(args))
     return result, picture, _clusters_of(result.paths), system
 
@@ -57,8 +60,7 @@ def counts(args: Namespace, system_of: SystemOf) -> Result:
     """Count clusters, modes and masses at each beta."""
     betas = _ascending(args.beta, "--beta")
     system = _directed(args, system_of, betas[-1])
-    starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
-    result = block_experiments.counts(system, starts, betas, _criteria(args))
+    result = block_experiments.counts(system, _starts(args), betas, _criteria(args))
     lines = [
         f"beta {beta:g}: {_words(result.without, i)} without the block, "
         f"{_words(result.with_block, i)} with it"
@@ -72,8 +74,9 @@ def energy(args: Namespace, system_of: SystemOf) -> Result:
     """Follow the energy at each beta."""
     betas = _ascending(args.beta, "--beta")
     system = _with_potential(args, system_of)
-    start = simulation.random_start(args.particles, args.dim, args.seed)
     times = block_experiments.times_of_both_scales(args.time)
+    settings.refuse_many(args.particles, args.dim, len(times), FEWER)
+    start = simulation.random_start(args.particles, args.dim, args.seed)
     result = block_experiments.energies(system, start, times, betas)
     lines = [
         f"beta {beta:g}: energy from {path[0]:.4g} to {path[-1]:.4g} with the block"
@@ -104,8 +107,7 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         return _directed(at(value, system=name), system_of, args.beta)
 
     def starts_at(value: float) -> Floats:
-        here = at(value)
-        return simulation.random_start(here.particles, here.dim, here.seed, here.trials)
+        return _starts(at(value))
 
     result = block_experiments.sweep(
         args.over, values, args.system, system_at, starts_at, _criteria(args)
@@ -149,10 +151,16 @@ def _block(system: System) -> Perceptron:
     return system.perceptron
 
 
-def _start(args: Namespace) -> Floats:
+def _start(args: Namespace, times: Floats) -> Floats:
     if args.dim not in (2, 3):
         raise UserError(f"--dim {args.dim} cannot be drawn: choose 2, the circle, or 3, the sphere")
+    settings.refuse_many(args.particles, args.dim, len(times), FEWER)
     return simulation.random_start(args.particles, args.dim, args.seed)
+
+
+def _starts(args: Namespace) -> Floats:
+    settings.refuse_many(args.particles, args.dim, args.trials + settling.LOOKS, FEWER)
+    return simulation.random_start(args.particles, args.dim, args.seed, args.trials)
 
 
 def _criteria(args: Namespace) -> Criteria:

@@ -7,12 +7,12 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.block_experiments import Field, Frames, Path, Paths
-from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
+from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME, drawn_of
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 WITHOUT, WITH = "C1", "C0"  # the colours of particles without the block and with it
@@ -20,6 +20,7 @@ TITLES = ("without the block", "with the block")
 # Of a potential, from low to high: pale, so that particles stand out.
 POTENTIAL = ListedColormap(0.45 + 0.55 * colormaps["PiYG"](np.linspace(0.1, 0.9, 128)))
 BINS = 72  # of a circle's histogram
+CELLS = (24, 10)  # of a sphere's: by longitude, and by height, so that all have the same area
 
 
 def paths(result: Paths, block: Perceptron, title: str) -> bytes:
@@ -32,11 +33,15 @@ def paths(result: Paths, block: Perceptron, title: str) -> bytes:
     dim = result.with_block.positions.shape[2]
     if dim not in draw:
         raise ValueError(f"no picture of particles in {dim} dimensions")
-    return png(draw[dim](result, block, title), dpi=80)
+    n = result.with_block.positions.shape[1]
+    drawn = drawn_of(n)
+    if len(drawn) < n:
+        title += f"; {len(drawn):,} paths are drawn"
+    return png(draw[dim](result, drawn, block, title), dpi=80)
 
 
 def frames(result: Frames, block: Perceptron, title: str) -> bytes:
-    """Where the particles are at each of the times: histograms on the circle, maps of the sphere.
+    """Where the particles are at each of the times: histograms, and maps of the sphere.
 
     Raises:
         ValueError: if the particles are in more than three dimensions.
@@ -67,7 +72,9 @@ def draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> 
     return axes.pcolormesh(x, y, potential, cmap=POTENTIAL, shading="gouraud", zorder=0)
 
 
-def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure:
+def _paths_on_the_circle(
+    result: Paths, drawn: NDArray[np.int64], block: Perceptron, title: str
+) -> Figure:
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     figure.suptitle(title)
     grid: Any = figure.subplots(2, 3, width_ratios=(1, 1, 0.45), sharey=True)
@@ -81,7 +88,7 @@ def _paths_on_the_circle(result: Paths, block: Perceptron, title: str) -> Figure
             if path is result.with_block:
                 values = np.repeat(potential[:, None], 2, axis=1)
                 draw_potential(axes, times[[0, -1]], angles, values)
-            _draw_angles(axes, times, angles_of(path.positions[first:]), colour)
+            _draw_angles(axes, times, angles_of(path.positions[first:, drawn]), colour)
             axes.set(xscale=scale, xlim=times[[0, -1]], ylim=(-np.pi, np.pi))
             axes.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
             axes.set_yticks(PI_TICKS, PI_LABELS)
@@ -190,7 +197,9 @@ def _sphere(steps: int = 60) -> tuple[Floats, Floats, Floats]:
     return longitudes, latitudes, np.stack(points, axis=-1)
 
 
-def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure:
+def _paths_on_the_sphere(
+    result: Paths, drawn: NDArray[np.int64], block: Perceptron, title: str
+) -> Figure:
     figure = Figure(figsize=(10, 7), layout="constrained")
     figure.suptitle(title)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.5, 1))
@@ -215,30 +224,38 @@ def _paths_on_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure
             globe.plot_wireframe(
                 *np.moveaxis(points[::6, ::6], -1, 0), color="grey", lw=0.3, alpha=0.4
             )
-        for one in np.moveaxis(path.positions, 1, 0):
+        shown = path.positions[:, drawn]
+        for one in np.moveaxis(shown, 1, 0):
             globe.plot(*one.T, color=colour, lw=0.6)
         globe.scatter(*path.positions[-1].T, s=25, color="black", depthshade=False)
         globe.set_box_aspect((1, 1, 1), zoom=1.5)
         globe.set_axis_off()
-        east, north = _places(path.positions)
+        east, north = _places(shown)
         jumps = np.abs(np.diff(east, axis=0, append=east[-1:])) > np.pi
         chart.plot(np.where(jumps, np.nan, east), north, color=colour, lw=0.6)
-        chart.plot(east[-1], north[-1], "k.", ms=6)
+        chart.plot(*_places(path.positions[-1]), "k.", ms=6)
         chart.set(xticks=[], yticks=[])
     return figure
 
 
 def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure:
     count = len(result.times)
-    figure = Figure(figsize=(3 * count, 4.4), layout="constrained")
-    figure.suptitle(f"{title}\ncolours: potential, green is high; lines: where a neuron switches")
+    figure = Figure(figsize=(3 * count, 9.6), layout="constrained")
+    figure.suptitle(
+        f"{title}\ncolours: potential, green is high; lines: where a neuron switches; bars: "
+        "particles in cells of one area"
+    )
     longitudes, latitudes, points = _sphere()
     potential = block.potential(points)
     for row, (path, colour) in enumerate(((result.without, WITHOUT), (result.with_block, WITH))):
         for column in range(count):
             chart: Any = figure.add_subplot(
-                2, count, row * count + column + 1, projection="mollweide"
+                4, count, row * count + column + 1, projection="mollweide"
             )
+            bars: Any = figure.add_subplot(
+                4, count, (2 + row) * count + column + 1, projection="3d"
+            )
+            _draw_bars(bars, path.positions[column], colour)
             if path is result.with_block:
                 draw_potential(chart, longitudes, latitudes, potential)
                 _draw_boundaries(chart, block)
@@ -249,7 +266,35 @@ def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figur
             chart.grid(False)
             if column == 0:
                 chart.set_ylabel(TITLES[row])
+                bars.set_title(TITLES[row], fontsize="medium")
     return figure
+
+
+def counts_of_cells(x: Floats) -> NDArray[np.int64]:
+    """How many of the points (n, 3) are in each of the `CELLS`: (longitudes, heights)."""
+    limits = ((-np.pi, np.pi), (-1, 1))
+    found = np.histogram2d(angles_of(x[:, :2]), x[:, 2], CELLS, limits)[0]
+    return found.astype(np.int64)
+
+
+def _draw_bars(axes: Any, x: Floats, colour: str) -> None:
+    """A bar for each cell that holds particles, over longitude and height."""
+    counts = counts_of_cells(x)
+    width, depth = 2 * np.pi / CELLS[0], 2 / CELLS[1]
+    east, up = counts.nonzero()
+    axes.bar3d(
+        *(-np.pi + width * east, -1 + depth * up, np.zeros(len(east))),
+        *(width, depth, counts[east, up]),
+        color=colour,
+        edgecolor="black",
+        linewidth=0.2,
+    )
+    axes.set(xlim=(-np.pi, np.pi), ylim=(-1, 1), zlim=(0, counts.max()))
+    axes.set_xticks(PI_TICKS[::2], PI_LABELS[::2], fontsize=6)
+    axes.set_yticks([-1, 0, 1])
+    axes.tick_params(labelsize=6, pad=-3)
+    axes.set_xlabel("longitude", fontsize=6, labelpad=-8)
+    axes.set_ylabel("height", fontsize=6, labelpad=-8)
 
 
 def _draw_boundaries(axes: Axes, block: Perceptron) -> None:

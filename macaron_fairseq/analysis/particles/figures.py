@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
@@ -41,7 +42,7 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     )
     draw = {2: _draw_circle, 3: _draw_sphere}.get(dim, _draw_components)
     n = result.positions.shape[1]
-    drawn = np.arange(0, n, -(-n // MOST_PATHS))
+    drawn = drawn_of(n)
     labels = cluster_labels(result.positions[-1], cosine)[drawn]
     part = replace(result, positions=result.positions[:, drawn])
     draw(panels["paths"], part, [f"C{i % 10}" for i in labels])
@@ -66,6 +67,11 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     for axes in (top, middle, bottom):
         axes.grid(alpha=0.3)
     return png(figure)
+
+
+def drawn_of(n: int) -> NDArray[np.int64]:
+    """The particles whose paths are drawn: every second, third ... of more than `MOST_PATHS`."""
+    return np.arange(0, n, -(-n // MOST_PATHS))
 
 
 def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:

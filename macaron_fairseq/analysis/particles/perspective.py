@@ -4,7 +4,7 @@ Each takes the command's parameters and returns numbers, a PNG file, and what wa
 """
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,11 @@ from macaron_fairseq.analysis.particles import (
     perspective_figures,
     random_matrices,
     rescaled,
+    settings,
     simulation,
     staircase,
 )
 from macaron_fairseq.analysis.progress import progress
-from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
@@ -35,18 +35,16 @@ def phase_random(args: Namespace) -> Parts:
         (random_matrices.SHARED, "shared", "way to share matrices"),
     ):
         look_up(dict.fromkeys(table), vars(args)[option.replace("-", "_")], what, f"--{option}")
-    if args.beta_min >= args.beta_max:
-        raise UserError(f"--beta-min {args.beta_min:g} is not below --beta-max {args.beta_max:g}")
+    betas = settings.betas(args)
     matrices = random_matrices.Matrices(
         args.value_matrix, args.key_matrix, args.shared, args.regenerate
     )
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
-    betas = np.linspace(args.beta_min, args.beta_max, args.betas)
-    settings = {name: value for name, value in vars(args).items() if name != "kept"}
-    args.kept.begin({**settings, **environment.versions()})
+    times = settings.times(args)
+    settings.keep_parts(args)
     try:
         result = random_matrices.phase(
-            matrices, starts, _times(args), betas, args.cosine, args.seed, args.kept.part
+            matrices, starts, times, betas, args.cosine, args.seed, args.kept.part
         )
     except UserError:  # too many steps: the same settings never come to an end
         args.kept.remove()
@@ -74,13 +72,15 @@ def rescaled_tokens(args: Namespace) -> Parts:
     if positive > args.dim:
         raise UserError(f"--positive {positive} is above --dim {args.dim}")
     values = rescaled.value_matrix(args.geometry, args.dim, positive, args.seed)
-    start = rescaled.cube_start(args.particles, args.dim, rescaled.HALF_SIDE, args.seed)
-    result = rescaled.rescaled(values, start, _times(args), args.step)
+    half = rescaled.HALF_SIDE if args.dim <= rescaled.DRAWN else rescaled.HALF_SIDE_OF_MANY
+    start = rescaled.cube_start(args.particles, args.dim, half, args.seed)
+    result = rescaled.rescaled(values, start, settings.times(args), args.step)
     title = f"{args.geometry}: {args.particles} rescaled tokens, d = {args.dim}"
-    groups = ", ".join(map(str, result.groups[-1]))
+    eigenvalues = _first(f"{x:.3g}" for x in result.eigenvalues[:, 0])
     lines = [
-        f"eigenvalues of V, real parts: {', '.join(f'{x:.3g}' for x in result.eigenvalues[:, 0])}",
-        f"values along the growing eigenvectors at time {args.time:g}: {groups}",
+        f"eigenvalues of V, real parts: {eigenvalues}",
+        f"values along the growing eigenvectors at time {args.time:g}: "
+        f"{_first(map(str, result.groups[-1]))}",
         f"places at time 0 and {args.time:g}: {result.places[0]} and {result.places[-1]}",
     ]
     return result, perspective_figures.rescaled(result, title), lines
@@ -90,7 +90,7 @@ def leaders(args: Namespace) -> Parts:
     """Look at the attention matrix of rescaled tokens."""
     values = rescaled.gram_matrix(args.dim, args.seed)
     start = rescaled.cube_start(args.particles, args.dim, 1.0, args.seed)
-    result = rescaled.leaders(values, start, _times(args), args.step, 4)
+    result = rescaled.leaders(values, start, settings.times(args), args.step, 4)
     lines = [
         f"time {result.times[row]:g}: attention of rank {result.rank[row]} and effective rank "
         f"{result.effective_rank[row]:.1f}, {result.leaders[row]} leaders"
@@ -160,8 +160,9 @@ EXPERIMENTS: dict[str, Callable[[Namespace], Parts]] = {
 }
 
 
-def _times(args: Namespace) -> Floats:
-    return np.linspace(0, args.time, args.frames)
+def _first(words: Iterable[str], most: int = 6) -> str:
+    shown = list(words)
+    return ", ".join(shown[:most] + ["..."] * (len(shown) > most))
 
 
 def _listed(angles: Floats) -> str:

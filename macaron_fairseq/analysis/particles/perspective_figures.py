@@ -14,12 +14,13 @@ from macaron_fairseq.analysis.particles.figures import TIME, cell_edges
 from macaron_fairseq.analysis.particles.mean_field import MeanField
 from macaron_fairseq.analysis.particles.metastability import FirstClusters
 from macaron_fairseq.analysis.particles.random_matrices import RandomPhase
-from macaron_fairseq.analysis.particles.rescaled import Leaders, Rescaled
+from macaron_fairseq.analysis.particles.rescaled import DRAWN, Leaders, Rescaled
 from macaron_fairseq.analysis.particles.staircase import Staircase
 
 TURN_TICKS = np.pi * np.array([0, 0.5, 1, 1.5, 2])
 TURN_LABELS = ["0", "π/2", "π", "3π/2", "2π"]
 ANGLE = "angle (radians)"
+MOST_COORDINATES = 3  # that are drawn of many
 LARGEST_EIGENVALUES = 6  # the scale of their number ends there
 
 
@@ -70,7 +71,11 @@ def phase_random(result: RandomPhase, title: str, cosine: float) -> bytes:
 
 
 def rescaled(result: Rescaled, title: str) -> bytes:
-    """The paths with the hulls at start and end; coordinates along V's eigenvectors; numbers."""
+    """The paths with the hulls at start and end; coordinates along V's eigenvectors; numbers.
+
+    In more than three dimensions there are no paths, but coordinates along the eigenvectors that
+    shrink.
+    """
     figure = Figure(figsize=(10, 5), layout="constrained")
     figure.suptitle(title)
     dim = result.positions.shape[2]
@@ -79,35 +84,52 @@ def rescaled(result: Rescaled, title: str) -> bytes:
         width_ratios=(1.2, 1),
         per_subplot_kw={"paths": {"projection": "3d"}} if dim == 3 else {},
     )
-    axes = panels["paths"]
-    z = result.positions
+    if dim > DRAWN:
+        axes = panels["paths"]
+        _draw_coordinates(axes, result.times, result.shrinking, result.real(-1), "shrinking")
+        axes.set(xlabel=TIME, yscale="symlog")
+    else:
+        _draw_paths(panels["paths"], result.positions)
+    axes = panels["coordinates"]
+    _draw_coordinates(axes, result.times, result.coordinates, result.real(1), "growing")
+    axes = panels["numbers"]
+    axes.plot(result.times, result.places, "k", label="places of tokens")
+    if dim <= DRAWN:
+        axes.plot(result.times, result.corners, "k:", label="corners of the hull")
+    for k, groups in enumerate(result.groups.T[:MOST_COORDINATES]):
+        axes.plot(result.times, groups, f"C{k}", label=f"values of coordinate {k + 1}")
+    axes.set(xlabel=TIME, ylabel="number", ylim=(0, None))
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    return png(figure, dpi=90)
+
+
+def _draw_paths(axes: Any, z: Floats) -> None:
+    """Paths (t, n, 2 or 3), in the plane with the hulls at start and end."""
     for path in np.moveaxis(z, 1, 0):
         axes.plot(*path.T, color="C0", lw=0.5, alpha=0.7)
     axes.scatter(*z[0].T, s=10, color="grey", label="start")
     axes.scatter(*z[-1].T, s=28, color="C1", edgecolors="black", lw=0.5, label="end")
-    if dim == 2:
+    if z.shape[2] == 2:
         for points, color in ((z[0], "grey"), (z[-1], "C1")):
             for edge in _hull_edges(points):
                 axes.plot(*points[edge].T, color=color, lw=0.8)
     axes.set(xlabel="$z_1$", ylabel="$z_2$")
     axes.legend(fontsize="small")
-    axes = panels["coordinates"]
-    for k, of_mode in enumerate(np.moveaxis(result.coordinates, 2, 0)):
-        lines = axes.plot(result.times, of_mode, f"C{k}", lw=0.6)
-        lines[0].set_label(f"eigenvalue {result.eigenvalues[k, 0]:.2g}")
+
+
+def _draw_coordinates(
+    axes: Axes, times: Floats, coordinates: Floats, eigenvalues: Floats, kind: str
+) -> None:
+    """The first coordinates, (t, n, k), over time, with the eigenvalues that they belong to."""
+    for k, of_mode in enumerate(np.moveaxis(coordinates, 2, 0)[:MOST_COORDINATES]):
+        lines = axes.plot(times, of_mode, f"C{k}", lw=0.6)
+        lines[0].set_label(f"eigenvalue {eigenvalues[k]:.2g}")
     axes.set(ylabel="coordinate of each token")
-    axes.set_title("along V's growing eigenvectors", fontsize="medium")
-    axes.legend(fontsize="small", loc="upper right")
-    axes = panels["numbers"]
-    axes.plot(result.times, result.places, "k", label="places of tokens")
-    axes.plot(result.times, result.corners, "k:", label="corners of the hull")
-    for k, groups in enumerate(result.groups.T):
-        axes.plot(result.times, groups, f"C{k}", label=f"values of coordinate {k + 1}")
-    axes.set(xlabel=TIME, ylabel="number", ylim=(0, None))
-    axes.legend(fontsize="small")
-    for name in ("coordinates", "numbers"):
-        panels[name].grid(alpha=0.3)
-    return png(figure, dpi=90)
+    axes.set_title(f"along V's {kind} eigenvectors", fontsize="medium")
+    if len(eigenvalues):
+        axes.legend(fontsize="small", loc="upper right")
+    axes.grid(alpha=0.3)
 
 
 def _hull_edges(points: Floats) -> Any:

@@ -31,7 +31,10 @@ from macaron_fairseq.schemes import substeps
 # The classic Runge-Kutta method is stable up to this product of step and rate.
 STABLE = 2.7
 LARGEST_EXPONENT = 300  # of |e^{tV} z|, whose square fp64 still holds
-HALF_SIDE = 5.0  # of the cube where tokens start
+# Of the cube where tokens start. In many dimensions its corners are so far away that each token of
+# a larger one would attend to itself alone.
+HALF_SIDE, HALF_SIDE_OF_MANY = 5.0, 1.0
+DRAWN = 3  # dimensions at most
 SAME = 0.1  # coordinates nearer than that share of their range are taken for one
 
 Generator = np.random.Generator
@@ -161,10 +164,16 @@ class Rescaled:
         Floats  # of V, as real and imaginary parts, those of largest real part first, (d, 2)
     )
     coordinates: Floats  # of z along the growing eigenvectors of V, (t, n, k)
+    shrinking: Floats  # along those that shrink, the fastest last, (t, n, s)
     groups: NDArray[np.int64]  # how many values each of these takes, see `count_values`, (t, k)
     places: NDArray[np.int64]  # where tokens are, nearer ones taken together, see `places`, (t,)
     corners: NDArray[np.int64]  # tokens on the boundary of their convex hull, (t,)
     volume: Floats  # of the hull, (t,); NaN above three dimensions
+
+    def real(self, sign: int) -> Floats:
+        """The real eigenvalues of that sign, to which the coordinates belong, largest first."""
+        found = self.eigenvalues[:, 0] + 1j * self.eigenvalues[:, 1]
+        return np.asarray(found[_of_sign(found, sign)].real)
 
 
 def rescaled(values: Floats, start: Floats, times: Floats, step: float) -> Rescaled:
@@ -173,7 +182,7 @@ def rescaled(values: Floats, start: Floats, times: Floats, step: float) -> Resca
     found, left = np.linalg.eig(values.T)
     order = np.argsort(-found.real)
     found, left = found[order], left[:, order]
-    growing = (found.real > 0) & (np.abs(found.imag) < 1e-12)
+    growing, shrinking = (_of_sign(found, sign) for sign in (1, -1))
     coordinates = z @ left[:, growing].real
     hulls = [hull(points) for points in z]
     return Rescaled(
@@ -182,11 +191,17 @@ def rescaled(values: Floats, start: Floats, times: Floats, step: float) -> Resca
         values=values,
         eigenvalues=np.stack([found.real, found.imag], axis=1),
         coordinates=coordinates,
+        shrinking=z @ left[:, shrinking].real,
         groups=np.array([[count_values(x) for x in at.T] for at in coordinates], dtype=np.int64),
         places=np.array([places(points) for points in z]),
         corners=np.array([len(corners) for corners, _ in hulls]),
         volume=np.array([volume for _, volume in hulls]),
     )
+
+
+def _of_sign(eigenvalues: NDArray[np.complex128], sign: int) -> NDArray[np.bool_]:
+    """Which are real and of that sign, 1 or -1."""
+    return (np.abs(eigenvalues.imag) < 1e-12) & (sign * eigenvalues.real > 0)
 
 
 def count_values(coordinates: Floats) -> int:
@@ -212,7 +227,7 @@ def hull(points: Floats) -> tuple[NDArray[np.int64], float]:
     Where points lie in a line or plane, or have more dimensions: no corners, and 0 or NaN.
     """
     nothing = np.array([], dtype=np.int64)
-    if points.shape[1] > 3:
+    if points.shape[1] > DRAWN:
         return nothing, float("nan")
     try:
         found = ConvexHull(points)

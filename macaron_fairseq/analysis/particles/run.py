@@ -24,6 +24,7 @@ from macaron_fairseq.analysis.particles import (
     movies,
     page,
     perspective,
+    settings,
     simulation,
     systems,
 )
@@ -33,8 +34,6 @@ from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
-
-MOST_NUMBERS = 1 << 25  # that are kept of one cloud: 256 MiB
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def run(
 def trajectories(args: Namespace) -> Found:
     """Follow one cloud of particles."""
     system = _system(args, args.beta)
-    result = experiments.trajectories(system, _start(args), _times(args), args.cosine)
+    result = experiments.trajectories(system, _start(args), settings.times(args), args.cosine)
     shown = result, _title(args, args.dim, args.beta), args.cosine
     return Found(
         result,
@@ -123,7 +122,7 @@ def histograms(args: Namespace) -> Found:
     if max(shown) > args.time:
         raise UserError(f"--shown {max(shown):g} is after the end: raise --time {args.time:g}")
     system = _system(args, args.beta)
-    result = experiments.histograms(system, _start(args), _times(args), args.cosine)
+    result = experiments.histograms(system, _start(args), settings.times(args), args.cosine)
     title = _title(args, args.dim, args.beta)
     picture, movie = figures.histograms(result, title, shown), partial(movies.histograms, result)
     return Found(result, picture, _clusters(args, result), system, partial(movie, title))
@@ -131,14 +130,14 @@ def histograms(args: Namespace) -> Found:
 
 def phase(args: Namespace) -> Found:
     """Draw the phase diagram."""
-    betas = _betas(args)
+    betas = settings.betas(args)
     system = _system(args, betas[-1])
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     simulation.refuse_fast(system, args.time)  # before anything is kept
-    settings = {name: value for name, value in vars(args).items() if name != "kept"}
     block = asdict(system.perceptron) if system.perceptron else None
-    args.kept.begin({**settings, "perceptron_weights": block, **environment.versions()})
-    result = experiments.phase(system, starts, _times(args), betas, args.cosine, args.kept.part)
+    settings.keep_parts(args, perceptron_weights=block)
+    times = settings.times(args)
+    result = experiments.phase(system, starts, times, betas, args.cosine, args.kept.part)
     title = _title(args, args.dim, trials=args.trials)
     lines = [
         f"beta {betas[row]:g}: {result.all_pairs[row, -1]:.0%} of the trials in a point at time "
@@ -159,7 +158,9 @@ def equiangular(args: Namespace) -> Found:
             f"{args.particles} particles cannot all have the cosine --rho {args.rho:g}: choose one "
             f"above {lowest:.4g} and below 1"
         )
-    result = experiments.equiangular(args.system, args.particles, args.rho, _times(args), args.beta)
+    result = experiments.equiangular(
+        args.system, args.particles, args.rho, settings.times(args), args.beta
+    )
     lines = [
         f"beta {beta:g}: particles and equation differ by {difference:.1e} at most"
         for beta, difference in zip(args.beta, result.difference, strict=True)
@@ -169,7 +170,7 @@ def equiangular(args: Namespace) -> Found:
 
 def landscape(args: Namespace) -> Found:
     """Let particles on the circle go, at each beta."""
-    betas = _betas(args)
+    betas = settings.betas(args)
     system = _system(args, betas[-1])
     if system.perceptron is None or system.perceptron.s is None:
         raise UserError('a landscape needs weights in gradient form, "a" and "s": see --help')
@@ -251,23 +252,8 @@ def _system(args: Namespace, beta: float) -> System:
 
 
 def _start(args: Namespace) -> Floats:
-    numbers = args.particles * args.dim * args.frames
-    if numbers > MOST_NUMBERS:
-        raise UserError(
-            f"{args.particles:,} particles in {args.dim:,} dimensions at {args.frames:,} times are "
-            f"{numbers:,} numbers: lower --frames, until there are {MOST_NUMBERS:,} at most"
-        )
+    settings.refuse_many(args.particles, args.dim, args.frames, "lower --frames")
     return simulation.random_start(args.particles, args.dim, args.seed)
-
-
-def _times(args: Namespace) -> Floats:
-    return np.linspace(0, args.time, args.frames)
-
-
-def _betas(args: Namespace) -> Floats:
-    if args.beta_min >= args.beta_max:
-        raise UserError(f"--beta-min {args.beta_min:g} is not below --beta-max {args.beta_max:g}")
-    return np.linspace(args.beta_min, args.beta_max, args.betas)
 
 
 def _title(args: Namespace, dim: int, beta: float | None = None, trials: int = 1) -> str:

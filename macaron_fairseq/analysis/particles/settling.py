@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from macaron_fairseq.analysis import measures
+from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.systems import System
 
 WINDOW = 5  # looks in a row at which the number of clusters must be the same
 EVERY = 1.0  # the time between two looks
+LOOKS = 2 * WINDOW + 1  # that are computed at a time
 LOWEST_PEAK = 0.2  # of the highest density, what a mode must reach
 
 Labels = NDArray[np.intp]
@@ -66,18 +67,36 @@ def modes(x: Floats, angle: float) -> int:
     angle. A peak is a particle with no denser one within the angle, and with a fifth of the highest
     density. Peaks that are that near count once.
     """
-    cosines = measures.gram(x)
-    density = np.exp((cosines - 1) / (angle / 2) ** 2).mean(axis=1)
-    highest_near = np.where(cosines >= np.cos(angle), density, 0).max(axis=1)
-    is_peak = (density >= highest_near * (1 - 1e-9)) & (density >= LOWEST_PEAK * density.max())
+    x = measures.directions(x)
+
+    def at(rows: slice) -> Floats:
+        return np.exp((_cosines(x, rows) - 1) / (angle / 2) ** 2).mean(axis=1)
+
+    density = np.concatenate([*blocks.over_rows(len(x), at)])
+
+    def highest_near(rows: slice) -> Floats:
+        return np.where(_cosines(x, rows) >= np.cos(angle), density, 0).max(axis=1)
+
+    highest = np.concatenate([*blocks.over_rows(len(x), highest_near)])
+    is_peak = (density >= highest * (1 - 1e-9)) & (density >= LOWEST_PEAK * density.max())
     peaks = x[is_peak]
     return 1 if len(peaks) < 2 else measures.clusters(peaks, np.cos(angle))
 
 
 def spread(x: Floats, labels: Labels) -> float:
     """The largest angle between two particles of one cluster, in radians."""
-    together = labels[:, None] == labels
-    return float(np.arccos(measures.gram(x)[together].min()))
+    x = measures.directions(x)
+
+    def least(rows: slice) -> float:
+        together = labels[rows, None] == labels
+        return float(np.where(together, _cosines(x, rows), 1).min())
+
+    return float(np.arccos(min(blocks.over_rows(len(x), least))))
+
+
+def _cosines(x: Floats, rows: slice) -> Floats:
+    """Those of some of the directions x, (n, d), with all of them, within [-1, 1]: (rows, n)."""
+    return np.clip(x[rows] @ x.T, -1, 1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +129,7 @@ def settle(system: System, start: Floats, angle: float, time: float, drift: floa
     counts: deque[int] = deque(maxlen=WINDOW)
     x, reached = start, 0.0
     while True:
-        times = np.minimum(reached + EVERY * np.arange(2 * WINDOW + 1), time)
+        times = np.minimum(reached + EVERY * np.arange(LOOKS), time)
         times = np.unique(times)
         for now, positions in zip(times, simulation.integrate(system, x, times), strict=True):
             if now == reached and counts:  # looked at already

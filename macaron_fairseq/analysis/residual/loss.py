@@ -45,7 +45,7 @@ def log_likelihood(model: Any, sentence: Sentence, data: Data) -> Tensor:
 def causal(model: Any, source: Tensor, data: Data) -> Tensor:
     """ln p of each token after the first, then of the end."""
     source = source.to(next(model.parameters()).device)
-    log_p = log_probabilities(model, source[None])[0]
+    log_p = model(source[None])[0][0].double().log_softmax(-1)
     return log_p.gather(1, source.roll(-1)[:, None])[:, 0]
 
 
@@ -59,10 +59,9 @@ def masked(model: Any, source: Tensor, data: Data) -> Tensor:
         rows = torch.arange(len(places), device=source.device)
         batch = source.repeat(len(places), 1)
         batch[rows, places] = data.source.index(MASK)
-        found.append(log_probabilities(model, batch)[rows, places, source[places]])
+        is_hidden = torch.zeros_like(batch, dtype=torch.bool)
+        is_hidden[rows, places] = True
+        # Of these alone, in the order of the rows: the output layer is the largest.
+        log_p = model(batch, masked_tokens=is_hidden)[0].double().log_softmax(-1)
+        found.append(log_p[rows, source[places]])
     return torch.cat(found) if found else source.new_zeros(0, dtype=torch.double)
-
-
-def log_probabilities(model: Any, tokens: Tensor) -> Tensor:
-    """ln p over the dictionary, (sentences, time, types)."""
-    return model(tokens)[0].double().log_softmax(-1)

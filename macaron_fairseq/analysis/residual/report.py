@@ -1,4 +1,4 @@
-"""What `macaron-fairseq dynamics --jacobian` leaves: numbers, a page, pictures, and a table."""
+"""The files of `macaron-fairseq dynamics --jacobian`: numbers, a page, and pictures."""
 
 import csv
 import json
@@ -7,15 +7,9 @@ from io import StringIO
 from typing import Any
 
 from macaron_fairseq.analysis import output
-from macaron_fairseq.analysis.dynamics.report import three_digits
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
 from macaron_fairseq.analysis.residual.pictures import Effect, Model
-from macaron_fairseq.common import markdown
-
-# The columns of the printed table: of a layer, then of the product up to it.
-LAYER_COLUMNS = {"rotation": "rotation", "departure": "henrici", "asymmetry": "asymmetry"}
-PRODUCT_COLUMNS = {"rank of the product": "effective_rank", "largest exponent": "lyapunov_largest"}
 
 # The columns of the CSV file: what a row is, and a measure of it.
 CSV_COLUMNS = (
@@ -77,45 +71,3 @@ def of_effects(effects: Sequence[Effect]) -> Iterator[tuple[list[Any], dict[str,
     for x in effects:
         which = [x["label"], 1, "", "interventions"]
         yield [*which, ",".join(x["layers"]), "", x["removed"], ""], x["figures"]
-
-
-def table(content: dict[str, Any]) -> str:
-    """The models' layers, one below the other, in Markdown; then what interventions add."""
-    models = content["models"]
-    heads = ["layer", "model", *LAYER_COLUMNS, *PRODUCT_COLUMNS]
-    rows = []
-    for number, side in enumerate(models[0]["sides"]):
-        for i in range(max(len(model["sides"][number]["layers"]) for model in models)):
-            for model in models:
-                of_side = model["sides"][number]
-                for layer, product in zip(
-                    of_side["layers"][i : i + 1], of_side["products"][i : i + 1], strict=True
-                ):
-                    values = [mean(layer, name) for name in LAYER_COLUMNS.values()]
-                    values += [mean(product, name) for name in PRODUCT_COLUMNS.values()]
-                    names = [f"{side['side']} {i + 1}", f"`{pictures.title(model)}`"]
-                    rows.append([*names, *map(three_digits, values)])
-    text = markdown.table(heads, rows) + "\n\n" + topology_report.tables(models)
-    if content["interventions"]:
-        text += "\n" + effects_table(content["interventions"])
-    return text
-
-
-def mean(row: dict[str, Any], name: str) -> float | None:
-    """A figure's mean, where there is one."""
-    return row["figures"].get(name, {}).get("mean")
-
-
-def effects_table(effects: Sequence[Effect]) -> str:
-    """What each intervention adds to the loss, in Markdown."""
-    rows = [
-        [
-            page.layers_of(x),
-            x["removed"],
-            f"`{x['label']}`",
-            *(three_digits(mean(x, name)) for name in ("bits_added", "control_bits_added")),
-        ]
-        for x in effects
-    ]
-    heads = ["layers", "removed", "model", "bits added", "by the control"]
-    return markdown.table(heads, rows) + "\n"
