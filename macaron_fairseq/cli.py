@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print(f"interrupted{args.when_interrupted}", file=sys.stderr)
+        print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)  # as a shell says it
     except BrokenPipeError:  # as in `macaron-fairseq tokenize ... | head`
         close_stdout()
@@ -116,7 +116,6 @@ def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:
         )
         if name in asked:
             module = import_module(f"macaron_fairseq.commands.{name.replace('-', '_')}")
-            command.set_defaults(when_interrupted="")  # what a command says then
             module.add_arguments(command)
             if command.description and "\n" not in command.description:
                 command.description = textwrap.fill(command.description, WIDTH)

@@ -1,5 +1,6 @@
 """Where a model has its layers, and a layer its networks: fairseq's and this package's."""
 
+import inspect
 from typing import Any
 
 from fairseq.models.masked_lm import MaskedLMModel
@@ -69,6 +70,13 @@ def stacks(model: Any) -> dict[str, str]:
 def is_layer(module: nn.Module) -> bool:
     """Whether a module is a layer that is known here, fairseq's own or this package's."""
     return isinstance(module, SplittingLayer) or type(module).forward in FORWARDS
+
+
+def signature(layer: nn.Module) -> inspect.Signature:
+    """Of the layer's `forward`, from the class that names its arguments; `fast` hands them on."""
+    forwards = (vars(x).get("forward") for x in type(layer).__mro__)
+    found = (inspect.signature(x) for x in forwards if x)
+    return next(x for x in found if "x" in x.parameters)
 
 
 def is_pre_norm(layer: Any) -> bool:

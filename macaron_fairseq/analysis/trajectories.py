@@ -10,7 +10,6 @@ where the increment a holds the operator, its LayerNorm in pre-norm, the sub-ste
 and its step. The step is made h times as long; in the model h is 1.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,7 +188,7 @@ def recording(side: str, layers: Iterable[nn.Module], calls: list[Layer]) -> Ite
             raise UserError(
                 f"the model has layers of the class {type(module).__name__}, which is not supported"
             )
-        given = inspect.signature(type(module).forward).bind(module, *args, **kwargs).arguments
+        given = anatomy.signature(module).bind(module, *args, **kwargs).arguments
         number = 1 + sum(layer.side == side for layer in calls)
         layer = Layer(side, number, given["x"], module, given)
         after = output[0] if isinstance(output, tuple) else output
