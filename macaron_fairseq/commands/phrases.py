@@ -25,6 +25,7 @@ examples:
   macaron-fairseq phrases bpe/train.en --spacy en_core_web_sm -o train.phrases.en
   fairseq-train ... --trajectory-weight 2 --trajectory-spans words,phrases \\
     --trajectory-source-phrases train.phrases.en --trajectory-decoder-layers none
+  macaron-fairseq phrases bpe/train.de --spacy de_core_news_sm -o train.phrases.de
 """
 
 

@@ -23,9 +23,9 @@ The file of published scores is a list, shown next to one's own of the same name
 examples:
   macaron-fairseq report runs/transformer_tiny_pre_norm/seed1 runs/macaron_transformer_tiny/seed1 \\
     --baseline transformer_tiny_pre_norm --title "A first try"
-  macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
   macaron-fairseq report runs/quickstart/macaron_transformer_tiny/{parallel,lie-trotter}/seed* \\
     --baseline macaron_transformer_tiny/lie-trotter
+  macaron-fairseq report runs/wmt14/*/seed* -o runs/wmt14/report
 """
 
 

@@ -1,8 +1,8 @@
 """`--macaron-compile`: in training PyTorch compiles a layer's steps, and their way back.
 
 What stands between two matrix products, as dropout, the residual sum and LayerNorm, then becomes
-one kernel. Lengths and the number of sentences are variables of the compiled code, so that it is
-compiled for each kind of batch and not for each shape. Kinds are: with padding in the source or
+one kernel. Lengths and the number of sentences are variables of the compiled code. So it is
+compiled for each kind of batch, not for each shape. Kinds are: with padding in the source or
 without, several sentences or one.
 """
 
