@@ -524,6 +524,7 @@ def test_versions_refuse_what_is_not_there(sides, sentence, synthetic, monkeypat
     assert sentence in refused(versions, monkeypatch, *sides, "--data", synthetic)
 
 
+@pytest.mark.slow
 def test_peak_memory_counts_all_processes(monkeypatch):
     """Two with 200 MiB each, of which neither has all."""
     monkeypatch.setattr(memory, "RARELY", 1)  # or a slow machine looks too late

@@ -81,6 +81,7 @@ def test_modes_and_spread_in_blocks(small_blocks):
         assert settling.spread(x, labels) == pytest.approx(widest, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_phase_of_large_clouds(small_blocks):
     starts = simulation.random_start(8, 2, seed=1, trials=3)
     times, betas = np.linspace(0, 3, 4), np.array([0.0, 2.0])

@@ -187,6 +187,7 @@ def result(mini, system):
 # --- without training ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_mistakes(mini, monkeypatch):
     assert "--systems names words, but there are none, both" in mini.call(
         "--systems", "words", status=1

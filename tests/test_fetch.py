@@ -310,6 +310,7 @@ def test_all_addresses_down(originals, here):
         assert "that failed: " in said
 
 
+@pytest.mark.slow
 def test_an_address_that_hangs_or_trickles_is_given_up(originals, here):
     behaviour = {"a.tgz": "hang", "d.zip": "trickle"}
     with serve(originals, **behaviour) as slow, serve(originals) as good:

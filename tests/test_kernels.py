@@ -204,6 +204,7 @@ def test_training_with_padding_before_the_target_is_fairseqs(flags, sizes):
     assert stock.isfinite().all() and (mine - stock).abs().max() <= 2e-6 * stock.abs().max()
 
 
+@pytest.mark.slow
 def test_fifty_updates_are_fairseqs_to_four_digits():
     (losses, _), (mine, _) = (losses_and_gradients(m, 50, lr=0.001) for m in both())
     assert mine == pytest.approx(losses, rel=1e-4)

@@ -54,6 +54,7 @@ def test_each_frame_shows_the_particles_of_its_time(dim):
         assert f"time {frame:.2f}" in movie.figure.get_suptitle()
 
 
+@pytest.mark.slow
 def test_a_gif_has_the_frames(tmp_path, capsys):
     found = command("trajectories", "--animate", tmp_path / "a.GIF", output=tmp_path / "out")
     assert "animate" not in found["parameters"]
