@@ -209,9 +209,10 @@ def commands_of(code, folder):
         (folder / path).touch()
     env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", f"{code}\nwait"], cwd=folder, env=env, capture_output=True, text=True
+        ["bash", "-uc", f"{code}\nwait"], cwd=folder, env=env, capture_output=True, text=True
     )
     assert "command not found" not in done.stderr, done.stderr
+    assert "unbound variable" not in done.stderr, done.stderr
     assert "syntax error" not in done.stderr, done.stderr
     words = record.read_text().split("\0")[:-1] if record.exists() else []
     found = []
