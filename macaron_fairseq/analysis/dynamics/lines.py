@@ -1,13 +1,13 @@
-"""The figures of `dynamics.compare` by the layer: as lines of a picture, and by name."""
+"""The figures of `measurement.compare` by the layer: as lines of a picture, and by name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.figures import Line
 from macaron_fairseq.analysis.glossary import Measure
 
-# Parts of what `dynamics.compare` gives.
+# Parts of what `measurement.compare` gives.
 Row = dict[str, Any]
 Side = dict[str, Any]
 Model = dict[str, Any]
@@ -24,6 +24,20 @@ NAMES = {
 def find(model: Model, name: str) -> Side:
     """A model's encoder or decoder."""
     return next(side for side in model["sides"] if side["side"] == name)
+
+
+def layer_by_layer(models: Sequence[Model]) -> Iterator[tuple[str, Model, Side, int]]:
+    """Each layer of each model, the first of all models first.
+
+    Yields:
+        What to call it, the model, its side, and the layer's place in the side's lists.
+    """
+    for name in [side["side"] for side in models[0]["sides"]]:
+        of_models = [(model, find(model, name)) for model in models]
+        for i in range(max(len(side["layers"]) for _, side in of_models)):
+            for model, side in of_models:
+                if i < len(side["layers"]):
+                    yield f"{name} {i + 1}", model, side, i
 
 
 def mean(row: Row, name: str) -> Any:

@@ -13,6 +13,7 @@ from macaron_fairseq.analysis.dynamics.lines import (
     LAYER,
     Model,
     find,
+    layer_by_layer,
     mean,
     move_lines,
     state_lines,
@@ -99,17 +100,12 @@ def table(models: Sequence[Model]) -> str:
     """The models' layers, one below the other, in Markdown."""
     heads = ["layer", "model", *STATE_COLUMNS, *LAYER_COLUMNS]
     rows = []
-    for number, side in enumerate(models[0]["sides"]):
-        depth = max(len(model["sides"][number]["layers"]) for model in models)
-        for i in range(depth):
-            for model in models:
-                for row in model["sides"][number]["layers"][i : i + 1]:
-                    states = model["sides"][number]["states"]
-                    (state,) = (x for x in states if x["time"] == row["layer"])
-                    values = [mean(state, name) for name in STATE_COLUMNS.values()]
-                    values += [mean(row, name) for name in LAYER_COLUMNS.values()]
-                    names = [f"{side['side']} {row['layer']}", f"`{model['label']}`"]
-                    rows.append([*names, *map(three_digits, values)])
+    for title, model, side, i in layer_by_layer(models):
+        row = side["layers"][i]
+        (state,) = (x for x in side["states"] if x["time"] == row["layer"])
+        values = [mean(state, name) for name in STATE_COLUMNS.values()]
+        values += [mean(row, name) for name in LAYER_COLUMNS.values()]
+        rows.append([title, f"`{model['label']}`", *map(three_digits, values)])
     return markdown.table(heads, rows) + "\n"
 
 

@@ -6,7 +6,7 @@ A figure is a mean over runs, with half of its 95 % interval after ± where ther
 from collections.abc import Sequence
 from typing import Any
 
-from macaron_fairseq.analysis.dynamics.lines import find
+from macaron_fairseq.analysis.dynamics.lines import layer_by_layer
 from macaron_fairseq.analysis.dynamics.report import three_digits
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
 from macaron_fairseq.analysis.residual.pictures import Effect, Model
@@ -52,16 +52,11 @@ def of_models(models: Sequence[Model]) -> str:
 def of_layers(models: Sequence[Model]) -> str:
     """The layers of all models, one below the other."""
     rows = []
-    for name in [side["side"] for side in models[0]["sides"]]:
-        of_models = [(pictures.title(model), find(model, name)) for model in models]
-        for i in range(max(len(side["layers"]) for _, side in of_models)):
-            for title, side in of_models:
-                for layer, product in zip(
-                    side["layers"][i : i + 1], side["products"][i : i + 1], strict=True
-                ):
-                    figures = [layer["figures"].get(x) for x in LAYER_COLUMNS.values()]
-                    figures += [product["figures"].get(x) for x in PRODUCT_COLUMNS.values()]
-                    rows.append([f"{name} {i + 1}", f"`{title}`", *map(value, figures)])
+    for name, model, side, i in layer_by_layer(models):
+        layer, product = side["layers"][i]["figures"], side["products"][i]["figures"]
+        figures = [layer.get(x) for x in LAYER_COLUMNS.values()]
+        figures += [product.get(x) for x in PRODUCT_COLUMNS.values()]
+        rows.append([name, f"`{pictures.title(model)}`", *map(value, figures)])
     return markdown.table(["layer", "model", *LAYER_COLUMNS, *PRODUCT_COLUMNS], rows)
 
 

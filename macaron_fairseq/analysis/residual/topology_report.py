@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from macaron_fairseq.analysis.dynamics.lines import find
+from macaron_fairseq.analysis.dynamics.lines import find, layer_by_layer
 from macaron_fairseq.analysis.dynamics.report import three_digits
 from macaron_fairseq.analysis.residual import pictures
 from macaron_fairseq.analysis.residual.pictures import Model
@@ -23,14 +23,9 @@ SENSITIVITY_COLUMNS = (
 def tables(models: Sequence[Model]) -> str:
     """The communities of each layer, then what the choices change, in Markdown."""
     rows = []
-    for name in [side["side"] for side in models[0]["sides"]]:
-        of_models = [(pictures.title(model), find(model, name)) for model in models]
-        for i in range(max(len(side["layers"]) for _, side in of_models)):
-            for title, side in of_models:
-                for row, layer in zip(
-                    side["layers"][i : i + 1], side["topology"][i : i + 1], strict=True
-                ):
-                    rows.append([f"{name} {i + 1}", f"`{title}`", *cells(row, layer)])
+    for name, model, side, i in layer_by_layer(models):
+        row = cells(side["layers"][i], side["topology"][i])
+        rows.append([name, f"`{pictures.title(model)}`", *row])
     text = markdown.table(["layer", "model", *COLUMNS, P_OF_ALL], rows) + "\n"
     found = [
         [f"`{pictures.title(model)}`", *row] for model in models for row in sensitivity_rows(model)
