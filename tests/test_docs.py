@@ -32,8 +32,8 @@ from fairseq import options as fairseq_options
 from macaron_fairseq import cli
 
 DOCS = ROOT / "docs"
-OTHERS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*/README.md")]
-OTHERS += ROOT.glob("examples/*/README.md")
+OTHERS = [ROOT / x for x in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")]
+OTHERS += [ROOT / "examples/README.md", *ROOT.glob("examples/*/README.md")]
 PAGES = sorted(DOCS.rglob("*.md")) + OTHERS
 PROSE = [*PAGES, ROOT / "CHANGELOG.md"]
 MOST_JSON = 300_000  # bytes of records in git, outside tests/fixtures
