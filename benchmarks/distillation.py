@@ -26,7 +26,7 @@ from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCrite
 assert plugin  # has registered the architectures
 
 # Label smoothing and how losses are divided, as criteria want them.
-COMMON = {"sentence_avg": False, "label_smoothing": 0.1}
+COMMON: dict[str, Any] = {"sentence_avg": False, "label_smoothing": 0.1}
 WORD = "word level"
 
 

@@ -8,7 +8,18 @@ from fairseq.trainer import Trainer
 from torch import Tensor
 
 from gpu.checks import Outcome
-from gpu.setups import CHUNKED, EXACT, MACARON, NO_DROPOUT, TINY, Batch, Device, on
+from gpu.setups import (
+    CHUNKED,
+    EXACT,
+    LIGER,
+    MACARON,
+    NO_DROPOUT,
+    TINY,
+    Batch,
+    Device,
+    has_liger,
+    on,
+)
 from macaron_fairseq.fast import criterion
 
 MOST = {"fp32": 5e-6, "fp16": 1e-2, "bf16": 3e-2}
@@ -35,7 +46,7 @@ def look(device: Device, spoil: bool) -> Outcome:
     for precision in device.precisions:
         found = errors.setdefault(precision, {})
         for kernels in KERNELS:
-            for name, flags in CRITERIA.items():
+            for name, flags in criteria(device).items():
                 words = [*model, "--macaron-kernels", kernels, *flags]
                 with chunks_of(SMALL_CHUNKS):
                     trainer = device.trainer(words, precision)
@@ -49,6 +60,11 @@ def look(device: Device, spoil: bool) -> Outcome:
         passes &= found["fused, chunked"] <= max(MOST_OF_FAIRSEQS * fairseqs, ROUNDING)
         said.append(f"{precision} {found['fused, chunked']:.1e} (fairseq {fairseqs:.1e})")
     return Outcome(passes, "relative error " + ", ".join(said), {"errors": errors})
+
+
+def criteria(device: Device) -> dict[str, list[str]]:
+    """What computes the loss; Liger-Kernel where it can."""
+    return {**CRITERIA, **({"liger": LIGER} if has_liger(device) else {})}
 
 
 def device_free(device: Device) -> Device:

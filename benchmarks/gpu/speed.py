@@ -10,7 +10,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from gpu.checks import Outcome
-from gpu.setups import FAIRSEQS, OURS, TINY, Device, on
+from gpu.setups import FAIRSEQS, LIGER, OURS, TINY, Device, has_liger, on
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
 # (sizes, types, tokens of a batch): fairseq's architectures iwslt_de_en, base and big.
@@ -46,7 +46,8 @@ SCALE = ["--fp16-init-scale", "128"]
 def look(device: Device, spoil: bool) -> Outcome:
     """Time of stock's over ours in each turn, with range; on a GPU below 1.0 fails.
 
-    Ours is `lie-trotter`, the same network. Spoiled: the sides change places, with the same times.
+    Ours is `lie-trotter`, the same network; "liger" is ours with Liger-Kernel's loss, where it is
+    installed, and is not judged. Spoiled: the sides change places, with the same times.
     Elsewhere time is not judged.
     """
     file = device.folder / "speed.json"
@@ -58,6 +59,8 @@ def look(device: Device, spoil: bool) -> Outcome:
         ratios = [1 / x if spoil else x for x in found["stock over ours"]]
         passes &= median(ratios) >= 1.0
         said.append(f"{name} {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
+        if ligers := found.get("stock over liger"):
+            said[-1] += f", with Liger's loss {median(ligers):.2f}"
     says = "times as fast as stock: " + ", ".join(said)
     is_judged = device.kind == "cuda"
     return Outcome(passes or not is_judged, says, {} if spoil else figures, is_judged)
@@ -73,7 +76,9 @@ def measure(device: Device) -> dict[str, dict[str, list[float]]]:
         works += [("training", x) for x in (halves if device.is_gpu else ["fp32"])]
         for work, precision in works:
             make = trained if work == "training" else translated
-            steps = {side: make(own, side, flags, tokens, precision) for side in ("stock", "ours")}
+            sides = ["stock", "ours"]
+            sides += ["liger"] * (work == "training" and has_liger(device))
+            steps = {side: make(own, side, flags, tokens, precision) for side in sides}
             found = in_turns(steps, TURNS[device.kind], device.kind == "cuda")
             figures[f"{work} {shape} {precision}"] = found
     return figures
@@ -98,17 +103,22 @@ def in_turns(
                 found[f"{side} seconds"].append(time.perf_counter() - start)
                 if is_cuda:
                     found[f"{side} peak MiB"].append(torch.cuda.max_memory_allocated() / 2**20)
-    pairs = zip(found["stock seconds"], found["ours seconds"], strict=True)
-    return {**found, "stock over ours": [x / y for x, y in pairs]}
+    for side in {*steps} - {"stock"}:
+        pairs = zip(found["stock seconds"], found[f"{side} seconds"], strict=True)
+        found[f"stock over {side}"] = [x / y for x, y in pairs]
+    return found
 
 
 def trained(
     device: Device, side: str, flags: list[str], tokens: int, precision: str
 ) -> Callable[[], Any]:
     """One update."""
-    base = FAIRSEQS if side == "stock" else [*OURS, "--macaron-scheme", "lie-trotter"]
-    own = ["--optimizer", "fused_adam"] if side == "ours" and device.is_gpu else []
-    trainer = device.trainer([*base, *flags, *own, *SCALE, *HALF[precision][side]])
+    is_stock = side == "stock"
+    base = FAIRSEQS if is_stock else [*OURS, "--macaron-scheme", "lie-trotter"]
+    own = ["--optimizer", "fused_adam"] if device.is_gpu and not is_stock else []
+    own += LIGER * (side == "liger")
+    half = HALF[precision]["stock" if is_stock else "ours"]
+    trainer = device.trainer([*base, *flags, *own, *SCALE, *half])
     batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)
     return lambda: trainer.train_step([batch])
 

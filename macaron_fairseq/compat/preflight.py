@@ -17,7 +17,16 @@ from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from macaron_fairseq.compat import bf16, binarised, checkpoints, compiling, gpus, pretrained, ranks
+from macaron_fairseq.compat import (
+    bf16,
+    binarised,
+    checkpoints,
+    compiling,
+    gpus,
+    liger,
+    pretrained,
+    ranks,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +36,9 @@ COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 def check(argv: Sequence[str]) -> None:
     """If argv is one of fairseq's commands, refuse what would fail or silently go wrong.
 
-    That is what the GPUs here cannot do, or `--macaron-matmul bf16` and `--macaron-compile` where
-    they cannot work. It is a checkpoint that is missing, bad or does not fit, data that was cut
-    short, or processes that would train separately.
+    That is what the GPUs here cannot do, or `--macaron-matmul bf16`, `--macaron-compile` and
+    `--loss-kernel liger` where they cannot work. It is a checkpoint that is missing, bad or does
+    not fit, data that was cut short, or processes that would train separately.
 
     Raises:
         UserError: naming what to change.
@@ -49,6 +58,8 @@ def check(argv: Sequence[str]) -> None:
         if args.macaron_compile:
             compiling.refuse_where_wrong(args)
             compiling.refuse_where_impossible(on_gpu=count > 0)
+        if args.loss_kernel == "liger":
+            liger.refuse_where_impossible(on_gpu=count > 0)
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
             weights = checkpoints.load(path)["model"]
@@ -111,6 +122,7 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
     for name in ("matmul", "kernels"):
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
+    parser.add_argument("--loss-kernel")
     return parser.parse_known_args(flags)
 
 
