@@ -20,7 +20,7 @@ from fairseq.tasks import FairseqTask
 from macaron_fairseq.compat import numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
-from macaron_fairseq.distillation import cross_criterion
+from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
 from macaron_fairseq.fast import criterion, masked_lm_criterion, optimizer, rdrop, task
 from macaron_fairseq.fast.language_model import FusedLanguageModel
 from macaron_fairseq.fast.masked_language_model import FusedRobertaModel

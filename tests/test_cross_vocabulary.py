@@ -24,11 +24,11 @@ from torch.nn.functional import cosine_similarity
 from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import crossing, last_token, minimum_edit
-from macaron_fairseq.distillation.cross_criterion import (
+from macaron_fairseq.distillation.cross_vocabulary import crossing, last_token, minimum_edit
+from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.recoding import Recoder
+from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.text.tokenization import bpe

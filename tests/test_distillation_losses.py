@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from macaron_fairseq.distillation import cross_vocabulary, spans, trajectory
-from macaron_fairseq.distillation.trajectory import LayerPair, align
+from macaron_fairseq.distillation import spans
+from macaron_fairseq.distillation.cross_vocabulary import losses as cross_vocabulary
+from macaron_fairseq.distillation.trajectory import losses as trajectory
+from macaron_fairseq.distillation.trajectory.losses import LayerPair, align
 
 B, L, D = 3, 6, 4
 LENGTHS = torch.tensor([6, 1, 4])

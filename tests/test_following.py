@@ -19,12 +19,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import layers, text_spans, trajectory
+from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.following import Following, Plan
 from macaron_fairseq.distillation.taught import student_like
+from macaron_fairseq.distillation.trajectory import losses as trajectory
+from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting

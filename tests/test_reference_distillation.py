@@ -13,7 +13,9 @@ import torch
 from conftest import FIXTURES
 from torch.nn.functional import linear
 
-from macaron_fairseq.distillation import cross_vocabulary, spans, trajectory
+from macaron_fairseq.distillation import spans
+from macaron_fairseq.distillation.cross_vocabulary import losses as cross_vocabulary
+from macaron_fairseq.distillation.trajectory import losses as trajectory
 
 pytestmark = pytest.mark.reference
 

@@ -15,8 +15,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from stored import CHECKPOINT, binarise, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.distillation import sequence_level
-from macaron_fairseq.distillation.translated_pairs import Choice, copied
+from macaron_fairseq.distillation.sequence_level import distilling
+from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice, copied
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
@@ -157,7 +157,7 @@ def test_filters_and_their_counts(folder, tmp_path):
         "low@@": (["low@@", "er"], ["low@@", "est"]),  # other words, of equal parts; kept
     }
     write_set(data, "train", [(source, source) for source, _ in cases.values()])
-    result = sequence_level.distill(
+    result = distilling.distill(
         str(folder.teacher),
         data_folder.read(data),
         tmp_path / "out",

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.distillation import spacy_phrases, text_spans
+from macaron_fairseq.distillation import text_spans
+from macaron_fairseq.distillation.trajectory import spacy_phrases
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed: the extra [spacy]")
 

@@ -34,7 +34,7 @@ from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterionConfig,
 )
-from macaron_fairseq.distillation.cross_criterion import (
+from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig,
 )
 from macaron_fairseq.model import architectures, arguments

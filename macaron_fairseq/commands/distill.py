@@ -85,14 +85,14 @@ def run(args: argparse.Namespace) -> None:
     """Distill, and say what was kept."""
     # Here, since these imports take seconds.
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
-    from macaron_fairseq.distillation import sequence_level
-    from macaron_fairseq.distillation.translated_pairs import Choice
+    from macaron_fairseq.distillation.sequence_level import distilling
+    from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice
     from macaron_fairseq.translation import fairseq_engine
 
     data = data_folder.read(args.data)
     search = Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     precision = args.precision or "fp32"
-    result = sequence_level.distill(
+    result = distilling.distill(
         args.teacher,
         data,
         args.output,

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from macaron_fairseq.distillation import spacy_phrases
+from macaron_fairseq.distillation.trajectory import spacy_phrases
 
 DESCRIPTION = """\
 Find the noun chunks and verb phrases of each sentence with a pipeline of spaCy, for students that

@@ -1,6 +1,6 @@
 """The criterion `distilled_label_smoothed_cross_entropy`: a student learns from its teachers.
 
-`word_level.py` and `trajectory.py` have the losses and their sources.
+`word_level.py` and `trajectory/losses.py` have the losses and their sources.
 """
 
 import logging
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
-from macaron_fairseq.distillation.following import Following, Plan
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
+from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
     Logits,
     Mixture,

@@ -18,8 +18,8 @@ from fairseq.tasks.translation import TranslationTask
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.distillation.layers import DECODER, ENCODER
-from macaron_fairseq.distillation.recoding import Recoder
 from macaron_fairseq.distillation.teachers import Teachers
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fairseq.data import Dictionary
 from torch import Tensor
 
-from macaron_fairseq.distillation.cross_vocabulary import Range, common_spans
+from macaron_fairseq.distillation.cross_vocabulary.losses import Range, common_spans
 from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON, Words
 
 CACHE = 100_000  # words that are kept, some 50 MB

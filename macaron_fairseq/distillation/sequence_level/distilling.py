@@ -22,9 +22,15 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import teacher_files, translated_pairs
-from macaron_fairseq.distillation.training_set import TrainingSet
-from macaron_fairseq.distillation.translated_pairs import CUT, TOO_LONG, Choice, Result
+from macaron_fairseq.distillation import teacher_files
+from macaron_fairseq.distillation.sequence_level import translated_pairs
+from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
+from macaron_fairseq.distillation.sequence_level.translated_pairs import (
+    CUT,
+    TOO_LONG,
+    Choice,
+    Result,
+)
 from macaron_fairseq.evaluation import metrics
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import parts, translator

@@ -1,6 +1,6 @@
 """A student and a teacher with another vocabulary read the same batch; and the losses of that.
 
-`cross_vocabulary.py` and `minimum_edit.py` have the formulas and their sources.
+`losses.py` and `minimum_edit.py` have the formulas and their sources.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +14,14 @@ from torch.nn.functional import linear
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
-from macaron_fairseq.distillation import cross_vocabulary, layers, minimum_edit
-from macaron_fairseq.distillation.following import read_by
-from macaron_fairseq.distillation.last_token import Attended, attended
+from macaron_fairseq.distillation import layers
+from macaron_fairseq.distillation.cross_vocabulary import losses, minimum_edit
+from macaron_fairseq.distillation.cross_vocabulary.last_token import Attended, attended
+from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.recoding import Recoder, bare
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
+from macaron_fairseq.distillation.trajectory.following import read_by
 from macaron_fairseq.fast.criterion import chunks
 
 SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
@@ -198,7 +199,7 @@ class Sra(Maps):
             pairs: which layers meet on each side, from the lowest up.
             student: a model of the student's sizes.
             teacher: the model.
-            types: the shared ones, see `cross_vocabulary.common_types`.
+            types: the shared ones, see `losses.common_types`.
             temperature: of the softmax over shared types.
         """
         super().__init__(pairs, student, teacher, bias=False)
@@ -217,11 +218,11 @@ class Sra(Maps):
                 ours, _ = student.centres(side, i, members[side][0])
                 theirs, tokens = teacher.centres(side, j, members[side][1])
                 ours, theirs = together(ours, theirs)
-                weights = cross_vocabulary.span_weights(members[side][1], tokens).to(ours.dtype)
+                weights = losses.span_weights(members[side][1], tokens).to(ours.dtype)
                 projected = to_teacher(ours).to(ours.dtype)
-                of_layers.append(cross_vocabulary.centre_loss(projected, theirs, weights))
+                of_layers.append(losses.centre_loss(projected, theirs, weights))
             cosine.append(torch.stack(of_layers).mean())
-            geometry.append(cross_vocabulary.geometry_loss(ours, theirs, weights))
+            geometry.append(losses.geometry_loss(ours, theirs, weights))
         return {
             "cosine": torch.stack(cosine).mean(),
             "geometry": torch.stack(geometry).mean(),
@@ -239,9 +240,7 @@ class Sra(Maps):
         def divergence(ours: Tensor, theirs: Tensor) -> Tensor:
             z = student.logits(ours, self.student_types), teacher.logits(theirs, self.teacher_types)
             all_there = torch.ones_like(ours[None, :, 0])
-            return cross_vocabulary.shared_types_loss(
-                z[0][None], z[1][None], all_there, self.temperature
-            )
+            return losses.shared_types_loss(z[0][None], z[1][None], all_there, self.temperature)
 
         weight = student.model.decoder.output_projection.weight
         return in_chunks(divergence, weight, ours[there], theirs[there]) / len(members[0])
@@ -262,7 +261,7 @@ def uld(student: Pass, teacher: Pass) -> Tensor:
 
     def difference(ours: Tensor, theirs: Tensor) -> Tensor:
         z = student.logits(ours)[None], teacher.logits(theirs)[None]
-        return cross_vocabulary.uld_loss(*z, torch.ones_like(z[0][..., 0]))
+        return losses.uld_loss(*z, torch.ones_like(z[0][..., 0]))
 
     return in_chunks(difference, student.model.decoder.output_projection.weight, *states)
 

@@ -1,6 +1,6 @@
 """The criterion `cross_vocabulary_label_smoothed_cross_entropy`: a teacher with other tokens.
 
-`cross_vocabulary.py` has SRA and ULD, `minimum_edit.py` has MinED, each with its source.
+`losses.py` has SRA and ULD, `minimum_edit.py` has MinED, each with its source.
 """
 
 import logging
@@ -15,11 +15,19 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import cross_vocabulary, crossing, numbers, teachers
-from macaron_fairseq.distillation.crossing import KINDS, MINED, SRA, MinEd, Pass, Sra
-from macaron_fairseq.distillation.following import Plan
+from macaron_fairseq.distillation import numbers, teachers
+from macaron_fairseq.distillation.cross_vocabulary import crossing, losses
+from macaron_fairseq.distillation.cross_vocabulary.crossing import (
+    KINDS,
+    MINED,
+    SRA,
+    MinEd,
+    Pass,
+    Sra,
+)
 from macaron_fairseq.distillation.layers import DECODER, match_last
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
+from macaron_fairseq.distillation.trajectory.following import Plan
 from macaron_fairseq.fast.criterion import (
     has_plain_projection,
     on_the_host,
@@ -143,7 +151,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     "Transformer without --adaptive-softmax-cutoff"
                 )
         recoder = self.recoders[DECODER]
-        types = cross_vocabulary.common_types(recoder.student.symbols, recoder.teacher.symbols)
+        types = losses.common_types(recoder.student.symbols, recoder.teacher.symbols)
         counts = len(types[0]), len(recoder.student), len(recoder.teacher)
         layers = ""
         if self.kind == SRA:

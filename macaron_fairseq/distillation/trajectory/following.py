@@ -1,6 +1,6 @@
 """A student that follows its teacher's trajectory: which layers, on which spans, with which maps.
 
-`trajectory.py` has the losses and their source.
+`losses.py` has the losses and their source.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, match_in_time
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
-from macaron_fairseq.distillation.trajectory import LayerPair, align, trajectory_loss
+from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
 
 NONE = "none"
 

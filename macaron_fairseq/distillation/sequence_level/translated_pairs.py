@@ -20,7 +20,7 @@ from torch import Tensor
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.distillation.training_set import TrainingSet
+from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, Tokens
 from macaron_fairseq.text.tokenization import remove_bpe

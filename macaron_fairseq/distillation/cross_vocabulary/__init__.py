@@ -1,0 +1,1 @@
+"""Across vocabularies: a student learns from a teacher with other tokens."""

@@ -1,0 +1,1 @@
+"""Sequence level: a training set whose targets a teacher has translated."""

@@ -1,0 +1,1 @@
+"""Trajectory: the layers of a student follow those of its teacher."""
