@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 from recipes import EXAMPLES
 
+from macaron_fairseq.common.errors import UserError
+
 sys.path.insert(0, str(EXAMPLES / "glue"))
 
 # After `recipes`, which knows where they are.
 import glue  # isort: skip
 import glue_data  # isort: skip
 import glue_metrics  # isort: skip
+import glue_records  # isort: skip
 import glue_report  # isort: skip
 import glue_run  # isort: skip
 import glue_tasks  # isort: skip
@@ -268,14 +271,64 @@ def test_the_server_gets_a_file_for_each_test_set():
 
 
 def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
-    plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", False)
+    plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", "", False)
     glue_run.plan_of(tmp_path, plan)
-    (tmp_path / "result.json").write_text('{"identity": "one"}')
+    (tmp_path / "result.json").write_text('{"settings": "one", "start": ""}')
     (tmp_path / "checkpoint_last.pt").touch()
     glue_run.plan_of(tmp_path, plan)
     assert (tmp_path / "result.json").exists() and (tmp_path / "checkpoint_last.pt").exists()
-    glue_run.plan_of(tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", False))
+    glue_run.plan_of(tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", "", False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "run.lock"]
+
+
+# --- Records -------------------------------------------------------------------------------------
+
+
+def record(**changes):
+    fields = {
+        **{"arch": "a/lie-trotter", "pretrained": True, "task": "RTE", "rate": "0.001", "seed": 1},
+        **{"scores": {"accuracy": 52.5}, "settings": "one", "start": "two", "updates": 3},
+        **{"seconds": 1.5, "date": "2026-11-25", "environment": {"cpu": "some"}},
+    }
+    return glue_records.Record(**{**fields, **changes})
+
+
+def test_records_are_kept_a_line_each(tmp_path):
+    path = tmp_path / "records.json"
+    first, second = record(), record(seed=2)
+    glue_records.add(path, [second])
+    glue_records.add(path, [first, second])
+    assert glue_records.read(path) == {first.key: first, second.key: second}
+    assert len(path.read_text().splitlines()) == 4
+    glue_records.add(path, [record(date="2026-11-26")])  # the same result: the older one stays
+    assert glue_records.read(path)[first.key] == first
+
+
+@pytest.mark.parametrize(
+    "change", [{"scores": {"accuracy": 1.0}}, {"settings": "x"}, {"start": ""}]
+)
+def test_another_result_of_a_run_is_refused(change, tmp_path):
+    path = tmp_path / "records.json"
+    glue_records.add(path, [record()])
+    with pytest.raises(UserError, match="another result of RTE, a/lie-trotter, learning rate"):
+        glue_records.add(path, [record(**change)])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda runs: runs + runs, "holds a run twice"),
+        (lambda runs: [{**runs[0], "seed": "1"}], "item 1/seed should be a whole number"),
+        (lambda runs: [{"seed": 1}], "item 1 lacks 'arch'"),
+        (lambda runs: runs[0], "the file should be a list"),
+    ],
+)
+def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
+    path = tmp_path / "records.json"
+    glue_records.add(path, [record()])
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(UserError, match=said):
+        glue_records.read(path)
 
 
 # --- The command line ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import sys
 import zipfile
 
@@ -155,3 +156,14 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     options[-1] = "2"
     output = run(glue, "finetune", *options, "--pretrain-seeds", "2", *flags, status=1)
     assert "has not been pre-trained to its end: run the stage pretrain" in output
+    # Records of both systems, from which a machine without the models draws the same table.
+    kept = ["--records", tmp_path / "records.json"]
+    run(glue, "report", *options, *kept, *flags)
+    report = (work / "report" / "report.md").read_text()
+    shutil.rmtree(work / "finetuned")
+    shutil.rmtree(work / arch)
+    output = run(glue, "finetune", "report", *options, *kept, *flags)
+    assert "2 runs are taken from" in output and f"No `{arch}.zip`" in output
+    assert report.split("\n`")[0] == (work / "report" / "report.md").read_text().split("\nNo")[0]
+    other = run(glue, "finetune", *options, "--epochs", "1", *kept, *flags, status=1)
+    assert "taken" not in other and "run the stage pretrain" in other

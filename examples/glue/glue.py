@@ -18,6 +18,7 @@ sys.path.insert(0, str(HERE.parent / "common"))
 
 import benchmark  # noqa: E402
 import glue_data  # noqa: E402
+import glue_records  # noqa: E402
 import glue_report  # noqa: E402
 import glue_run  # noqa: E402
 import launch  # noqa: E402
@@ -26,11 +27,12 @@ import recipe as recipes  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
 import text_recipe  # noqa: E402
-from glue_report import System  # noqa: E402
+from glue_records import Key, Record  # noqa: E402
+from glue_report import Result, System  # noqa: E402
 from glue_tasks import TASKS  # noqa: E402
 from launch import Job  # noqa: E402
 from options import PLUGIN, Once, Parser, above_zero, seeds_of  # noqa: E402
-from steps import hash_of, made, say  # noqa: E402
+from steps import hash_of, say  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
 from train_command import arch_flags  # noqa: E402
 
@@ -84,6 +86,7 @@ class Glue:
     jobs: int
     is_usual: bool
     keeps: bool
+    records: Path | None  # of finished runs, here or elsewhere
 
     @property
     def tasks(self) -> list[str]:
@@ -148,6 +151,13 @@ def parser() -> Parser:
     )
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
     add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
+    add(
+        "--records",
+        type=Path,
+        metavar="FILE",
+        help="scores of finished runs: what stands there is not made again and is in the report; "
+        "what is finished here is added (default: none)",
+    )
     for name, what in (
         ("--pretrained", "a checkpoint to fine-tune, of --archs ARCH; nothing is pre-trained"),
         ("--codes", "the BPE merges of --pretrained"),
@@ -213,6 +223,7 @@ def read(words: Sequence[str]) -> Glue:
         jobs=args.jobs,
         is_usual=not args.sizes,
         keeps=args.keep_models,
+        records=args.records,
     )
 
 
@@ -278,17 +289,26 @@ def run(words: Sequence[str]) -> None:
 
 def finetune(glue: Glue) -> None:
     """All runs that are not done, seed by seed, so that what is done at any time is balanced."""
-    jobs = []
+    known, jobs, taken = keep(glue), [], 0
     for seed in glue.seeds:
         for name in glue.tasks:
             for arch in glue.recipe.archs:
                 for rate in glue.setting.learning_rates:
-                    jobs.append(job(glue, name, System(arch, not glue.from_scratch), seed, rate))
+                    system = System(arch, not glue.from_scratch)
+                    if is_of(glue, known.get(key(name, system, seed, rate))):
+                        taken += 1
+                    else:
+                        jobs.append(job(glue, name, system, seed, rate))
+    if taken:
+        say(NAME, f"{taken} runs are taken from {glue.records}")
 
     def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         return launch.local(left, glue.jobs)
 
-    launch.finish(NAME, jobs, glue.jobs, start, shown)
+    try:
+        launch.finish(NAME, jobs, glue.jobs, start, shown)
+    finally:
+        keep(glue)
 
 
 def place(glue: Glue, name: str, system: System, seed: int, rate: float) -> Path:
@@ -316,16 +336,46 @@ def updates_of(glue: Glue, name: str, examples: int) -> int:
 
 
 sha256 = cache(files.sha256)  # of one file, for all runs
+fingerprint = cache(glue_data.fingerprint)
 
 
 def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_run.Plan:
     """All that a run goes by; ends the program where its start is missing."""
-    recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
+    recipe, task = glue.recipe, TASKS[name]
     found = glue_data.examples(recipe, name)
-    updates = updates_of(glue, name, found[task.train.name]["examples"])
     data = glue_data.where(recipe, name)
     cpu = not stage_train.count_gpus(recipe)
     precision = [] if cpu or recipe.precision == "fp32" else [f"--{recipe.precision}"]
+    model = start_of(glue, system, seed)
+    if model and not model.is_file():
+        sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
+    return glue_run.Plan(
+        task=name,
+        flags=[
+            *[str(data), "--user-dir", str(PLUGIN), *flags_of(glue, name, system, seed, rate)],
+            *(["--finetune-from-model", str(model)] if model else []),
+            *[*precision, *["--cpu"] * cpu],
+            *["--distributed-world-size", "1", "--no-epoch-checkpoints", "--disable-validation"],
+            *["--save-interval-updates", "2000", "--keep-interval-updates", "1"],
+            *["--log-format", "json", "--log-interval", "50"],
+        ],
+        updates=updates_of(glue, name, found[task.train.name]["examples"]),
+        cpu=cpu,
+        splits={
+            key: {"subset": one["subset"], "labels": one["labels"]}
+            for key, one in found.items()
+            if key != task.train.name
+        },
+        settings=settings(glue, name, system, seed, rate),
+        start=sha256(model) if model else "",
+        keeps=glue.keeps,
+    )
+
+
+def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> list[str]:
+    """Those of fairseq-train that make a run what it is, on any machine."""
+    recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
+    updates = updates_of(glue, name, glue_data.examples(recipe, name)[task.train.name]["examples"])
     flags = [*arch_flags(system.arch), "--seed", str(seed), "--task", "sentence_prediction"]
     flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
@@ -335,38 +385,25 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", f"{rate:g}"]
     flags += ["--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)]
     flags += ["--warmup-updates", str(round(glue.setting.warmup * updates))]
-    flags += ["--max-update", str(updates), *model_flags(recipe.extra)]
-    start, from_model = "", []
+    return [*flags, "--max-update", str(updates), *model_flags(recipe.extra)]
+
+
+def settings(glue: Glue, name: str, system: System, seed: int, rate: float) -> str:
+    """Stands for what a run is made from, but for the model that it starts from."""
+    flags = flags_of(glue, name, system, seed, rate)
+    return hash_of(*flags, fingerprint(glue_data.where(glue.recipe, name)))[:12]
+
+
+def start_of(glue: Glue, system: System, seed: int) -> Path | None:
+    """The checkpoint that a run starts from, whether it is there or not; None from scratch."""
+    if not system.is_pretrained:
+        return None
     if glue.pretrained:
-        start = sha256(glue.pretrained)
-        from_model = ["--finetune-from-model", str(glue.pretrained)]
-    elif system.is_pretrained:
-        pretrained = recipe.run(
-            system.arch, recipe.seeds[glue.seeds.index(seed) % len(recipe.seeds)]
-        )
-        if not (pretrained / "trained").is_file():
-            sys.exit(f"{pretrained} has not been pre-trained to its end: run the stage pretrain")
-        start = (pretrained / "trained").read_text()
-        from_model = ["--finetune-from-model", str(pretrained / "checkpoint_last.pt")]
-    return glue_run.Plan(
-        task=name,
-        flags=[
-            *[str(data), "--user-dir", str(PLUGIN), *flags, *from_model, *precision],
-            *["--cpu"] * cpu,
-            *["--distributed-world-size", "1", "--no-epoch-checkpoints", "--disable-validation"],
-            *["--save-interval-updates", "2000", "--keep-interval-updates", "1"],
-            *["--log-format", "json", "--log-interval", "50"],
-        ],
-        updates=updates,
-        cpu=cpu,
-        splits={
-            key: {"subset": one["subset"], "labels": one["labels"]}
-            for key, one in found.items()
-            if key != task.train.name
-        },
-        identity=hash_of(*flags, start, made(data)),
-        keeps=glue.keeps,
-    )
+        return glue.pretrained
+    seeds = glue.recipe.seeds
+    folder = glue.recipe.run(system.arch, seeds[glue.seeds.index(seed) % len(seeds)])
+    # While it trains, its last checkpoint is none to start from.
+    return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
 
 
 def around(recipe: TextRecipe) -> list[str]:
@@ -407,35 +444,79 @@ def shown(path: Path) -> str:
     return f"{scores} ({launch.span(content['seconds'])}, {content['updates']} updates)"
 
 
+# --- What is finished ----------------------------------------------------------------------------
+
+
+def key(name: str, system: System, seed: int, rate: float) -> Key:
+    """How records call a run."""
+    return Key(system.arch, system.is_pretrained, name, f"{rate:g}", seed)
+
+
+def is_of(glue: Glue, one: Record | None) -> bool:
+    """Whether a record is of a run with these options and this text.
+
+    And of the model that was pre-trained here, if one was.
+    """
+    if not one:
+        return False
+    system = System(one.arch, one.pretrained)
+    if one.settings != settings(glue, one.task, system, one.seed, float(one.rate)):
+        return False
+    model = start_of(glue, system, one.seed)
+    if not model:
+        return not one.start
+    return one.start == sha256(model) if model.is_file() else bool(one.start)
+
+
+def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
+    """The runs that are done here, whatever they were made with."""
+    for is_pretrained, arch in product((True, False), glue.recipe.archs):
+        system = System(arch, is_pretrained)
+        for name, seed, rate in product(glue.tasks, glue.seeds, glue.setting.learning_rates):
+            path = place(glue, name, system, seed, rate) / "result.json"
+            if path.is_file():
+                content = json.loads(path.read_text("utf-8"))
+                names = "scores", "settings", "start", "updates", "seconds", "date", "environment"
+                known = {x: content[x] for x in names}
+                record = Record(**key(name, system, seed, rate)._asdict(), **known)
+                yield record, Result(name, seed, f"{rate:g}", record.scores, content["answers"])
+
+
+def keep(glue: Glue) -> dict[Key, Record]:
+    """Add the runs that are done here to those of --records; returns all of that file."""
+    if not glue.records:
+        return {}
+    glue_records.add(glue.records, (one for one, _ in finished(glue) if is_of(glue, one)))
+    return glue_records.read(glue.records)
+
+
 def report(glue: Glue) -> None:
     """The table of what was fine-tuned, with and without pre-training; and the files to upload."""
-    runs: dict[System, list[glue_report.Result]] = {}
-    for is_pretrained in (True, False):
-        for arch in glue.recipe.archs:
-            system = System(arch, is_pretrained)
-            found, others = [], 0
-            for name, seed, rate in product(glue.tasks, glue.seeds, glue.setting.learning_rates):
-                path = place(glue, name, system, seed, rate) / "result.json"
-                if not path.is_file():
-                    continue
-                if glue_run.identity_of(path) == plan(glue, name, system, seed, rate).identity:
-                    found.append(glue_report.of_file(path, seed, f"{rate:g}"))
-                else:
-                    others += 1
-            if others:
-                say(
-                    NAME,
-                    f"{system.file}: {others} of {others + len(found)} finished runs were made "
-                    "with other options, text or pre-training and are left out",
-                )
-            if found:
-                runs[system] = found
+    runs: dict[System, list[Result]] = {}
+    others: dict[System, int] = {}
+    here = {record.key: (record, result) for record, result in finished(glue)}
+    for one in keep(glue).values():
+        here.setdefault(one.key, (one, Result(one.task, one.seed, one.rate, one.scores)))
+    wanted = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
+    for is_pretrained, arch in product((True, False), glue.recipe.archs):
+        system = System(arch, is_pretrained)
+        for name, seed, rate in wanted:
+            record, result = here.get(key(name, system, seed, rate), (None, None))
+            if result and is_of(glue, record):
+                runs.setdefault(system, []).append(result)
+            elif result:
+                others[system] = others.get(system, 0) + 1
+    for system, count in others.items():
+        say(
+            NAME,
+            f"{system.file}: {count} of {count + len(runs.get(system, []))} finished runs were "
+            "made with other options, text or pre-training and are left out",
+        )
     if not runs:
         sys.exit(f"{glue.recipe.work} holds no finished run of these: run the stage finetune first")
-    wanted = len(glue.tasks) * len(glue.seeds) * len(glue.setting.learning_rates)
     for system, found in runs.items():
-        if len(found) < wanted:
-            say(NAME, f"partial: {system.file} has {len(found)} of {wanted} runs")
+        if len(found) < len(wanted):
+            say(NAME, f"partial: {system.file} has {len(found)} of {len(wanted)} runs")
     examples = {name: glue_data.examples(glue.recipe, name) for name in glue.tasks}
     out = glue.recipe.work / "report"
     files.show(glue_report.write(runs, examples, HERE / "published.json", out))

@@ -16,7 +16,7 @@ import glue_tasks
 import stage_prepare
 import stage_train
 from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
-from steps import code, made, say, step
+from steps import code, hash_of, made, say, step
 from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
@@ -75,6 +75,12 @@ def examples(recipe: TextRecipe, task: str) -> dict[str, Any]:
     if not path.is_file():
         sys.exit(f"{path.parent} holds no data yet: run the stage prepare first")
     return json.loads(path.read_text("utf-8"))
+
+
+def fingerprint(folder: Path) -> str:
+    """What fairseq reads of a task's prepared data, wherever and from what it was made."""
+    paths = sorted([*folder.glob("*/*.bin"), *folder.glob("*/dict.txt")])
+    return hash_of(*(f"{x.relative_to(folder)} {files.sha256(x)}" for x in paths))
 
 
 def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: Path) -> None:

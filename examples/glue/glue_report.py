@@ -1,7 +1,6 @@
 """What fine-tuning gave: rates chosen on dev, the table, comparisons, answers to upload."""
 
 import io
-import json
 import math
 import statistics
 import zipfile
@@ -340,15 +339,12 @@ def write(runs: Runs, examples: Mapping[str, Mapping[str, Any]], published: Path
     contents: dict[Path, str | bytes] = {}
     for system, results in runs.items():
         scores = chosen(results)
+        if not all(one.answers for by_seed in scores.values() for one in by_seed.values()):
+            text += f"\nNo `{system.file}.zip`: records of runs hold no answers.\n"
+            continue
         contents[out / f"{system.file}.zip"] = submission(scores, examples)
         if lacks := missing(scores):
             text += f"\n`{system.file}.zip` lacks what was not fine-tuned: {', '.join(lacks)}.\n"
     contents |= {out / "report.md": text, out / "report.json": files.as_json(data)}
     files.write_all(contents)
     return f"\n{text}\nwritten to {out}"
-
-
-def of_file(path: Path, seed: int, rate: str) -> Result:
-    """A finished run."""
-    content = json.loads(path.read_text("utf-8"))
-    return Result(content["task"], seed, rate, content["scores"], content["answers"])

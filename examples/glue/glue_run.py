@@ -23,7 +23,7 @@ import stage_train
 from glue_tasks import TASKS
 from launch import ELSEWHERE, only_one
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import environment, files
 
 BATCH = 64  # sentences to answer at once
 
@@ -37,7 +37,8 @@ class Plan:
     updates: int
     cpu: bool
     splits: dict[str, dict[str, Any]]  # dev and test sets: fairseq's subset, and dev's labels
-    identity: str  # stands for all that it is made from
+    settings: str  # stands for flags and data
+    start: str  # stands for the model that it starts from; "" from scratch
     keeps: bool  # whether the model stays
 
 
@@ -72,11 +73,14 @@ def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: 
     right = {name: plan.splits[name]["labels"] for name in dev}
     return {
         "task": plan.task,
-        "identity": plan.identity,
+        "settings": plan.settings,
+        "start": plan.start,
         "scores": glue_metrics.of_task(task, answers, right),
         "answers": answers,
         "updates": plan.updates,
         "seconds": round(time.monotonic() - begin, 1),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "environment": environment.shortly(),
     }
 
 
@@ -134,11 +138,12 @@ def predict(checkpoint: Path, subsets: Sequence[str], cpu: bool) -> dict[str, li
 def plan_of(folder: Path, plan: Plan) -> None:
     """Write what a run is to do, and clear away what another plan left."""
     path, before = folder / "result.json", folder / "plan.json"
+    identity = plan.settings, plan.start
     try:
         with only_one(folder / "run.lock", waits=False):
-            if path.is_file() and identity_of(path) != plan.identity:
+            if path.is_file() and identity_of(path) != identity:
                 path.unlink()
-            if before.is_file() and identity_of(before) != plan.identity:
+            if before.is_file() and identity_of(before) != identity:
                 for old in folder.glob("checkpoint*.pt*"):
                     old.unlink()
             files.write(before, files.as_json(asdict(plan)))
@@ -147,9 +152,10 @@ def plan_of(folder: Path, plan: Plan) -> None:
             raise  # else the process that is at the run goes by its own plan
 
 
-def identity_of(path: Path) -> str:
-    """What a plan or a result was made from."""
-    return json.loads(path.read_text("utf-8"))["identity"]
+def identity_of(path: Path) -> tuple[str, str]:
+    """What a plan or a result was made from: its settings and its start."""
+    content = json.loads(path.read_text("utf-8"))
+    return content["settings"], content["start"]
 
 
 if __name__ == "__main__":

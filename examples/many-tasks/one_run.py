@@ -136,7 +136,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,
-        environment=where(),
+        environment=environment.shortly(),
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,
@@ -152,20 +152,6 @@ def failed(recipe: RunRecipe, folder: Path) -> tuple[int, int | None]:
     decoding = (folder / "decoding").read_text("utf-8")
     cut_off = failures.cut_off(folder / "generated.txt", decoding)
     return len(looping), None if cut_off is None else len(cut_off)
-
-
-def where() -> dict[str, object]:
-    """Hardware, versions and revision, shortly."""
-    machine, code = environment.hardware(), environment.code()
-    wanted = ("python", "torch", "sacrebleu", *environment.FAIRSEQ)
-    versions = environment.versions()
-    return {
-        "cpu": machine["cpu"],
-        "gpus": machine["gpus"],
-        "threads": int(os.environ.get("OMP_NUM_THREADS") or environment.available_cores()),
-        "versions": {name: versions[name] for name in wanted if name in versions},
-        "revision": code["revision"][:12] + "+" * code["modified"] if code else None,
-    }
 
 
 def command(task: Task, variant: Variant, seed: int, options: Options) -> str:

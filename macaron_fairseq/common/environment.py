@@ -53,6 +53,20 @@ def versions() -> dict[str, str]:
     return found
 
 
+def shortly() -> dict[str, Any]:
+    """Hardware, versions and revision, as small records have them."""
+    machine, revision = hardware(), code()
+    wanted = ("python", "torch", "sacrebleu", *FAIRSEQ)
+    installed = versions()
+    return {
+        "cpu": machine["cpu"],
+        "gpus": machine["gpus"],
+        "threads": wanted_threads(),
+        "versions": {name: installed[name] for name in wanted if name in installed},
+        "revision": revision["revision"][:12] + "+" * revision["modified"] if revision else None,
+    }
+
+
 def hardware() -> dict[str, Any]:
     """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
     import torch  # takes a second, which those who only read manifests need not wait
