@@ -163,6 +163,8 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
             ["--archs", "a b/parallel/rk4", "--", "--macaron-substep", "midpoint"],
             "--macaron-substep would override what --archs says, b/parallel/rk4: give one of",
         ),
+        (["--archs", "a/strang-marchuk b a"], "'a/strang-marchuk' and 'a' are the same model"),
+        (["--archs", "a/parallel a/parallel"], "an architecture is named twice"),
         (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
         (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
         (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),

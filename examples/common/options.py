@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import benchmark
 from benchmark import Benchmark, Set
 
+from macaron_fairseq.evaluation.runs import name_of
+
 PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
 STAGES = ("prepare", "train", "evaluate", "report")
 EPILOG = """\
@@ -259,6 +261,12 @@ def archs_of(text: str) -> list[str]:
             raise argparse.ArgumentTypeError(
                 f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP"
             )
+    models: dict[str, str] = {}
+    for name in names:
+        if (other := models.setdefault(name_of(*name.split("/")), name)) != name:
+            raise argparse.ArgumentTypeError(f"'{other}' and '{name}' are the same model")
+    if len(models) < len(names):
+        raise argparse.ArgumentTypeError("an architecture is named twice")
     return names
 
 
