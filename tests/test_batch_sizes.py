@@ -64,7 +64,7 @@ def test_real_updates_are_measured(trainer, monkeypatch):
     found = batch_sizes.measure(trainer, 100, updates=2)
     assert trainer.get_num_updates() == 3
     assert found.fits
-    assert found.tokens_per_second > 0 < found.memory
+    assert found.tokens_per_second > 0 < found.memory and found.loading > 0
 
     def exhausted(*args, **kwargs):
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -104,3 +104,17 @@ def test_command_prints_a_flag(data_bin, capsys):
         main(["suggest-batch", "--", str(data_bin), "--arch", "transformer_tiny", "--cpu"])
     with pytest.raises(UserError, match="--most 32 is below --least 64"):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--fp16"], "--fp16 "),
+        (["--loss-kernel", "liger"], "--loss-kernel liger runs on a GPU"),
+        (["--macaron-compile", "--checkpoint-activations"], "do not go together"),
+    ],
+)
+def test_what_cannot_train_is_refused_at_once(flags, said, tmp_path):
+    with pytest.raises(SystemExit) as end:
+        main(["suggest-batch", "--", str(tmp_path), *FLAGS, *flags])
+    assert said in str(end.value)

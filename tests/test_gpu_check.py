@@ -56,13 +56,15 @@ def check(*words):
 @pytest.mark.slow
 def test_the_checks_on_a_cpu(tmp_path):
     """The code that runs on a GPU, and that each check can fail."""
-    names = ["gradients", "masks", "dropout", "resume", "decoding", "syncs"]
+    names = ["gradients", "masks", "dropout", "syncs", "decoding", "speed", "resume"]
+    names += ["learning", "processes"]
     rows, status, said = check(
         "--device", "cpu", "--checks", *names, "--json", tmp_path / "found.json"
     )
     assert status == 0, said
     assert list(rows) == names
     assert rows.pop("syncs")[0] == "not run"
+    assert rows.pop("speed")[:2] == ["pass", "none"]  # time is not judged here
     assert all(row[:2] == ["pass", "fails"] for row in rows.values()), rows
     written = json.loads((tmp_path / "found.json").read_text())
     assert {"device", "torch", "date", "cpu"} <= written["machine"].keys()
@@ -74,15 +76,17 @@ def test_the_checks_on_a_cpu(tmp_path):
 @pytest.mark.slow
 def test_the_checks_on_the_fake_gpu(fake):
     """Syncs, kernels and the attention of an update are those that were recorded, or fewer."""
-    rows, status, said = check("--device", "fake", "--checks", "syncs", "search", "masks")
+    names = ["gradients", "masks", "dropout", "syncs", "search", "speed", "resume", "learning"]
+    rows, status, said = check("--device", "fake", "--checks", *names)
     assert status == 0, said
+    assert rows.pop("speed")[:2] == ["pass", "none"]
     assert all(row[:2] == ["pass", "fails"] for row in rows.values()), rows
 
 
 @pytest.mark.slow
 def test_what_there_is_no_time_for_is_said():
     rows, status, _ = check("--device", "cpu", "--checks", "masks", "--minutes", "-1")
-    assert status == 0 and rows["masks"][0] == "not run"
+    assert status == 1 and rows["masks"][0] == "not run"
     assert rows["masks"][-1] == "out of time: see --minutes"
 
 
@@ -141,6 +145,29 @@ def checks_outcome(passes, says):
     from gpu import checks
 
     return checks.Outcome(passes, says)
+
+
+def test_what_pytorch_says_of_its_mode_is_no_sync():
+    from gpu import syncs
+
+    warned = [
+        "called a synchronizing CUDA operation (Triggered internally at x.cpp:1)",
+        "Synchronization debug mode is a prototype feature and does not yet detect all "
+        "synchronizing operations",
+    ]
+    assert syncs.waits_in(warned) == warned[:1]
+
+
+def test_weights_of_a_precision_are_told_from_others():
+    import torch
+    from gpu import starts
+
+    exact = torch.tensor([1 / 3, 1e-30])  # the latter is 0 in fp16
+    half, bf16 = (exact.to(x).float() for x in (torch.half, torch.bfloat16))
+    wanted = {torch.half: half, torch.bfloat16: bf16, torch.float: exact}
+    for dtype in wanted:
+        found = [starts.are_of(dtype, [torch.ones(2), x]) for x in wanted.values()]
+        assert found == [dtype == x for x in wanted]
 
 
 def test_what_is_written_after_each_check(tmp_path):

@@ -1,5 +1,6 @@
 """Dropout: how many are left out, that the mean stays, and that masks differ."""
 
+from collections.abc import Callable
 from math import sqrt
 
 import torch
@@ -8,46 +9,61 @@ from torch.nn import functional
 
 from gpu.checks import Outcome
 from gpu.setups import OURS, TINY, Device
+from macaron_fairseq.fast import launches
 from macaron_fairseq.fast.dropout import Dropout
 
 ELEMENTS = 200_000
+WIDTH = 100
 SIGMAS = 4
 
 
 def look(device: Device, spoil: bool) -> Outcome:
-    """Of our modules and of PyTorch's attention; spoiled: they leave out twice as many."""
-    model = device.trainer([*OURS, *TINY, "--dropout", "0.1"]).get_model().train()
-    modules = [x for x in model.modules() if isinstance(x, Dropout) and x.p == 0.1][:2]
-    ones = torch.ones(ELEMENTS, device=device.name)
-    torch.manual_seed(device.seed)
+    """Of all that leaves out on a GPU; spoiled: twice as much is left out.
+
+    A draw must differ from that of the next layer or update, and be the same with the same seed.
+    """
     p = 0.2 if spoil else 0.1
-    for module in modules:
-        module.p = p
-    first, second = modules[0](ones), modules[1](ones)  # of two layers
-    later = modules[0](ones)  # of the next update
-    torch.manual_seed(device.seed)
-    again = modules[0](ones)
-    share, kept = share_and_mean(first)
-    weights = attention_weights(device, p)
-    attention_share, attention_mean = share_and_mean(weights)
-    sigma = sqrt(0.1 * 0.9 / ELEMENTS)
-    figures = {
-        "share": share,
-        "mean": kept,
-        "share in attention": attention_share,
-        "mean in attention": attention_mean,
-        "sigma": sigma,
+    passes, figures = True, {}
+    for name, draw in draws(device, p).items():
+        torch.manual_seed(device.seed)
+        first, later = draw(), draw()
+        torch.manual_seed(device.seed)
+        again = draw()
+        share, mean = share_and_mean(first)
+        figures[name] = {"share": share, "mean": mean, "elements": first.numel()}
+        passes &= abs(share - 0.1) < SIGMAS * sqrt(0.1 * 0.9 / first.numel())
+        passes &= abs(mean - 1) < SIGMAS * sqrt(0.1 / 0.9 / first.numel())
+        passes &= not torch.equal(first, later) and torch.equal(first, again)
+    said = ", ".join(f"{name} {x['share']:.4f}" for name, x in figures.items())
+    return Outcome(passes, f"share {said}", figures)
+
+
+def draws(device: Device, p: float) -> dict[str, Callable[[], Tensor]]:
+    """What leaves out, as functions of ones: of embeddings, an FFN, two steps' sums, attention."""
+    model = device.trainer([*OURS, *TINY, "--dropout", "0.1"]).get_model().train()
+    module = next(x for x in model.modules() if isinstance(x, Dropout) and x.p == 0.1)
+    module.p = p
+    ones = torch.ones(ELEMENTS, device=device.name)
+    square = torch.ones(ELEMENTS // WIDTH, WIDTH, device=device.name)
+    weight = torch.eye(WIDTH, device=device.name)
+
+    def of_ffn() -> Tensor:
+        return launches.dropped_relu(square, weight, torch.zeros_like(weight[0]), p)
+
+    def of_steps() -> Tensor:
+        kept = launches.draw_kept(2, square, p)
+        zero = torch.zeros_like(square)
+        first, second = (launches.add_dropped(zero, square, one, p, 1.0) for one in kept)
+        if torch.equal(first, second):  # of two steps of a layer
+            return zero
+        return torch.cat((first, second))
+
+    return {
+        "embeddings": lambda: module(ones),
+        "FFN": of_ffn,
+        "steps": of_steps,
+        "attention": lambda: attention_weights(device, p),
     }
-    passes = (
-        abs(share - 0.1) < SIGMAS * sigma
-        and abs(kept - 1) < SIGMAS * sigma / 0.9
-        and abs(attention_share - 0.1) < SIGMAS * sqrt(0.1 * 0.9 / weights.numel())
-        and abs(attention_mean - 1) < SIGMAS * sqrt(0.1 / 0.9 / weights.numel())
-        and not torch.equal(first, second)
-        and not torch.equal(first, later)
-        and torch.equal(first, again)
-    )
-    return Outcome(passes, f"share {share:.4f}, in attention {attention_share:.4f}", figures)
 
 
 def share_and_mean(x: Tensor) -> tuple[float, float]:

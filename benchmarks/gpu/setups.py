@@ -33,6 +33,7 @@ EXACT = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.
 OURS = [*MACARON, *CHUNKED, "--task", "macaron_translation"]
 # fairseq alone: its layers, its criterion, its optimizer.
 FAIRSEQS = [*STOCK, *EXACT, "--task", "translation"]
+ONE_GPU = ["--distributed-world-size", "1"]  # fairseq-train takes all that it finds
 PRECISIONS = {
     "fp32": [],
     "fp16": ["--fp16", "--fp16-init-scale", "128"],

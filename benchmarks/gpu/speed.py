@@ -1,5 +1,6 @@
 """Training and generation, ours and stock fairseq's in turns."""
 
+import gc
 import json
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from gpu.checks import Outcome
 from gpu.setups import FAIRSEQS, LIGER, OURS, TINY, Device, has_liger, on
+from macaron_fairseq.analysis import flops
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
 # (sizes, types, tokens of a batch): fairseq's architectures iwslt_de_en, base and big.
@@ -41,14 +43,17 @@ HALF = {
     "fp32": {"stock": ["--cpu"], "ours": ["--cpu"]},
 }
 SCALE = ["--fp16-init-scale", "128"]
+# What is off until a GPU has shown that it is faster. Compiling takes minutes, so of one shape.
+OPTIONS = {"liger": LIGER, "compiled": ["--macaron-compile"]}
+WITH_OPTIONS = ("base", "fp16")
 
 
 def look(device: Device, spoil: bool) -> Outcome:
     """Time of stock's over ours in each turn, with range; on a GPU below 1.0 fails.
 
-    Ours is `lie-trotter`, the same network; "liger" is ours with Liger-Kernel's loss, where it is
-    installed, and is not judged. Spoiled: the sides change places, with the same times.
-    Elsewhere time is not judged.
+    Ours is `lie-trotter`, the same network. What else may make an update faster is timed next to it
+    and not judged (`OPTIONS`). An update's operations are compared with what the GPU can do.
+    Spoiled: the sides change places, with the same times. Elsewhere time is not judged.
     """
     file = device.folder / "speed.json"
     if not (spoil and file.is_file()):
@@ -58,42 +63,61 @@ def look(device: Device, spoil: bool) -> Outcome:
     for name, found in figures.items():
         ratios = [1 / x if spoil else x for x in found["stock over ours"]]
         passes &= median(ratios) >= 1.0
-        said.append(f"{name} {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
-        if ligers := found.get("stock over liger"):
-            said[-1] += f", with Liger's loss {median(ligers):.2f}"
-    says = "times as fast as stock: " + ", ".join(said)
+        says = f"{name} {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+        for option in OPTIONS:
+            if others := found.get(f"stock over {option}"):
+                says += f", {option} {median(others):.2f}"
+        if "share of products" in found:
+            says += f", {found['share of products']:.0%} of the products' ceiling"
+        if "ours peak MiB" in found:
+            says += f", {found['ours peak MiB']:.0f} MiB of {found['stock peak MiB']:.0f}"
+        said.append(says)
+    says = "times as fast as stock: " + "; ".join(said)
     is_judged = device.kind == "cuda"
     return Outcome(passes or not is_judged, says, {} if spoil else figures, is_judged)
 
 
-def measure(device: Device) -> dict[str, dict[str, list[float]]]:
+def measure(device: Device) -> dict[str, dict[str, Any]]:
     """Times, ratios and on a GPU peak memory, by work, shape and precision."""
-    figures = {}
+    is_cuda, figures = device.kind == "cuda", {}
     for shape, (flags, types, tokens) in SHAPES[device.kind].items():
         own = Device(device.kind, device.folder, types, device.seed)
-        works = [("generation", "fp16" if device.kind == "cuda" else "fp32")]
+        works = [("generation", "fp16" if is_cuda else "fp32")]
         halves = [x for x in device.precisions if x != "fp32"]
         works += [("training", x) for x in (halves if device.is_gpu else ["fp32"])]
         for work, precision in works:
             make = trained if work == "training" else translated
             sides = ["stock", "ours"]
-            sides += ["liger"] * (work == "training" and has_liger(device))
-            steps = {side: make(own, side, flags, tokens, precision) for side in sides}
-            found = in_turns(steps, TURNS[device.kind], device.kind == "cuda")
-            figures[f"{work} {shape} {precision}"] = found
+            if is_cuda and work == "training" and (shape, precision) == WITH_OPTIONS:
+                sides += [x for x in OPTIONS if x != "liger" or has_liger(device)]
+
+            def step(side: str, make: Any = make, own: Any = own, of: Any = precision) -> Any:
+                return make(own, side, flags, tokens, of)  # noqa: B023 - called at once
+
+            peaks = {f"{side} peak MiB": peak(step(side)) for side in sides} if is_cuda else {}
+            found = in_turns({side: step(side) for side in sides}, TURNS[device.kind], is_cuda)
+            if is_cuda and work == "training":
+                found |= share_of_products(own, flags, tokens, precision, found["ours seconds"])
+            figures[f"{work} {shape} {precision}"] = {**found, **peaks}
     return figures
 
 
-def in_turns(
-    steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool
-) -> dict[str, list[float]]:
-    """Seconds of each side's turns, their ratios, and the peak memory in MiB on a GPU."""
-    found: dict[str, list[float]] = {f"{side} seconds": [] for side in steps}
-    found |= {f"{side} peak MiB": [] for side in steps} if is_cuda else {}
+def peak(step: Callable[[], Any]) -> float:
+    """The most MiB of a GPU's memory that three calls take, with the model, and nobody else's."""
+    gc.collect()  # the side before this one
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        step()
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+def in_turns(steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool) -> dict[str, Any]:
+    """Seconds of each side's turns, and the ratios of stock's to the others'."""
+    found: dict[str, Any] = {f"{side} seconds": [] for side in steps}
     for turn in range(-3 if is_cuda else -1, turns):  # the first ones warm up
         for side in sorted(steps, reverse=bool(turn % 2)):
             if is_cuda:
-                torch.cuda.reset_peak_memory_stats()
                 torch.cuda.synchronize()
             start = time.perf_counter()
             steps[side]()
@@ -101,12 +125,37 @@ def in_turns(
                 torch.cuda.synchronize()
             if turn >= 0:
                 found[f"{side} seconds"].append(time.perf_counter() - start)
-                if is_cuda:
-                    found[f"{side} peak MiB"].append(torch.cuda.max_memory_allocated() / 2**20)
-    for side in {*steps} - {"stock"}:
+    for side in sorted({*steps} - {"stock"}):
         pairs = zip(found["stock seconds"], found[f"{side} seconds"], strict=True)
         found[f"stock over {side}"] = [x / y for x, y in pairs]
     return found
+
+
+def share_of_products(
+    device: Device, flags: list[str], tokens: int, precision: str, seconds: list[float]
+) -> dict[str, float]:
+    """Operations of an update's matrix products a second, and their share of what a GPU can."""
+    model = device.trainer([*OURS, "--macaron-scheme", "lie-trotter", *flags]).get_model()
+    batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)
+    lengths = batch["net_input"]["src_lengths"].tolist()
+    operations = flops.of_model(model).training((x, x) for x in lengths)
+    reached = operations / median(seconds)
+    most = products_ceiling(torch.half if precision == "fp16" else torch.bfloat16)
+    return {"operations": operations, "TFLOPS": reached / 1e12, "share of products": reached / most}
+
+
+def products_ceiling(dtype: torch.dtype) -> float:
+    """Operations a second of products of large square matrices."""
+    size, turns = 8192, 20
+    x = torch.randn(size, size, device="cuda", dtype=dtype)
+    y = torch.empty_like(x)
+    for turn in range(-3, turns):
+        if turn == 0:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+        torch.mm(x, x, out=y)
+    torch.cuda.synchronize()
+    return turns * 2 * size**3 / (time.perf_counter() - start)
 
 
 def trained(
@@ -116,7 +165,7 @@ def trained(
     is_stock = side == "stock"
     base = FAIRSEQS if is_stock else [*OURS, "--macaron-scheme", "lie-trotter"]
     own = ["--optimizer", "fused_adam"] if device.is_gpu and not is_stock else []
-    own += LIGER * (side == "liger")
+    own += OPTIONS.get(side, [])
     half = HALF[precision]["stock" if is_stock else "ours"]
     trainer = device.trainer([*base, *flags, *own, *SCALE, *half])
     batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)

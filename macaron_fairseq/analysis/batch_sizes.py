@@ -35,6 +35,7 @@ class Measured:
     max_tokens: int
     tokens_per_second: float  # target tokens; median over the updates
     memory: float  # bytes at most: of the GPU or, on a CPU, of the process
+    loading: float = 0.0  # seconds to load a batch, the median; a worker does it aside in training
     fits: bool = True
 
 
@@ -52,15 +53,17 @@ def measure(trainer: Trainer, max_tokens: int, updates: int) -> Measured:
     on_gpu = trainer.cuda
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    speeds = []
+    speeds, loading, end = [], [], time.perf_counter()
     try:
         for i, batch in enumerate(itertools.islice(batches(trainer, max_tokens), updates + 1)):
+            loading.append(time.perf_counter() - end)
             begin = time.perf_counter()
             trainer.train_step([batch], raise_oom=True)
             if on_gpu:
                 torch.cuda.synchronize()
+            end = time.perf_counter()
             if i:
-                speeds.append(batch["ntokens"] / (time.perf_counter() - begin))
+                speeds.append(batch["ntokens"] / (end - begin))
     except RuntimeError as error:
         if "out of memory" not in str(error):
             raise
@@ -69,7 +72,10 @@ def measure(trainer: Trainer, max_tokens: int, updates: int) -> Measured:
         return Measured(max_tokens, 0.0, memory(on_gpu), fits=False)
     used = memory(on_gpu)
     fits = not on_gpu or used <= USABLE * torch.cuda.get_device_properties(0).total_memory
-    return Measured(max_tokens, statistics.median(speeds), used, fits)
+    # The first was drawn with all others.
+    return Measured(
+        max_tokens, statistics.median(speeds), used, statistics.median(loading[1:]), fits
+    )
 
 
 def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:

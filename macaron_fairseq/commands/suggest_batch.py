@@ -3,6 +3,7 @@
 import argparse
 import sys
 import warnings
+from contextlib import suppress
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
@@ -61,15 +62,21 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--most {args.most} is below --least {args.least}")
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
     from macaron_fairseq.analysis import batch_sizes, trainers
+    from macaron_fairseq.compat import preflight
 
     # fairseq's and PyTorch's, of their own use of each other.
     warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
     warnings.filterwarnings("ignore", ".*pin_memory")
+    with suppress(argparse.ArgumentError):  # fairseq will say it
+        preflight.check_devices(preflight.parse(args.flags)[0], "train")
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])
 
     def measure(size: int) -> batch_sizes.Measured:
         found = batch_sizes.measure(trainer, size, args.updates)
-        speed = f"{found.tokens_per_second:,.0f} tokens/s, {found.memory / 2**20:,.0f} MiB"
+        speed = (
+            f"{found.tokens_per_second:,.0f} tokens/s, {found.memory / 2**20:,.0f} MiB, a batch "
+            f"loaded in {found.loading * 1000:.1f} ms"
+        )
         said = speed if found.fits else "does not fit"
         print(f"--max-tokens {size}: {said}", file=sys.stderr, flush=True)
         return found

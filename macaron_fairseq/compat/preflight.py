@@ -52,14 +52,6 @@ def check(argv: Sequence[str]) -> None:
         return
     count = check_devices(args, command)
     if command == "train":
-        if args.macaron_matmul == "bf16":
-            bf16.refuse_where_wrong(args, on_gpu=count > 0)
-            bf16.refuse_where_slow()
-        if args.macaron_compile:
-            compiling.refuse_where_wrong(args)
-            compiling.refuse_where_impossible(on_gpu=count > 0)
-        if args.loss_kernel == "liger":
-            liger.refuse_where_impossible(on_gpu=count > 0)
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
             weights = checkpoints.load(path)["model"]
@@ -83,11 +75,24 @@ def check(argv: Sequence[str]) -> None:
 def check_devices(args: Namespace, command: str) -> int:
     """The number of GPUs that there are to use.
 
+    Args:
+        args: of `parse`.
+        command: which of fairseq's commands it is.
+
     Raises:
         UserError: if they, or their absence, rule out what the flags ask for.
     """
     count = 0 if args.cpu else torch.cuda.device_count()
     gpus.check(args, command, count)
+    if command == "train":
+        if args.macaron_matmul == "bf16":
+            bf16.refuse_where_wrong(args, on_gpu=count > 0)
+            bf16.refuse_where_slow()
+        if args.macaron_compile:
+            compiling.refuse_where_wrong(args)
+            compiling.refuse_where_impossible(on_gpu=count > 0)
+        if args.loss_kernel == "liger":
+            liger.refuse_where_impossible(on_gpu=count > 0)
     return count
 
 
