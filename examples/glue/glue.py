@@ -446,6 +446,9 @@ def shown(path: Path) -> str:
 
 # --- What is finished ----------------------------------------------------------------------------
 
+# What a record has of a run's result.json.
+OF_RUN = {"scores", "settings", "start", "updates", "seconds", "date", "environment"}
+
 
 def key(name: str, system: System, seed: int, rate: float) -> Key:
     """How records call a run."""
@@ -474,10 +477,9 @@ def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
         system = System(arch, is_pretrained)
         for name, seed, rate in product(glue.tasks, glue.seeds, glue.setting.learning_rates):
             path = place(glue, name, system, seed, rate) / "result.json"
-            if path.is_file():
-                content = json.loads(path.read_text("utf-8"))
-                names = "scores", "settings", "start", "updates", "seconds", "date", "environment"
-                known = {x: content[x] for x in names}
+            content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+            if content.keys() >= OF_RUN:  # else of an older version
+                known = {x: content[x] for x in OF_RUN}
                 record = Record(**key(name, system, seed, rate)._asdict(), **known)
                 yield record, Result(name, seed, f"{rate:g}", record.scores, content["answers"])
 

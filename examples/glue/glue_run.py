@@ -155,7 +155,7 @@ def plan_of(folder: Path, plan: Plan) -> None:
 def identity_of(path: Path) -> tuple[str, str]:
     """What a plan or a result was made from: its settings and its start."""
     content = json.loads(path.read_text("utf-8"))
-    return content["settings"], content["start"]
+    return content.get("settings", ""), content.get("start", "")  # "" of an older version
 
 
 if __name__ == "__main__":
