@@ -224,6 +224,25 @@ def test_intervals_hold_the_true_effect_as_often_as_they_say():
     assert stats.binomtest(covered, 200, 0.95).pvalue > 0.001
 
 
+def test_it_is_so_of_every_draw_where_the_variance_between_tasks_is_small():
+    """There it is often at its bound, 0: each value then counts by itself."""
+    for seed in range(12):
+        data = simulated(0.3, 15, 5, 0.2, 1.0, seed)
+        values = np.array([*data.values()])
+        between = 5 * values.mean(1).var(ddof=1)
+        within = values.var(1, ddof=1).mean()
+        if between < within:
+            between = values.var(ddof=1)
+        half = stats.t.ppf(0.975, 14) * math.sqrt(between / 75)
+        found = evidence.mixed_effects(data)
+        assert found.high - found.estimate == pytest.approx(half, rel=5e-3), seed
+
+
+def test_few_tasks_have_a_fit():
+    found = evidence.mixed_effects({"a": [1.0, 1.1, 0.9, 1.0, 1.0], "b": [1.0, 1.0, 1.1, 0.9, 1.0]})
+    assert found.estimate == pytest.approx(1.0) and found.low < 1.0 < found.high < math.inf
+
+
 def test_one_seed_or_one_task():
     means = evidence.mixed_effects({"a": [1.0], "b": [2.0], "c": [4.0]})
     low, high = stats.t.interval(0.95, 2, 7 / 3, stats.sem([1, 2, 4]))
@@ -240,6 +259,17 @@ def test_rank_tests_by_enumeration():
     signs = [*itertools.product((-1, 1), repeat=7)]
     assert wilcoxon == pytest.approx(np.mean([abs(s @ ranks) >= observed for s in np.array(signs)]))
     assert sign == pytest.approx(np.mean([abs(sum(s)) >= 3 for s in signs]))
+
+
+def test_wilcoxons_test_is_exact_where_differences_are_equal():
+    values = np.array(
+        [0.5, 0.5, -0.5, 1.0, 1.0, 1.5, -1.0, 2.0, 2.0, 0.5, 1.5, -0.5, 3.0, 0.5, -1.5]
+    )
+    wilcoxon, _ = evidence.rank_tests([difference([value]) for value in values])
+    ranks = stats.rankdata(np.abs(values))
+    signs = np.array([*itertools.product((-1, 1), repeat=15)])
+    observed = abs(np.sign(values) @ ranks)
+    assert wilcoxon == pytest.approx(np.mean(np.abs(signs @ ranks) >= observed - 1e-9))
 
 
 def test_holms_correction_by_hand():

@@ -1,8 +1,11 @@
 """The runner of many tasks: what it refuses, and what it makes of tasks.yaml."""
 
 import gzip
+import re
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +13,8 @@ import prose
 import pytest
 from recipes import EXAMPLES
 from test_evidence import run as record
+
+from macaron_fairseq.evaluation import evidence
 
 sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
@@ -20,6 +25,7 @@ import launch  # isort: skip
 import many_tasks  # isort: skip
 import one_run  # isort: skip
 import parallel_text  # isort: skip
+import plan  # isort: skip
 import tasks  # isort: skip
 
 
@@ -51,6 +57,10 @@ def refusal(capsys, *words):
         (["--seeds", "0"], "should be a whole number above 0"),
         (["evaluate"], "evaluate is no stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
+        (["--", "--macaron-scheme", "parallel"], "would override what --schemes and the file of"),
+        (["--", "--macaron-decoder-scheme=parallel"], "would override what --schemes"),
+        (["--", "--encoder-ffn-embed-dim", "8"], "would override what --schemes"),
+        (["--", "--no-epoch-checkpoints"], "the last 10 epochs are to be averaged"),
         (["--known", "nowhere"], "nowhere, given by --known, is no folder"),
         (["report", "--known", "."], "--known is for the stages tune and run"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
@@ -114,6 +124,12 @@ def test_settings_leave_out_scheme_and_seed_alone():
         return tasks.settings(recipe, options)
 
     assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
+    usual = of("parallel", 1, 512)
+    for kind in (replace(task.kind, ffn=64), replace(task.kind, layers=2)):
+        task = replace(task, kind=kind)
+        assert of("parallel", 1, 512) != usual
+    task, options = tasks.read()["g2p-ice"], replace(options, cpu=False)  # fp16
+    assert of("parallel", 1, 512) != usual
 
 
 def test_scores_of_others_are_of_the_pair_that_they_were_published_for():
@@ -122,6 +138,66 @@ def test_scores_of_others_are_of_the_pair_that_they_were_published_for():
     assert found["autshumato-en-af", "test"] == 23.5 and found["autshumato-nso-en", "test"] == 9.9
     assert found["multi30k-en-de", "test_2017_mscoco"] == 29.88
     assert not [task for task, _ in found if task == "multi30k-de-en"]
+
+
+def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
+    effect = evidence.Effect((low + high) / 2, low, high, 0.1)
+    tests = {"wilcoxon": p, "wilcoxon_holm": p, "sign": p, "sign_holm": p}
+    of = {"family": "g2p", "scheme": "strang-marchuk", "metric": metric, "tasks": tasks}
+    return evidence.Overall(**of, runs=75, effect=effect, better=9, **tests, detectable=1.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (overall(), "a difference is shown"),
+        (overall(p=0.06), "these runs do not tell"),
+        (overall(low=-0.1, high=1.5), "these runs do not tell"),
+        (overall(low=-0.9, high=0.2, p=0.5), "equal for practical purposes, within 1 points"),
+        (overall(low=-0.9, high=0.2, p=0.5, metric="BLEU"), "these runs do not tell"),
+        (overall(tasks=5, p=0.01), "the interval alone is told"),
+    ],
+)
+def test_the_plans_rule(found, said):
+    assert plan.verdict(plan.read(), found).endswith(said)
+
+
+def test_the_plans_runs_are_those_of_its_table():
+    found = plan.announced(plan.read(), tasks.read())
+    rows = re.findall(r"\| (\d+) \|$", Path(plan.FILE).with_suffix(".md").read_text(), re.M)
+    assert len(found) == len({*found}) == sum(map(int, rows)) == 248
+
+
+def test_what_departs_from_the_plan_is_named():
+    known = {name: task for name, task in tasks.read().items() if name.startswith("autshumato-en")}
+    done = [("autshumato-en-af", "lie-trotter", 1), ("autshumato-en-nso", "parallel", 7)]
+    assert plan.departures(plan.read(), known, [SimpleNamespace(key=key) for key in done]) == [
+        "of the plan's 4 runs of these tasks 1 are done",
+        "1 runs are not in the plan: autshumato-en-nso parallel seed 7",
+    ]
+
+
+def test_the_command_of_a_record_can_be_pasted():
+    options = tasks.Options(
+        *(Path("/w"), Path("/data"), True, tasks.FILE),
+        extra=("--adam-betas", "(0.9,0.98)"),
+        is_usual=False,
+    )
+    found = one_run.command(tasks.read()["g2p-ice"], tasks.variant("parallel"), 3, options)
+    assert shlex.split(found)[-2:] == ["--adam-betas", "(0.9,0.98)"]
+    assert "--from FOLDER --sizes any -- --adam-betas '(0.9,0.98)'" in found
+
+
+def test_jobs_at_a_time_get_a_gpu_each(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 5")
+    code = "import os, pathlib; pathlib.Path(os.environ['HERE'] + os.environ[%r]).touch()"
+    monkeypatch.setenv("HERE", f"{tmp_path}/gpu")
+    words = [sys.executable, "-c", code % "CUDA_VISIBLE_DEVICES"]
+    jobs = [launch.Job(str(i), words, tmp_path / "log", tmp_path) for i in range(4)]
+    assert {status for _, status in launch.local(jobs, 2)} == {0}
+    assert {path.name for path in tmp_path.glob("gpu*")} == {"gpu2", "gpu5"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert launch.visible_gpus() == []
 
 
 def test_jobs_end_with_their_status(tmp_path):

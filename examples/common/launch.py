@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from options import above_zero
@@ -34,13 +36,26 @@ class Job:
 
 
 def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
-    """Each job with its exit status as it ends; one thread of PyTorch each."""
+    """Each job with its exit status as it ends; one thread of PyTorch each, and one GPU."""
     running: set[subprocess.Popen] = set()
     starting = threading.RLock()  # no process is begun while all are ended, nor after that
     has_ended = False
     environ = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    gpus = visible_gpus()
+    free: SimpleQueue[str] = SimpleQueue()
+    for slot in range(at_a_time if gpus else 0):
+        free.put(gpus[slot % len(gpus)])
 
     def one(job: Job) -> int:
+        if not gpus:
+            return on(job, environ)
+        gpu = free.get()
+        try:
+            return on(job, {**environ, "CUDA_VISIBLE_DEVICES": gpu})
+        finally:
+            free.put(gpu)
+
+    def on(job: Job, environ: Mapping[str, str]) -> int:
         job.log.parent.mkdir(parents=True, exist_ok=True)
         with job.log.open("ab") as log:
             with starting:
@@ -76,6 +91,17 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all()
         signal.signal(signal.SIGTERM, before)
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs of this machine that jobs may use, as CUDA_VISIBLE_DEVICES names them."""
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    try:
+        said = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(i) for i, _ in enumerate(re.findall("^GPU ", said.stdout, re.MULTILINE))]
 
 
 def slurm(

@@ -75,6 +75,7 @@ def collect_tuning(family: str, known: Mapping[str, Task], options: Options, out
         data = one_run.data_of(recipe)
         if not (path.is_file() and data):
             continue
+        refuse_other_tuning(path, recipe, options)
         scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in load(path)]
         entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
         entry |= {"settings": tasks.settings(recipe, options), "data": data, "scores": scores}
@@ -89,7 +90,7 @@ def collect_tuning(family: str, known: Mapping[str, Task], options: Options, out
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The scores of a run of tuning."""
-    return json.loads(path.read_text("utf-8"))
+    return json.loads(path.read_text("utf-8"))["scores"]
 
 
 def runs_of_tuning(
@@ -157,7 +158,7 @@ def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder
             continue
         refuse(path, said(entry), entry["settings"] == tasks.settings(recipe, options))
         remember_data(recipe, entry["data"], path)
-        files.write(place, files.as_json(entry["scores"]))
+        files.write(place, one_run.of_tuning(recipe, options, entry["scores"]))
         number += 1
     if number:
         say(family, f"{number} scores of tuning are taken from {path}")
@@ -214,6 +215,14 @@ def refuse_others(path: Path, task: Task, recipe: RunRecipe, options: Options) -
         (run,) = records.read_file(path)
         same = is_of(run, task, recipe, options)
         refuse(path, records.name(run), same, "give another --work")
+
+
+def refuse_other_tuning(path: Path, recipe: RunRecipe, options: Options) -> None:
+    """Raise a `UserError` if the scores of a run of tuning here are of other settings."""
+    if path.is_file():
+        content = json.loads(path.read_text("utf-8"))
+        same = isinstance(content, dict) and content["settings"] == tasks.settings(recipe, options)
+        refuse(path, f"tuning {recipe.name} {recipe.variant.name}", same, "give another --work")
 
 
 def remember_data(recipe: RunRecipe, data: str, origin: Path) -> None:

@@ -103,9 +103,10 @@ def run(words: Sequence[str]) -> None:
     """The stages that the command line names."""
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    recipe_options.check_extra(extra, 0)
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
+    recipe_options.check_extra(extra, max(task.benchmark.evaluation.average for task in chosen))
+    tasks.refuse_overriding(extra)
     variants = [tasks.variant(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
@@ -177,6 +178,7 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
                     words = every_task[name], variant, plan.seed, point, options
                     recipe = tasks.recipe(*words, is_tuning=True)
                     paths[point, name, scheme] = path = one_run.dev_path(recipe)
+                    known.refuse_other_tuning(path, recipe, options)
                     label = f"tuning {name} {scheme}, {point}"
                     log = path.with_name("run.log")
                     jobs.append(Job(label, one_run.words(*words, "--tuning"), log, path))
@@ -203,7 +205,7 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
 
 def score(path: Path, metric: str) -> float:
     """A score of a run of tuning."""
-    scores = json.loads(path.read_text("utf-8"))
+    scores = json.loads(path.read_text("utf-8"))["scores"]
     return next(round(x["score"], 4) for x in scores if x["metric"] == metric)
 
 
@@ -242,8 +244,8 @@ def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
 def shown(path: Path) -> str:
     """The scores of a finished run, shortly."""
     content = json.loads(path.read_text("utf-8"))
-    if isinstance(content, list):  # of tuning
-        return ", ".join(f"{x['metric']} {x['score']:.2f}" for x in content)
+    if "runs" not in content:  # of tuning
+        return ", ".join(f"{x['metric']} {x['score']:.2f}" for x in content["scores"])
     line = content["runs"][0]
     scores = ", ".join(f"{name} {x:.2f}" for name, x in line["scores"][content["test"]].items())
     return f"{scores} ({launch.span(line['seconds'])} in {line['updates']} updates)"

@@ -12,9 +12,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import join
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
@@ -79,7 +81,7 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
         if is_tuning and (tuning := task.kind.tuning):
             stage_evaluate.evaluate(without_tests(recipe, tuning.dev))
             scores = json.loads((folder / tuning.dev / "scores.json").read_text("utf-8"))
-            files.write(path, files.as_json(scores["scores"]))
+            files.write(path, of_tuning(recipe, options, scores["scores"]))
         else:
             stage_evaluate.evaluate(recipe)
             records.write(path, [record(task, recipe, options)])
@@ -95,10 +97,18 @@ def without_tests(recipe: RunRecipe, dev: str) -> RunRecipe:
     return replace(recipe, sets={name: x for name, x in recipe.sets.items() if name in kept})
 
 
+def of_tuning(recipe: RunRecipe, options: Options, scores: Sequence[Mapping[str, Any]]) -> str:
+    """What is kept of a run of tuning, as JSON."""
+    return files.as_json({"settings": tasks.settings(recipe, options), "scores": scores})
+
+
 def remove_models(folder: Path) -> None:
-    """Remove checkpoints: what a comparison needs is in the record."""
-    for path in folder.glob("checkpoint*.pt*"):
-        path.unlink()
+    """Remove checkpoints: what a comparison needs is in the record.
+
+    Without its record a run is then made again.
+    """
+    for path in [*folder.glob("checkpoint*.pt*"), folder / "trained"]:
+        path.unlink(missing_ok=True)
     for name in ("averaged", "tensorboard"):
         shutil.rmtree(folder / name, ignore_errors=True)
 
@@ -136,7 +146,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,
-        environment=environment.shortly(),
+        environment={**environment.shortly(), **({"gpus": []} if options.cpu else {})},
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,
@@ -160,7 +170,11 @@ def command(task: Task, variant: Variant, seed: int, options: Options) -> str:
     words += ["--schemes", variant.name, "--seeds", str(seed)]
     words += ["--cpu"] * options.cpu
     words += ["--max-update", str(options.max_update)] if options.max_update else []
-    return " ".join([*words, *(["--", *options.extra] if options.extra else [])])
+    # Folders of a machine are left out; a user has others.
+    words += ["--from", "FOLDER"] if options.given else []
+    words += ["--tasks-file", options.file.name] if options.file != tasks.FILE else []
+    words += ["--sizes", "any"] * (not options.is_usual)
+    return join([*words, *(["--", *options.extra] if options.extra else [])])
 
 
 def of_items(task: Task, recipe: RunRecipe, folder: Path) -> tuple[Items, str | list[list[int]]]:

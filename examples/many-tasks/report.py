@@ -2,10 +2,12 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import known
+import plan
 import tasks as tasks_file
 from tasks import BASELINE, Setting, Task
 
@@ -33,15 +35,18 @@ def report(
         raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
     missing = len(set(wanted) - {run.key for run in runs})
-    partial = f"{missing} of {len(wanted)} runs are not done yet: this is partial"
+    partial = f"{missing} of the {len(wanted)} runs asked for are not done yet: this is partial"
     files.show(evidence_report.write(compared(runs, tasks, [partial] * bool(missing)), out))
 
 
 def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str]) -> Comparison:
-    """The comparison of these runs."""
+    """The comparison of these runs, with what departs from the plan and what its rule says."""
     families = {name: task.family for name, task in tasks.items()}
     published = tasks_file.published(tasks.values())
-    return evidence_report.compare(runs, families, BASELINE, notes, published)
+    announced = plan.read()
+    every = [*notes, *(plan.departures(announced, tasks, runs) if runs else [])]
+    found = evidence_report.compare(runs, families, BASELINE, every, published)
+    return replace(found, verdicts=[plan.verdict(announced, one) for one in found.overall])
 
 
 # --- A page of the documentation -----------------------------------------------------------------

@@ -2,7 +2,7 @@
 # Does the order of the operators matter, and for whom? Tasks x schemes x seeds: trained, scored and compared.
 #
 #   needs   one CPU core and 2 GB of memory a run at a time; the data in folders of --from, or for
-#           grapheme-to-phoneme the network. A run of grapheme-to-phoneme takes minutes, the others hours
+#           grapheme-to-phoneme and Multi30k the network. A run of the former takes minutes, the others hours
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work: records/TASK/SCHEME-seedN.json of each finished run, report/, logs/
 #   plan    plan.md, written before the first scored run: tasks, seeds, tests, thresholds

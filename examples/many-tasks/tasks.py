@@ -22,6 +22,10 @@ FILE = Path(__file__).with_name("tasks.yaml")
 ARCH = "macaron_transformer_tiny"  # of all variants: they differ in --macaron-scheme alone
 BASELINE = "lie-trotter"
 HALF_DEPTH = "half-depth"
+# Flags that `Variant.flags` gives, and those that stand over them.
+OF_VARIANT = re.compile(
+    "--(macaron-(encoder-|decoder-)?scheme|macaron-substep|(en|de)coder-(layers|.*ffn-embed-dim))"
+)
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,7 @@ class RunRecipe(Recipe):
     """The recipe of one run; all runs of a task share its data."""
 
     variant: Variant = field(default_factory=lambda: Variant(BASELINE))
+    size: str = ""  # the baseline's layers and inner width
     place: str = "runs"  # of the runs, in the folder of the task
 
     def run(self, arch: str, seed: int) -> Path:
@@ -277,6 +282,7 @@ def recipe(
         dry_run=False,
         extra=[*variant.flags(kind), *options.extra],
         variant=variant,
+        size=f"{kind.layers} layers, FFN {kind.ffn}",
         place=f"tuning/{setting.name}" if is_tuning and setting else "runs",
     )
 
@@ -285,8 +291,17 @@ def settings(recipe: RunRecipe, options: Options) -> str:
     """Stands for all that the runs of a task share, next to its data: no scheme, no seed."""
     own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
     words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
-    words += [repr(evaluation), str(recipe.average)]
-    return hash_of(*words)[:12]
+    words += [recipe.size, recipe.precision, str(recipe.average)]
+    return hash_of(*words, evaluation.decode, evaluation.score)[:12]
+
+
+def refuse_overriding(extra: Sequence[str]) -> None:
+    """End the program where a flag would make a run another than --schemes says."""
+    for word in extra:
+        if OF_VARIANT.match(flag := word.partition("=")[0]):
+            sys.exit(
+                f"{flag} would override what --schemes and the file of tasks say: leave it out"
+            )
 
 
 def published(tasks: Iterable[Task]) -> list[Published]:

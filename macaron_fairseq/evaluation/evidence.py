@@ -20,6 +20,7 @@ from macaron_fairseq.evaluation.records import EDITS, Run
 SAMPLES = 10_000
 LEVEL = 0.95
 POWER = 0.8
+MOST_EXACT = 15  # tasks of which all 2^n signs are counted
 
 
 def load() -> tuple[Any, Any]:
@@ -250,15 +251,32 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     estimate, error = float(np.mean(units)), standard_error(units)
     if len(means) > 1 and len(values) > len(means) and np.ptp(values) > 0:
         groups = [task for task, x in differences.items() for _ in x]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the variance between tasks is at its bound, 0
-            model = models.MixedLM(values, np.ones((len(values), 1)), groups=groups)
-            fitted = model.fit(reml=True)
+        fitted = converged(models.MixedLM(values, np.ones((len(values), 1)), groups=groups))
         estimate, error = float(fitted.fe_params[0]), float(fitted.bse_fe[0])
         between = math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
     half = t * error if error else (0.0 if len(units) > 1 else math.inf)
     return Effect(estimate, estimate - half, estimate + half, between)
+
+
+def converged(model: Any) -> Any:
+    """A mixed-effects model's fit by REML.
+
+    Powell's method needs no gradient, which is none where the variance between tasks is 0.
+
+    Raises:
+        UserError: if no method finds the maximum.
+    """
+    for method in ("powell", "nm", "bfgs"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that this variance is at its bound, 0
+            try:
+                fitted = model.fit(reml=True, method=method)
+            except np.linalg.LinAlgError:
+                continue
+        if fitted.converged and np.isfinite(fitted.bse_fe).all():
+            return fitted
+    raise UserError("the mixed-effects model of the tasks has no fit: compare more tasks or seeds")
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -275,7 +293,9 @@ def rank_tests(found: Sequence[TaskDifference]) -> tuple[float | None, float | N
         return None, None
     if not unequal:
         return 1.0, 1.0
-    wilcoxon = stats.wilcoxon(values, method="auto")
+    # "auto" is not exact where differences are equal or 0.
+    exact = stats.PermutationMethod(n_resamples=np.inf)
+    wilcoxon = stats.wilcoxon(values, method=exact if len(values) <= MOST_EXACT else "auto")
     sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
     return float(wilcoxon.pvalue), float(sign.pvalue)
 

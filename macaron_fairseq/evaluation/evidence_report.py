@@ -28,6 +28,7 @@ class Comparison:
     overall: list[Overall]
     notes: list[str]  # what has no counterpart, a line each
     published: Sequence[Published]
+    verdicts: Sequence[str] = ()  # of a plan's rule, a line for each of `overall`
 
 
 def compare(
@@ -73,6 +74,7 @@ def write(comparison: Comparison, out: Path) -> str:
         "tasks": tasks,
         "overall": [asdict(one) for one in comparison.overall],
         "notes": comparison.notes,
+        "verdicts": [*comparison.verdicts],
     }
     contents: dict[Path, str | bytes] = {
         out / "report.md": text,
@@ -130,7 +132,11 @@ def body(comparison: Comparison, picture: str = "") -> str:
     runs = comparison.runs
     parts = {"": evidence_gallery.gallery(runs) if runs else ""}
     if comparison.overall:
-        parts["Over the tasks of a family"] = over_table(comparison.overall)
+        rule = "\n".join(f"- {one}" for one in comparison.verdicts)
+        rule = "By the plan's rule:\n\n" + rule if rule else ""
+        parts["Over the tasks of a family"] = "\n\n".join(
+            filter(None, [over_table(comparison.overall), rule])
+        )
     if comparison.tasks:
         plot = f"![Differences and their intervals.]({picture})" if picture else ""
         parts["Task by task"] = "\n\n".join(filter(None, [task_table(comparison.tasks), plot]))
@@ -139,7 +145,9 @@ def body(comparison: Comparison, picture: str = "") -> str:
             runs, comparison.published, comparison.baseline
         )
     parts["Translations that loop"] = evidence_gallery.loops(runs, comparison.families)
-    parts["What is left out"] = "\n".join(f"- {note}" for note in comparison.notes)
+    parts["What is left out, or departs from the plan"] = "\n".join(
+        f"- {note}" for note in comparison.notes
+    )
     sections = [f"## {title}\n\n{text}" if title else text for title, text in parts.items() if text]
     return "\n\n".join(sections) + "\n"
 
@@ -184,7 +192,11 @@ def task_table(found: Sequence[TaskDifference]) -> str:
         for one in found
     ]
     head = ["task", "scheme", "metric", "seeds", "baseline", "score", "difference"]
-    return table([*head, "95 % interval of seeds and items"], rows)
+    note = (
+        "These intervals are bootstraps over seeds and items. Of two or three seeds they are too "
+        "narrow, since so few are drawn from. No decision rests on a single task."
+    )
+    return table([*head, "95 % interval of seeds and items"], rows) + "\n\n" + note
 
 
 # --- The picture ---------------------------------------------------------------------------------
