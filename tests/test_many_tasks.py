@@ -55,6 +55,7 @@ def refusal(capsys, *words):
         (["--schemes", "parallel/rk4/a/half-depth"], "should be SCHEME, SCHEME/SUBSTEP"),
         (["--seeds", "1 1"], "should name seeds, each once"),
         (["--seeds", "0"], "should be a whole number above 0"),
+        (["--tasks", "g2p", "--work", "a:b"], "fairseq splits paths at ':' and ','"),
         (["evaluate"], "evaluate is no stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
         (["--", "--macaron-scheme", "parallel"], "would override what --schemes and the file of"),
@@ -69,7 +70,8 @@ def refusal(capsys, *words):
 )
 def test_mistakes_get_a_sentence(words, said, capsys, tmp_path):
     own = words.index("--") if "--" in words else len(words)
-    assert said in refusal(capsys, *words[:own], "--work", tmp_path, *words[own:])
+    work = [] if "--work" in words else ["--work", tmp_path]
+    assert said in refusal(capsys, *words[:own], *work, *words[own:])
 
 
 def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
@@ -85,6 +87,10 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
         ("families: {}\ntasks: {a: {family: b, pair: ende}}", "should be S-T"),
         ("families: {}\ntasks: {a: {pair: en-de}}", "tasks/a lacks 'family'"),
         ("families: [", "is no YAML file"),
+        (
+            tasks.FILE.read_text().replace("tasks: [g2p-hun,", "tasks: [g2p-hum,"),
+            "families/g2p/tuning/tasks names g2p-hum, which is no task",
+        ),
     ],
 )
 def test_a_file_of_tasks_that_is_not_as_it_should_be(text, said, tmp_path):

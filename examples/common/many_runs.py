@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import launch
-from options import Once, above_zero
+from options import Once, above_zero, refuse_split
 from options import seeds_of as any_seeds_of
 
 
@@ -96,8 +96,10 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
     for folder in sorted({*folders}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")
+    work = (args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute()
+    refuse_split(work)
     return Options(
-        work=(args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute(),
+        work=work,
         given=given,
         cpu=args.cpu,
         file=args.tasks_file.absolute(),

@@ -283,6 +283,12 @@ def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return own[: own.index("--")], own[own.index("--") + 1 :]
 
 
+def refuse_split(work: Path) -> None:
+    """End the program where fairseq would take a path for several."""
+    if re.search("[:,]", str(work)):
+        sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+
+
 def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> dict[str, Any]:
     """The fields of a `Recipe` that the options of `add_training` say.
 
@@ -293,8 +299,7 @@ def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> d
     if options.gpus and not options.dry_run:
         sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
     work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
-    if re.search("[:,]", str(work)):
-        sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
+    refuse_split(work)
     return {
         "name": name,
         "benchmark": described,

@@ -165,6 +165,13 @@ def read(path: Path = FILE) -> dict[str, Task]:
     try:
         content = yaml.load(path.read_text("utf-8"), Loader)
         file = benchmark.typed(File, content, "")
+        for name, kind in file.families.items():
+            if unknown := [
+                x for x in (kind.tuning.tasks if kind.tuning else []) if x not in file.tasks
+            ]:
+                raise ValueError(
+                    f"families/{name}/tuning/tasks names {unknown[0]}, which is no task"
+                )
         return {name: task(file, name, entry, path) for name, entry in file.tasks.items()}
     except OSError as error:
         sys.exit(f"cannot read {path}: {error.strerror}")
