@@ -16,6 +16,7 @@ from small import SMALL_DECODER, SMALL_ENCODER
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import measurement
+from macaron_fairseq.compat import preflight
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
 pytestmark = pytest.mark.slow
@@ -115,6 +116,16 @@ def test_eval_lm_and_generate(corpus, causal):
     )
     hypotheses = [x.split("\t")[2] for x in done.stdout.splitlines() if x.startswith("H-")]
     assert hypotheses and {len(x.split()[:3]) for x in hypotheses} == {3}
+
+
+def test_eval_lm_scores_every_token_or_says_why_not(corpus, causal):
+    checkpoint = causal.folder / "checkpoint_last.pt"
+    argv = ["fairseq-eval-lm", str(corpus.data), "--path", str(checkpoint), "--gen-subset", "test"]
+    with pytest.raises(
+        UserError, match=r"--tokens-per-sample 1024 is more than the model's \d+ po"
+    ):
+        preflight.check([*argv, "--cpu"])
+    preflight.check([*argv, "--cpu", "--tokens-per-sample", "8"])
 
 
 def test_score_and_sample(corpus, causal):

@@ -166,4 +166,4 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     assert "2 runs are taken from" in output and f"No `{arch}.zip`" in output
     assert report.split("\n`")[0] == (work / "report" / "report.md").read_text().split("\nNo")[0]
     other = run(glue, "finetune", *options, "--epochs", "1", *kept, *flags, status=1)
-    assert "taken" not in other and "run the stage pretrain" in other
+    assert "with other options, text or start: name another file" in other

@@ -54,6 +54,7 @@ def test_of_phrases_in_one_another_the_longest_counts():
 
 
 def test_words_are_those_of_the_training_text():
+    assert spacy_phrases.words("▁the ▁ber lin ▁is") == ["the", "berlin", "is"]
     assert spacy_phrases.words("lo@@ w@@ er &quot; don &apos;t &#91;") == [
         *("lower", '"', "don", "'t", "["),
     ]

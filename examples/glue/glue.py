@@ -295,20 +295,25 @@ def finetune(glue: Glue) -> None:
             for arch in glue.recipe.archs:
                 for rate in glue.setting.learning_rates:
                     system = System(arch, not glue.from_scratch)
-                    if is_of(glue, known.get(key(name, system, seed, rate))):
+                    record = known.get(key(name, system, seed, rate))
+                    if is_of(glue, record):
                         taken += 1
+                    elif record:
+                        sys.exit(
+                            f"{glue.records} holds a run of {name}, {arch}, learning rate {rate:g}, "
+                            f"seed {seed} with other options, text or start: name another file"
+                        )
                     else:
                         jobs.append(job(glue, name, system, seed, rate))
     if taken:
         say(NAME, f"{taken} runs are taken from {glue.records}")
 
     def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        return launch.local(left, glue.jobs)
+        for job, status in launch.local(left, glue.jobs):
+            keep(glue)  # at once: the machine may go
+            yield job, status
 
-    try:
-        launch.finish(NAME, jobs, glue.jobs, start, shown)
-    finally:
-        keep(glue)
+    launch.finish(NAME, jobs, glue.jobs, start, shown)
 
 
 def place(glue: Glue, name: str, system: System, seed: int, rate: float) -> Path:
@@ -498,7 +503,8 @@ def report(glue: Glue) -> None:
     others: dict[System, int] = {}
     here = {record.key: (record, result) for record, result in finished(glue)}
     for one in keep(glue).values():
-        here.setdefault(one.key, (one, Result(one.task, one.seed, one.rate, one.scores)))
+        if not is_of(glue, here.get(one.key, (None, None))[0]):
+            here[one.key] = one, Result(one.task, one.seed, one.rate, one.scores)
     wanted = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
     for is_pretrained, arch in product((True, False), glue.recipe.archs):
         system = System(arch, is_pretrained)

@@ -49,7 +49,7 @@ def prepare(recipe: TextRecipe, folder: Path, tasks: Sequence[str], is_usual: bo
     """
     reads = code(HERE / "glue_tasks.py", HERE / "glue_data.py", HERE / "glue_metrics.py")
     for name in tasks:
-        paths = [*(folder / name).glob("*.ts*"), *(folder / name).glob("*.txt")]
+        paths = [*(folder / name).glob("*.ts*"), *(folder / name).glob("*.txt*")]
         if name == "MNLI":
             paths += (folder / "diagnostic").glob("*.tsv*")
         sums = [f"{path.name} {files.sha256(path)}" for path in sorted(paths)]
@@ -79,7 +79,8 @@ def examples(recipe: TextRecipe, task: str) -> dict[str, Any]:
 
 def fingerprint(folder: Path) -> str:
     """What fairseq reads of a task's prepared data, wherever and from what it was made."""
-    paths = sorted([*folder.glob("*/*.bin"), *folder.glob("*/dict.txt")])
+    kinds = "*/*.bin", "*/dict.txt", "label/*.label", "examples.json"
+    paths = sorted(path for kind in kinds for path in folder.glob(kind))
     return hash_of(*(f"{x.relative_to(folder)} {files.sha256(x)}" for x in paths))
 
 

@@ -106,6 +106,8 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
         words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
         words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
         words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
+        # Several processes would score a part each.
+        words += ["--distributed-world-size", "1"]
         words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
         def fill(out: Path, words: Words = words) -> None:
@@ -119,6 +121,7 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
 
         with hold(run / "evaluation.lock"):
             inputs = [*stage_evaluate.what_evaluates(), files.sha256(checkpoint), str(context)]
+            inputs += [str(recipe.block), recipe.benchmark.evaluation.decode]
             step(run / "test", [*inputs, made(recipe.data)], fill)
 
 

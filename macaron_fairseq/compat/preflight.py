@@ -11,12 +11,14 @@ import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import (
     bf16,
     binarised,
@@ -30,6 +32,7 @@ from macaron_fairseq.compat import (
 
 logger = logging.getLogger(__name__)
 
+SAMPLE_OF_EVAL_LM = 1024  # tokens; of the other commands it is not asked for here
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
@@ -66,7 +69,9 @@ def check(argv: Sequence[str]) -> None:
             configs.DatasetConfig().required_batch_size_multiple,
         )
     for path in to_decode_with(args):
-        checkpoints.load_checked(path)
+        state = checkpoints.load_checked(path)
+        if command == "eval-lm" and args.sample_break_mode != "eos":  # a line, however long
+            refuse_long_samples(args.tokens_per_sample, state)
     if command != "interactive":  # which opens no data set
         subset = args.valid_subset if command == "validate" else args.gen_subset
         refuse_truncated_data(others, subset)
@@ -128,6 +133,8 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
+    parser.add_argument("--sample-break-mode")
+    parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
     return parser.parse_known_args(flags)
 
 
@@ -165,6 +172,17 @@ def to_decode_with(args: Namespace) -> Iterator[Path]:
             yield Path(
                 get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)
             )
+
+
+def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:
+    """Raise a `UserError` if samples are longer than a causal model: fairseq would skip all."""
+    model = (state.get("cfg") or {}).get("model")
+    positions = getattr(model, "max_target_positions", None)
+    if positions is not None and tokens > positions:
+        raise UserError(
+            f"--tokens-per-sample {tokens} is more than the model's {positions} positions, and "
+            f"fairseq-eval-lm would score nothing: give --tokens-per-sample {positions}"
+        )
 
 
 def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.distillation.text_spans import BEGINS
 from macaron_fairseq.text.tokenization import remove_bpe
 
 Span = tuple[int, int]  # the first word and the last, from 0
@@ -103,8 +104,11 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a tokenised sentence: BPE joined, and what Moses escapes as it was."""
-    return [html.unescape(word) for word in remove_bpe([text])[0].split()]
+    """The words of a tokenised sentence, as in training, and what Moses escapes as it was."""
+    is_by_sentencepiece = text.startswith(BEGINS)
+    pieces = text.replace(" ", "").replace(BEGINS, " ")
+    joined = pieces if is_by_sentencepiece else remove_bpe([text])[0]
+    return [html.unescape(word) for word in joined.split()]
 
 
 def write(text: Path, output: Path, model: str) -> int:
