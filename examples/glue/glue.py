@@ -300,7 +300,7 @@ def finetune(glue: Glue) -> None:
                         taken += 1
                     elif record:
                         sys.exit(
-                            f"{glue.records} holds a run of {name}, {arch}, learning rate {rate:g}, "
+                            f"{glue.records} holds a run of {name}, {arch}, rate {rate:g}, "
                             f"seed {seed} with other options, text or start: name another file"
                         )
                     else:
