@@ -45,7 +45,7 @@ HALF = {
 SCALE = ["--fp16-init-scale", "128"]
 # What is off until a GPU has shown that it is faster. Compiling takes minutes, so of one shape.
 OPTIONS = {"liger": LIGER, "compiled": ["--macaron-compile"]}
-WITH_OPTIONS = ("base", "fp16")
+WITH_OPTIONS = ("training", "base", "fp16")
 
 
 def look(device: Device, spoil: bool) -> Outcome:
@@ -78,28 +78,36 @@ def look(device: Device, spoil: bool) -> Outcome:
 
 
 def measure(device: Device) -> dict[str, dict[str, Any]]:
-    """Times, ratios and on a GPU peak memory, by work, shape and precision."""
-    is_cuda, figures = device.kind == "cuda", {}
+    """What `measure_work` finds, by work, shape and precision."""
+    figures = {}
     for shape, (flags, types, tokens) in SHAPES[device.kind].items():
         own = Device(device.kind, device.folder, types, device.seed)
-        works = [("generation", "fp16" if is_cuda else "fp32")]
+        works = [("generation", "fp16" if device.kind == "cuda" else "fp32")]
         halves = [x for x in device.precisions if x != "fp32"]
         works += [("training", x) for x in (halves if device.is_gpu else ["fp32"])]
         for work, precision in works:
-            make = trained if work == "training" else translated
-            sides = ["stock", "ours"]
-            if is_cuda and work == "training" and (shape, precision) == WITH_OPTIONS:
-                sides += [x for x in OPTIONS if x != "liger" or has_liger(device)]
-
-            def step(side: str, make: Any = make, own: Any = own, of: Any = precision) -> Any:
-                return make(own, side, flags, tokens, of)  # noqa: B023 - called at once
-
-            peaks = {f"{side} peak MiB": peak(step(side)) for side in sides} if is_cuda else {}
-            found = in_turns({side: step(side) for side in sides}, TURNS[device.kind], is_cuda)
-            if is_cuda and work == "training":
-                found |= share_of_products(own, flags, tokens, precision, found["ours seconds"])
-            figures[f"{work} {shape} {precision}"] = {**found, **peaks}
+            options = OPTIONS if (work, shape, precision) == WITH_OPTIONS else {}
+            found = measure_work(own, work, flags, tokens, precision, [*options])
+            figures[f"{work} {shape} {precision}"] = found
     return figures
+
+
+def measure_work(
+    device: Device, work: str, flags: list[str], tokens: int, precision: str, options: list[str]
+) -> dict[str, Any]:
+    """Times and ratios of stock, ours and ours with options; on a GPU memory and operations too."""
+    sides = ["stock", "ours", *(x for x in options if x != "liger" or has_liger(device))]
+    make = trained if work == "training" else translated
+
+    def step(side: str) -> Callable[[], Any]:
+        return make(device, side, flags, tokens, precision)
+
+    is_cuda = device.kind == "cuda"
+    peaks = {f"{side} peak MiB": peak(step(side)) for side in sides} if is_cuda else {}
+    found = in_turns({side: step(side) for side in sides}, TURNS[device.kind], is_cuda)
+    if is_cuda and work == "training":
+        found |= share_of_products(device, flags, tokens, precision, found["ours seconds"])
+    return {**found, **peaks}
 
 
 def peak(step: Callable[[], Any]) -> float:

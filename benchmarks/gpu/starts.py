@@ -24,7 +24,7 @@ SPOILED = [("--fp16", "--fp16 --cpu"), ("--bf16", ""), ("--amp", "--bf16")]
 
 
 def look(device: Device, spoil: bool) -> Outcome:
-    """Exit status, and that saved weights are of the precision; spoiled: both must be noticed."""
+    """Exit status, and that saved weights are of the precision; spoiled: all must be noticed."""
     figures = {}
     where = ONE_GPU if device.is_gpu else ["--cpu"]
     possible = [x for x in FLAGS[device.kind] if "bf16" not in x or "bf16" in device.precisions]

@@ -499,32 +499,31 @@ def keep(glue: Glue) -> dict[Key, Record]:
 
 def report(glue: Glue) -> None:
     """The table of what was fine-tuned, with and without pre-training; and the files to upload."""
-    runs: dict[System, list[Result]] = {}
-    others: dict[System, int] = {}
-    here = {record.key: (record, result) for record, result in finished(glue)}
-    for one in keep(glue).values():
-        if not is_of(glue, here.get(one.key, (None, None))[0]):
-            here[one.key] = one, Result(one.task, one.seed, one.rate, one.scores)
+    systems = [System(arch, x) for x, arch in product((True, False), glue.recipe.archs)]
     wanted = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
-    for is_pretrained, arch in product((True, False), glue.recipe.archs):
-        system = System(arch, is_pretrained)
-        for name, seed, rate in wanted:
-            record, result = here.get(key(name, system, seed, rate), (None, None))
-            if result and is_of(glue, record):
-                runs.setdefault(system, []).append(result)
-            elif result:
-                others[system] = others.get(system, 0) + 1
-    for system, count in others.items():
-        say(
-            NAME,
-            f"{system.file}: {count} of {count + len(runs.get(system, []))} finished runs were "
-            "made with other options, text or pre-training and are left out",
-        )
+    recorded = [
+        (one, Result(one.task, one.seed, one.rate, one.scores)) for one in keep(glue).values()
+    ]
+    found: dict[Key, list[tuple[Record, Result]]] = {}  # here, and then in the records
+    for record, result in [*finished(glue), *recorded]:
+        found.setdefault(record.key, []).append((record, result))
+    runs: dict[System, list[Result]] = {}
+    for system in systems:
+        own = [found[x] for run in wanted if (x := key(run[0], system, *run[1:])) in found]
+        fitting = [[y for x, y in several if is_of(glue, x)][:1] for several in own]
+        if others := fitting.count([]):
+            say(
+                NAME,
+                f"{system.file}: {others} of {len(own)} finished runs were made with other "
+                "options, text or pre-training and are left out",
+            )
+        if results := [x for one in fitting for x in one]:
+            runs[system] = results
     if not runs:
         sys.exit(f"{glue.recipe.work} holds no finished run of these: run the stage finetune first")
-    for system, found in runs.items():
-        if len(found) < len(wanted):
-            say(NAME, f"partial: {system.file} has {len(found)} of {len(wanted)} runs")
+    for system, results in runs.items():
+        if len(results) < len(wanted):
+            say(NAME, f"partial: {system.file} has {len(results)} of {len(wanted)} runs")
     examples = {name: glue_data.examples(glue.recipe, name) for name in glue.tasks}
     out = glue.recipe.work / "report"
     files.show(glue_report.write(runs, examples, HERE / "published.json", out))

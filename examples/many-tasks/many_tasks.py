@@ -205,8 +205,7 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
 
 def score(path: Path, metric: str) -> float:
     """A score of a run of tuning."""
-    scores = json.loads(path.read_text("utf-8"))["scores"]
-    return next(round(x["score"], 4) for x in scores if x["metric"] == metric)
+    return next(round(x["score"], 4) for x in known.load(path) if x["metric"] == metric)
 
 
 # --- Runs ----------------------------------------------------------------------------------------

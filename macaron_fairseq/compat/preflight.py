@@ -32,7 +32,7 @@ from macaron_fairseq.compat import (
 
 logger = logging.getLogger(__name__)
 
-SAMPLE_OF_EVAL_LM = 1024  # tokens; of the other commands it is not asked for here
+SAMPLE_OF_EVAL_LM = 1024  # tokens, where fairseq-eval-lm is not told
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
