@@ -5,7 +5,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -24,6 +24,7 @@ import glue_run  # noqa: E402
 import launch  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
+import stage_prepare  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
 import text_recipe  # noqa: E402
@@ -34,7 +35,7 @@ from launch import Job  # noqa: E402
 from options import PLUGIN, Once, Parser, above_zero, seeds_of  # noqa: E402
 from steps import hash_of, say  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
-from train_command import arch_flags  # noqa: E402
+from train_command import arch_flags, identity  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.names import look_up  # noqa: E402
@@ -124,8 +125,8 @@ def parser() -> Parser:
         action=Once,
         default=[1],
         metavar='"1 2"',
-        help="pre-train with each; the first seed of fine-tuning starts from the first of these, "
-        "and so on in turn (default: 1)",
+        help="pre-train with each; seed 1 of fine-tuning starts from the first of these, seed 2 "
+        "from the second, and so on in turn (default: 1)",
     )
     add(
         "--learning-rates",
@@ -289,24 +290,26 @@ def run(words: Sequence[str]) -> None:
 
 def finetune(glue: Glue) -> None:
     """All runs that are not done, seed by seed, so that what is done at any time is balanced."""
-    known, jobs, taken = keep(glue), [], 0
-    for seed in glue.seeds:
-        for name in glue.tasks:
-            for arch in glue.recipe.archs:
-                for rate in glue.setting.learning_rates:
-                    system = System(arch, not glue.from_scratch)
-                    record = known.get(key(name, system, seed, rate))
-                    if is_of(glue, record):
-                        taken += 1
-                    elif record:
-                        sys.exit(
-                            f"{glue.records} holds a run of {name}, {arch}, rate {rate:g}, "
-                            f"seed {seed} with other options, text or start: name another file"
-                        )
-                    else:
-                        jobs.append(job(glue, name, system, seed, rate))
-    if taken:
-        say(NAME, f"{taken} runs are taken from {glue.records}")
+    known, left = keep(glue), []
+    runs = [
+        (name, System(arch, not glue.from_scratch), seed, rate)
+        for seed, name, arch, rate in product(
+            glue.seeds, glue.tasks, glue.recipe.archs, glue.setting.learning_rates
+        )
+    ]
+    for run in runs:  # all, before a plan is written
+        record = known.get(key(*run))
+        if record and not is_of(glue, record):
+            sys.exit(
+                f"{glue.records} holds a run of {record.task}, {record.arch}, rate {record.rate}, "
+                f"seed {record.seed} with other options, text or start: name another file"
+            )
+        if not record:
+            left.append(run)
+    refuse_mixed(glue, (known[key(*run)] for run in runs if run not in left))
+    jobs = [job(glue, *run) for run in left]
+    if len(left) < len(runs):
+        say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
 
     def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         for job, status in launch.local(left, glue.jobs):
@@ -354,6 +357,9 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     model = start_of(glue, system, seed)
     if model and not model.is_file():
         sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
+    trained_as = ""
+    if model and not glue.pretrained:  # its folder says how, whatever the options are now
+        trained_as = (model.parent / "trained").read_text("utf-8").strip()
     return glue_run.Plan(
         task=name,
         flags=[
@@ -374,6 +380,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
         settings=settings(glue, name, system, seed, rate),
         start=sha256(model) if model else "",
         keeps=glue.keeps,
+        pretraining=trained_as,
     )
 
 
@@ -405,10 +412,25 @@ def start_of(glue: Glue, system: System, seed: int) -> Path | None:
         return None
     if glue.pretrained:
         return glue.pretrained
-    seeds = glue.recipe.seeds
-    folder = glue.recipe.run(system.arch, seeds[glue.seeds.index(seed) % len(seeds)])
+    folder = glue.recipe.run(system.arch, pretrain_seed(glue, seed))
     # While it trains, its last checkpoint is none to start from.
     return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
+
+
+def pretrain_seed(glue: Glue, seed: int) -> int:
+    """The seed of the pre-training from which a seed of fine-tuning starts.
+
+    It goes by the seed itself: machines may share the seeds as they like.
+    """
+    return glue.recipe.seeds[(seed - 1) % len(glue.recipe.seeds)]
+
+
+def pretraining(glue: Glue, system: System, seed: int) -> str:
+    """Stands for the settings and the text of a run's pre-training; needs no model."""
+    if not system.is_pretrained or glue.pretrained:
+        return ""
+    text = stage_prepare.fingerprint(glue.recipe.data)
+    return identity(glue.recipe, text, system.arch, pretrain_seed(glue, seed))
 
 
 def around(recipe: TextRecipe) -> list[str]:
@@ -463,7 +485,7 @@ def key(name: str, system: System, seed: int, rate: float) -> Key:
 def is_of(glue: Glue, one: Record | None) -> bool:
     """Whether a record is of a run with these options and this text.
 
-    And of the model that was pre-trained here, if one was.
+    And of the model that was pre-trained here, if one was, else of one with these settings.
     """
     if not one:
         return False
@@ -473,7 +495,23 @@ def is_of(glue: Glue, one: Record | None) -> bool:
     model = start_of(glue, system, one.seed)
     if not model:
         return not one.start
-    return one.start == sha256(model) if model.is_file() else bool(one.start)
+    if model.is_file():
+        return one.start == sha256(model)
+    asked = pretraining(glue, system, one.seed)
+    return bool(one.start) and one.pretraining in ("", asked)  # "" of an older version
+
+
+def refuse_mixed(glue: Glue, found: Iterable[Record]) -> None:
+    """End the program where runs start from different models of one pre-training."""
+    first: dict[tuple[str, int], Record] = {}
+    for one in found:
+        if one.pretrained:
+            other = first.setdefault((one.arch, pretrain_seed(glue, one.seed)), one)
+            if other.start != one.start:
+                sys.exit(
+                    f"{one.task}, seed {one.seed} and {other.task}, seed {other.seed} of "
+                    f"{one.arch} start from different pre-trained models: remove the runs of one"
+                )
 
 
 def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
@@ -485,6 +523,7 @@ def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
             content = json.loads(path.read_text("utf-8")) if path.is_file() else {}
             if content.keys() >= OF_RUN:  # else of an older version
                 known = {x: content[x] for x in OF_RUN}
+                known["pretraining"] = content.get("pretraining", "")
                 record = Record(**key(name, system, seed, rate)._asdict(), **known)
                 yield record, Result(name, seed, f"{rate:g}", record.scores, content["answers"])
 
@@ -508,12 +547,15 @@ def report(glue: Glue) -> None:
     wanted = [*product(glue.tasks, glue.seeds, glue.setting.learning_rates)]
     for is_pretrained, arch in product((True, False), glue.recipe.archs):
         system = System(arch, is_pretrained)
+        taken = []
         for name, seed, rate in wanted:
             record, result = here.get(key(name, system, seed, rate), (None, None))
-            if result and is_of(glue, record):
+            if record and result and is_of(glue, record):
+                taken.append(record)
                 runs.setdefault(system, []).append(result)
             elif result:
                 others[system] = others.get(system, 0) + 1
+        refuse_mixed(glue, taken)
     for system, count in others.items():
         say(
             NAME,

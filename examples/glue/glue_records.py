@@ -43,6 +43,7 @@ class Record:
     seconds: float
     date: str
     environment: dict[str, Any]
+    pretraining: str = ""  # stands for the settings of that model's; "" of an older version
 
     @property
     def key(self) -> Key:
