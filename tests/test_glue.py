@@ -470,6 +470,10 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is no folder"),
         ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
         ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
+        ([*TEXT, "--learning-rates", "1e-4 0.0001"], "--learning-rates names a value twice"),
+        ([*TEXT, "--seeds", "1 2 1"], "--seeds names a value twice"),
+        ([*TEXT, "--tasks", "RTE RTE"], "--tasks names a value twice"),
+        ([*TEXT, "--codes", "c", "--dictionary", "d"], "are those of --pretrained"),
         ([*TEXT, "train"], "train is no stage"),
         ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16000"),
         ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
@@ -485,6 +489,11 @@ TEXT = ["--text", "a.txt", "--glue", "."]
 )
 def test_mistakes_get_a_sentence(words, said):
     assert said in refusal(glue.read, words)
+
+
+def test_a_missing_package_is_named_at_once(monkeypatch):
+    monkeypatch.setitem(glue.NEEDED, "no_such_module", "some-package")
+    assert "pip install some-package" in refusal(glue.read, TEXT)
 
 
 def read(*words):

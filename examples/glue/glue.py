@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from shlex import split
@@ -43,6 +44,8 @@ from macaron_fairseq.common.names import look_up  # noqa: E402
 NAME = "glue"
 SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
 STAGES = ("prepare", "pretrain", "finetune", "report")
+# Noticed here, not after hours of training.
+NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "statsmodels": "statsmodels"}
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for the pre-training of all architectures
 
@@ -195,6 +198,15 @@ def read(words: Sequence[str]) -> Glue:
     if args.pretrained:
         refuse_pretrained(args, stages)
     names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
+    lists = ("--tasks", names), ("--seeds", args.seeds), ("--learning-rates", args.learning_rates)
+    for option, values in lists:
+        if values and len({*values}) < len(values):
+            sys.exit(f"{option} names a value twice: leave one out")
+    if (args.codes or args.dictionary) and not args.pretrained:
+        sys.exit("--codes and --dictionary are those of --pretrained: name its checkpoint too")
+    for module, package in NEEDED.items():
+        if not find_spec(module):
+            sys.exit(f"scores and their tests need {package}: pip install {package}")
     if args.glue and not args.glue.is_dir():
         sys.exit(f"{args.glue}, given by --glue, is no folder")
     if "prepare" in stages and not args.glue:
