@@ -271,7 +271,7 @@ def test_the_server_gets_a_file_for_each_test_set():
 
 
 def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
-    plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", "", False)
+    plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", "", False, "")
     glue_run.plan_of(tmp_path, plan)
     (tmp_path / "result.json").write_text('{"settings": "one", "start": ""}')
     (tmp_path / "checkpoint_last.pt").touch()
@@ -287,8 +287,14 @@ def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
 def record(**changes):
     fields = {
         **{"arch": "a/lie-trotter", "pretrained": True, "task": "RTE", "rate": "0.001", "seed": 1},
-        **{"scores": {"accuracy": 52.5}, "settings": "one", "start": "two", "updates": 3},
-        **{"seconds": 1.5, "date": "2026-11-25", "environment": {"cpu": "some"}},
+        **{"scores": {"accuracy": 52.5}, "settings": "one", "start": "two"},
+        **{
+            "pretraining": "three",
+            "updates": 3,
+            "seconds": 1.5,
+            "date": "2026-11-25",
+            "environment": {"cpu": "some"},
+        },
     }
     return glue_records.Record(**{**fields, **changes})
 
@@ -331,6 +337,132 @@ def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
         glue_records.read(path)
 
 
+# --- Runs and records ----------------------------------------------------------------------------
+
+
+def prepared(work, *words):
+    """The recipe on RTE with prepared data, of which nothing is trained."""
+    found = glue.read(
+        ["finetune", "--work", str(work), "--tasks", "RTE", "--archs", "a", "--learning-rates", "1"]
+        + [*words, "--cpu"]
+    )
+    write(found.recipe.data / "data-bin" / "dict.txt", "the 9")
+    write(found.recipe.data / "preprocessing.json", '{"fingerprint": "text"}')
+    split = {"subset": "valid", "examples": 9, "labels": [], "indices": []}
+    content = {name: split for name in ("train", "dev", "test")}
+    write(glue_data.where(found.recipe, "RTE") / "examples.json", json.dumps(content))
+    return found
+
+
+SYSTEM = System("a", True)
+
+
+def pretrained(found, seed, content="weights"):
+    folder = found.recipe.run("a", seed)
+    write(folder / "checkpoint_last.pt", content)
+    write(folder / "trained", glue.identity(found.recipe, "text", "a", seed))
+
+
+def made(found, seed=1, **changes):
+    """The record of a run as these options make it, from a model that is elsewhere."""
+    fields = {"arch": "a", "rate": "1", "seed": seed, "start": "model"}
+    fields["settings"] = glue.settings(found, "RTE", SYSTEM, seed, 1)
+    fields["pretraining"] = glue.pretraining(found, SYSTEM, seed)
+    return record(**{**fields, **changes})
+
+
+def test_a_record_of_another_pretraining_is_none_of_these_runs(tmp_path):
+    found = prepared(tmp_path)
+    assert glue.is_of(found, made(found))
+    longer = prepared(tmp_path, "--max-update", "2000000")
+    assert not glue.is_of(longer, made(found)) and glue.is_of(longer, made(longer))
+    other_seed = prepared(tmp_path, "--pretrain-seeds", "2")
+    assert not glue.is_of(other_seed, made(found))
+    pretrained(longer, 1)
+    assert not glue.is_of(longer, made(longer))  # now that there is a model to compare
+    start = glue.sha256(longer.recipe.run("a", 1) / "checkpoint_last.pt")
+    assert glue.is_of(longer, made(longer, start=start))
+
+
+def test_a_plan_says_how_its_model_was_trained(tmp_path):
+    found = prepared(tmp_path)
+    pretrained(found, 1)
+    plan = glue.plan(prepared(tmp_path, "--max-update", "2000000"), "RTE", SYSTEM, 1, 1)
+    assert plan.pretraining == glue.pretraining(found, SYSTEM, 1)
+
+
+def test_machines_that_share_seeds_start_from_the_same_models(tmp_path):
+    both = prepared(tmp_path, "--seeds", "1 2 3", "--pretrain-seeds", "5 7")
+    one = prepared(tmp_path, "--seeds", "2", "--pretrain-seeds", "5 7")
+    assert [glue.pretrain_seed(both, seed) for seed in (1, 2, 3)] == [5, 7, 5]
+    assert glue.pretrain_seed(one, 2) == 7
+
+
+def test_runs_of_two_models_do_not_share_a_row(tmp_path):
+    path = tmp_path / "records.json"
+    found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
+    glue_records.add(path, [made(found), made(found, 2, start="another")])
+    for stage in (glue.finetune, glue.report):
+        assert "of a start from different pre-trained models" in refusal(stage, found)
+
+
+def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_path):
+    path = tmp_path / "records.json"
+    found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
+    pretrained(found, 1)
+    glue_records.add(path, [made(found, 2, settings="other")])
+    said = refusal(glue.finetune, found)
+    assert "RTE, a, rate 1, seed 2 with other options" in said and "name another file" in said
+    assert not (tmp_path / "finetuned").exists()
+
+
+def local_result(found, seed, **changes):
+    one = made(found, seed, **changes)
+    content = {name: getattr(one, name) for name in glue.OF_RUN}
+    folder = glue.place(found, "RTE", SYSTEM, seed, 1)
+    write(folder / "result.json", json.dumps({**content, "answers": {}}))
+
+
+def test_a_record_stands_for_a_stale_local_result(tmp_path, monkeypatch):
+    path = tmp_path / "records.json"
+    found = prepared(tmp_path, "--records", str(path))
+    local_result(found, 1, settings="stale", scores={"accuracy": 1.0})
+    glue_records.add(path, [made(found)])
+    shown = []
+    monkeypatch.setattr(glue_report, "write", lambda runs, *_: shown.append(runs) or "")
+    glue.report(found)
+    assert [x.scores for x in shown[0][SYSTEM]] == [{"accuracy": 52.5}]
+
+
+def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
+    """A machine that goes in the second run has kept the first."""
+    path = tmp_path / "records.json"
+    found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
+    pretrained(found, 1)
+    start = glue.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt")
+
+    def local(jobs, at_a_time):
+        local_result(found, 1, start=start)
+        yield jobs[0], 0
+        assert [key.seed for key in glue_records.read(path)] == [1]
+        yield jobs[1], 1
+
+    monkeypatch.setattr(glue.launch, "local", local)
+    assert "1 of 2 runs failed" in refusal(glue.finetune, found)
+
+
+def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
+    """STS-B's are no .bin files."""
+    write(tmp_path / "input0" / "train.bin", "tokens")
+    paths = tmp_path / "label" / "train.label", tmp_path / "examples.json"
+    found = set()
+    for contents in (("0.2", "{}"), ("0.4", "{}"), ("0.4", "[]")):
+        for path, content in zip(paths, contents, strict=True):
+            write(path, content)
+        found.add(glue_data.fingerprint(tmp_path))
+    assert len(found) == 3
+
+
 # --- The command line ----------------------------------------------------------------------------
 
 TEXT = ["--text", "a.txt", "--glue", "."]
@@ -343,6 +475,10 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is no folder"),
         ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
         ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
+        ([*TEXT, "--learning-rates", "1e-4 0.0001"], "--learning-rates names a value twice"),
+        ([*TEXT, "--seeds", "1 2 1"], "--seeds names a value twice"),
+        ([*TEXT, "--tasks", "RTE RTE"], "--tasks names a value twice"),
+        ([*TEXT, "--codes", "c", "--dictionary", "d"], "are those of --pretrained"),
         ([*TEXT, "train"], "train is no stage"),
         ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16000"),
         ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
@@ -358,6 +494,11 @@ TEXT = ["--text", "a.txt", "--glue", "."]
 )
 def test_mistakes_get_a_sentence(words, said):
     assert said in refusal(glue.read, words)
+
+
+def test_a_missing_package_is_named_at_once(monkeypatch):
+    monkeypatch.setitem(glue.NEEDED, "no_such_module", "some-package")
+    assert "pip install some-package" in refusal(glue.read, TEXT)
 
 
 def read(*words):

@@ -1,8 +1,10 @@
 """The recipe for causal language models: its text and its perplexities; nothing is trained."""
 
+import json
 import lzma
 import math
 import sys
+from dataclasses import asdict
 
 import pytest
 from recipes import EXAMPLES
@@ -131,6 +133,56 @@ def test_the_table_has_mean_and_spread_over_seeds():
     assert "over 3 paired seeds from -0.0250 to -0.0250, which leaves out 0" in text
     one = perplexity.report({x: {1: y[1]} for x, y in found.items()}, COUNTS, COUNTS)
     assert "One seed: this says nothing" in one and math.isfinite(found["base"][1].per_word)
+
+
+# --- Stale results -------------------------------------------------------------------------------
+
+
+def evaluated(work, *words):
+    """The recipe with a training and its perplexity, and the arguments of its report."""
+    options = ["report", "--work", str(work), "--archs", "a", "--cpu", *words]
+    recipe, context = language_modeling.read(options)
+    run = recipe.run("a", 1)
+    paths = {
+        recipe.data / "preprocessing.json": '{"fingerprint": "text"}',
+        recipe.data / "made-from": "data",
+        recipe.data / "held-out" / "counts.json": json.dumps(
+            {name: asdict(COUNTS) for name in ("train", "test")}
+        ),
+        run / "manifest.json": '{"data": {"fingerprint": "text"}}',
+        run / "trained": language_modeling.train_command.identity(recipe, "text", "a", 1),
+        run / "checkpoint_last.pt": "weights",
+        run / "test" / "perplexity.json": json.dumps(asdict(perplexity.of_bits(1, COUNTS, 256))),
+    }
+    for path, content in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    inputs = language_modeling.scored_from(recipe, run / "checkpoint_last.pt", context)
+    (run / "test" / "made-from").write_text(language_modeling.hash_of(*inputs))
+    return recipe, context
+
+
+def test_a_report_is_of_these_models_and_options(tmp_path):
+    recipe, context = evaluated(tmp_path)
+    language_modeling.report(recipe, context)
+    said = refusal(language_modeling.report, recipe, context - 1)
+    assert "is of another checkpoint or options: run the stage evaluate" in said
+    (recipe.run("a", 1) / "checkpoint_last.pt").write_text("trained on")
+    assert "run the stage evaluate" in refusal(language_modeling.report, recipe, context)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("trained", "of fewer updates", "was trained with other options, such as --max-update"),
+        ("manifest.json", '{"data": {"fingerprint": "x"}}', "was trained on other data"),
+    ],
+)
+def test_a_model_of_another_training_is_neither_scored_nor_reported(name, content, said, tmp_path):
+    recipe, context = evaluated(tmp_path)
+    (recipe.run("a", 1) / name).write_text(content)
+    for stage in (language_modeling.report, language_modeling.evaluate):
+        assert said in refusal(stage, recipe, context)
 
 
 # --- The command line ----------------------------------------------------------------------------

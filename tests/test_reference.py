@@ -188,3 +188,19 @@ def test_bert_sentences_are_told_apart_by_their_ends(folder):
 def test_bert_dictionary(folder):
     words = released_bert.dictionary(folder.parent / "dict.txt")
     assert [words.index(x) for x in ("<pad>", "</s>", "<unk>", "<mask>", "<cls>")] == [*range(1, 6)]
+
+
+@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+def test_bert_head_of_another_name_is_left_out_and_a_new_one_named(load, folder, caplog):
+    """As in fairseq's RoBERTa, so that a refused head can be trained under another name."""
+    model = load(folder / "checkpoint.pt")
+    saved = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    del model.classification_heads[HEAD]
+    model.register_classification_head("another", 7)
+    first = model.classification_heads["another"].out_proj.weight.clone()
+    model.load_state_dict({**saved})
+    assert torch.equal(model.classification_heads["another"].out_proj.weight, first)
+    assert f"head '{HEAD}' is left out" in caplog.text
+    assert "lacks 'classification_heads.another.out_proj.weight', which begins" in caplog.text
+    for name, tensor in model.state_dict().items():
+        assert ".another." in name or torch.equal(tensor, saved[name]), name

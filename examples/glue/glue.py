@@ -5,9 +5,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from shlex import split
@@ -24,6 +25,7 @@ import glue_run  # noqa: E402
 import launch  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
+import stage_prepare  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
 import text_recipe  # noqa: E402
@@ -34,7 +36,7 @@ from launch import Job  # noqa: E402
 from options import PLUGIN, Once, Parser, above_zero, seeds_of  # noqa: E402
 from steps import hash_of, say  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
-from train_command import arch_flags  # noqa: E402
+from train_command import arch_flags, identity  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.names import look_up  # noqa: E402
@@ -42,6 +44,8 @@ from macaron_fairseq.common.names import look_up  # noqa: E402
 NAME = "glue"
 SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
 STAGES = ("prepare", "pretrain", "finetune", "report")
+# Noticed here, not after hours of training.
+NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "statsmodels": "statsmodels"}
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for the pre-training of all architectures
 
@@ -124,8 +128,8 @@ def parser() -> Parser:
         action=Once,
         default=[1],
         metavar='"1 2"',
-        help="pre-train with each; the first seed of fine-tuning starts from the first of these, "
-        "and so on in turn (default: 1)",
+        help="pre-train with each; seed 1 of fine-tuning starts from the first of these, seed 2 "
+        "from the second, and so on in turn (default: 1)",
     )
     add(
         "--learning-rates",
@@ -194,6 +198,15 @@ def read(words: Sequence[str]) -> Glue:
     if args.pretrained:
         refuse_pretrained(args, stages)
     names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
+    lists = ("--tasks", names), ("--seeds", args.seeds), ("--learning-rates", args.learning_rates)
+    for option, values in lists:
+        if values and len({*values}) < len(values):
+            sys.exit(f"{option} names a value twice: leave one out")
+    if (args.codes or args.dictionary) and not args.pretrained:
+        sys.exit("--codes and --dictionary are those of --pretrained: name its checkpoint too")
+    for module, package in NEEDED.items():
+        if not find_spec(module):
+            sys.exit(f"scores and their tests need {package}: pip install {package}")
     if args.glue and not args.glue.is_dir():
         sys.exit(f"{args.glue}, given by --glue, is no folder")
     if "prepare" in stages and not args.glue:
@@ -289,24 +302,26 @@ def run(words: Sequence[str]) -> None:
 
 def finetune(glue: Glue) -> None:
     """All runs that are not done, seed by seed, so that what is done at any time is balanced."""
-    known, jobs, taken = keep(glue), [], 0
-    for seed in glue.seeds:
-        for name in glue.tasks:
-            for arch in glue.recipe.archs:
-                for rate in glue.setting.learning_rates:
-                    system = System(arch, not glue.from_scratch)
-                    record = known.get(key(name, system, seed, rate))
-                    if is_of(glue, record):
-                        taken += 1
-                    elif record:
-                        sys.exit(
-                            f"{glue.records} holds a run of {name}, {arch}, rate {rate:g}, "
-                            f"seed {seed} with other options, text or start: name another file"
-                        )
-                    else:
-                        jobs.append(job(glue, name, system, seed, rate))
-    if taken:
-        say(NAME, f"{taken} runs are taken from {glue.records}")
+    known, left = keep(glue), []
+    runs = [
+        (name, System(arch, not glue.from_scratch), seed, rate)
+        for seed, name, arch, rate in product(
+            glue.seeds, glue.tasks, glue.recipe.archs, glue.setting.learning_rates
+        )
+    ]
+    for run in runs:  # all, before a plan is written
+        record = known.get(key(*run))
+        if record and not is_of(glue, record):
+            sys.exit(
+                f"{glue.records} holds a run of {record.task}, {record.arch}, rate {record.rate}, "
+                f"seed {record.seed} with other options, text or start: name another file"
+            )
+        if not record:
+            left.append(run)
+    refuse_mixed(glue, (known[key(*run)] for run in runs if run not in left))
+    jobs = [job(glue, *run) for run in left]
+    if len(left) < len(runs):
+        say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
 
     def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         for job, status in launch.local(left, glue.jobs):
@@ -354,6 +369,9 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     model = start_of(glue, system, seed)
     if model and not model.is_file():
         sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
+    trained_as = ""
+    if model and not glue.pretrained:  # its folder says how, whatever the options are now
+        trained_as = (model.parent / "trained").read_text("utf-8").strip()
     return glue_run.Plan(
         task=name,
         flags=[
@@ -374,6 +392,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
         settings=settings(glue, name, system, seed, rate),
         start=sha256(model) if model else "",
         keeps=glue.keeps,
+        pretraining=trained_as,
     )
 
 
@@ -405,10 +424,25 @@ def start_of(glue: Glue, system: System, seed: int) -> Path | None:
         return None
     if glue.pretrained:
         return glue.pretrained
-    seeds = glue.recipe.seeds
-    folder = glue.recipe.run(system.arch, seeds[glue.seeds.index(seed) % len(seeds)])
+    folder = glue.recipe.run(system.arch, pretrain_seed(glue, seed))
     # While it trains, its last checkpoint is none to start from.
     return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
+
+
+def pretrain_seed(glue: Glue, seed: int) -> int:
+    """The seed of the pre-training from which a seed of fine-tuning starts.
+
+    It goes by the seed itself: machines may share the seeds as they like.
+    """
+    return glue.recipe.seeds[(seed - 1) % len(glue.recipe.seeds)]
+
+
+def pretraining(glue: Glue, system: System, seed: int) -> str:
+    """Stands for the settings and the text of a run's pre-training; needs no model."""
+    if not system.is_pretrained or glue.pretrained:
+        return ""
+    text = stage_prepare.fingerprint(glue.recipe.data)
+    return identity(glue.recipe, text, system.arch, pretrain_seed(glue, seed))
 
 
 def around(recipe: TextRecipe) -> list[str]:
@@ -452,7 +486,9 @@ def shown(path: Path) -> str:
 # --- What is finished ----------------------------------------------------------------------------
 
 # What a record has of a run's result.json.
-OF_RUN = {"scores", "settings", "start", "updates", "seconds", "date", "environment"}
+OF_RUN = {
+    *("scores", "settings", "start", "pretraining", "updates", "seconds", "date", "environment"),
+}
 
 
 def key(name: str, system: System, seed: int, rate: float) -> Key:
@@ -463,7 +499,7 @@ def key(name: str, system: System, seed: int, rate: float) -> Key:
 def is_of(glue: Glue, one: Record | None) -> bool:
     """Whether a record is of a run with these options and this text.
 
-    And of the model that was pre-trained here, if one was.
+    And of the model that was pre-trained here, if one was, else of one with these settings.
     """
     if not one:
         return False
@@ -473,7 +509,22 @@ def is_of(glue: Glue, one: Record | None) -> bool:
     model = start_of(glue, system, one.seed)
     if not model:
         return not one.start
-    return one.start == sha256(model) if model.is_file() else bool(one.start)
+    if model.is_file():
+        return one.start == sha256(model)
+    return bool(one.start) and one.pretraining == pretraining(glue, system, one.seed)
+
+
+def refuse_mixed(glue: Glue, found: Iterable[Record]) -> None:
+    """End the program where runs start from different models of one pre-training."""
+    first: dict[tuple[str, int], Record] = {}
+    for one in found:
+        if one.pretrained:
+            other = first.setdefault((one.arch, pretrain_seed(glue, one.seed)), one)
+            if other.start != one.start:
+                sys.exit(
+                    f"{one.task}, seed {one.seed} and {other.task}, seed {other.seed} of "
+                    f"{one.arch} start from different pre-trained models: remove the runs of one"
+                )
 
 
 def finished(glue: Glue) -> Iterator[tuple[Record, Result]]:
@@ -510,15 +561,17 @@ def report(glue: Glue) -> None:
     runs: dict[System, list[Result]] = {}
     for system in systems:
         own = [found[x] for run in wanted if (x := key(run[0], system, *run[1:])) in found]
-        fitting = [[y for x, y in several if is_of(glue, x)][:1] for several in own]
+        fitting = [[x for x in several if is_of(glue, x[0])][:1] for several in own]
         if others := fitting.count([]):
             say(
                 NAME,
                 f"{system.file}: {others} of {len(own)} finished runs were made with other "
                 "options, text or pre-training and are left out",
             )
-        if results := [x for one in fitting for x in one]:
-            runs[system] = results
+        taken = [x for one in fitting for x in one]
+        refuse_mixed(glue, [record for record, _ in taken])
+        if taken:
+            runs[system] = [result for _, result in taken]
     if not runs:
         sys.exit(f"{glue.recipe.work} holds no finished run of these: run the stage finetune first")
     for system, results in runs.items():

@@ -39,6 +39,7 @@ class Record:
     scores: dict[str, float]  # on dev, by metric, in per cent
     settings: str  # stands for the flags of its training and for its data
     start: str  # stands for the model that it started from; "" from scratch
+    pretraining: str  # stands for the settings and the text of that model's training
     updates: int
     seconds: float
     date: str

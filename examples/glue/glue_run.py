@@ -40,6 +40,7 @@ class Plan:
     settings: str  # stands for flags and data
     start: str  # stands for the model that it starts from; "" from scratch
     keeps: bool  # whether the model stays
+    pretraining: str  # stands for the settings and the text of that model's training
 
 
 def run(folder: Path) -> None:
@@ -75,6 +76,7 @@ def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: 
         "task": plan.task,
         "settings": plan.settings,
         "start": plan.start,
+        "pretraining": plan.pretraining,
         "scores": glue_metrics.of_task(task, answers, right),
         "answers": answers,
         "updates": plan.updates,

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,11 +16,13 @@ import options as recipe_options  # noqa: E402
 import perplexity  # noqa: E402
 import recipe as recipes  # noqa: E402
 import stage_evaluate  # noqa: E402
+import stage_prepare  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
 import text_recipe  # noqa: E402
+import train_command  # noqa: E402
 from options import PLUGIN, STAGES, Once, Parser, from_zero  # noqa: E402
-from steps import Words, hold, logged, made, say, step  # noqa: E402
+from steps import Words, hash_of, hold, logged, made, say, step  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
@@ -91,18 +94,37 @@ def run(words: Sequence[str]) -> None:
         elif stage == "evaluate":
             evaluate(recipe, context)
         else:
-            report(recipe)
+            report(recipe, context)
+
+
+def trained(recipe: TextRecipe, arch: str, seed: int) -> Path:
+    """The last checkpoint of a training; ends the program at one of other data or options."""
+    run = recipe.run(arch, seed)
+    stage_evaluate.check_data(recipe, run)
+    checkpoint, done = run / "checkpoint_last.pt", run / "trained"
+    asked = train_command.identity(recipe, stage_prepare.fingerprint(recipe.data), arch, seed)
+    if not checkpoint.is_file() or not done.is_file():
+        sys.exit(f"{run} has not been trained to its end: run the stage train first")
+    if done.read_text("utf-8").strip() != asked:
+        sys.exit(
+            f"{run} was trained with other options, such as --max-update: give each stage the "
+            "same, or run the stage train"
+        )
+    return checkpoint
+
+
+def scored_from(recipe: TextRecipe, checkpoint: Path, context: int) -> list[str]:
+    """What a perplexity is made from."""
+    own = [*stage_evaluate.what_evaluates(), files.sha256(checkpoint), str(context)]
+    return [*own, str(recipe.block), recipe.benchmark.evaluation.decode, made(recipe.data)]
 
 
 def evaluate(recipe: TextRecipe, context: int) -> None:
     """Score the test set with the last checkpoint of each training."""
     counts = stage_text.counts(recipe)["test"]
     cpu = [] if stage_train.count_gpus(recipe) else ["--cpu"]
-    for run in recipe.runs():
-        stage_evaluate.check_data(recipe, run)
-        checkpoint = run / "checkpoint_last.pt"
-        if not (run / "trained").is_file():
-            sys.exit(f"{run} has not been trained to its end: run the stage train first")
+    for arch, seed in product(recipe.archs, recipe.seeds):
+        checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
         words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
         words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
         words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
@@ -120,12 +142,10 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
             files.write(out / "perplexity.json", files.as_json(asdict(found)))
 
         with hold(run / "evaluation.lock"):
-            inputs = [*stage_evaluate.what_evaluates(), files.sha256(checkpoint), str(context)]
-            inputs += [str(recipe.block), recipe.benchmark.evaluation.decode]
-            step(run / "test", [*inputs, made(recipe.data)], fill)
+            step(run / "test", scored_from(recipe, checkpoint, context), fill)
 
 
-def report(recipe: TextRecipe) -> None:
+def report(recipe: TextRecipe, context: int) -> None:
     """The table of all training runs, written and printed."""
     counts = stage_text.counts(recipe)["test"]
     found: dict[str, dict[int, perplexity.Perplexity]] = {}
@@ -134,6 +154,9 @@ def report(recipe: TextRecipe) -> None:
             path = recipe.run(arch, seed) / "test" / "perplexity.json"
             if not path.is_file():
                 sys.exit(f"{path} is missing: run the stage evaluate first")
+            checkpoint = trained(recipe, arch, seed)
+            if made(path.parent) != hash_of(*scored_from(recipe, checkpoint, context)):
+                sys.exit(f"{path} is of another checkpoint or options: run the stage evaluate")
             one = perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
             found.setdefault(arch, {})[seed] = one
     text = perplexity.report(found, counts, stage_text.counts(recipe)["train"])

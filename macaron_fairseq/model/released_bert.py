@@ -11,6 +11,7 @@ Their `bert/` is a fork of fairseq 0.6. Its network differs from `macaron_robert
 Their code puts six symbols in front of the words of a dictionary: see `dictionary`.
 """
 
+import logging
 import re
 from argparse import Namespace
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import MacaronRobertaEncoder, MacaronRobertaModel
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
+
+logger = logging.getLogger(__name__)
 
 MASK, CLS = "<mask>", "<cls>"  # a text begins with the second
 NEXT_SENTENCE = "next_sentence"  # the head of pre-training: above 0, the second sentence follows
@@ -213,14 +216,27 @@ class ReleasedBertModel(MacaronRobertaModel):
         )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Rename what the authors' code named otherwise, and complete new heads."""
+        """Rename what the authors' code named otherwise, and complete new heads.
+
+        As in fairseq's RoBERTa, the head of another fine-tuning is left out. Both are logged.
+        """
         if "encoder.embed_tokens.weight" in state_dict:
             self.rename(state_dict)
         BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
         own = self.state_dict()
+        heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
+        for key in [x for x in state_dict if x.startswith("classification_heads.")]:
+            head = key.split(".")[1]
+            if heads and head not in {*self.classification_heads, NEXT_SENTENCE}:
+                logger.warning("the checkpoint's head '%s' is left out: %s", head, key)
+                del state_dict[key]
         for key in own:
-            if key.startswith("classification_heads.") and f".{NEXT_SENTENCE}." not in key:
-                state_dict.setdefault(key, own[key])  # a head that was put on for fine-tuning
+            is_of_finetuning = (
+                key.startswith("classification_heads.") and key.split(".")[1] in heads
+            )
+            if is_of_finetuning and key not in state_dict:
+                logger.warning("the checkpoint lacks '%s', which begins untrained", key)
+                state_dict[key] = own[key]
 
     def rename(self, state_dict: dict[str, Tensor]) -> None:
         """Give a file's parameters their names here."""
