@@ -134,7 +134,7 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
-    parser.add_argument("--criterion")
+    parser.add_argument("--criterion", default="cross_entropy")
     parser.add_argument("--trajectory-weight", type=float, default=0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--cross-vocabulary-loss", default="sra")
