@@ -367,8 +367,11 @@ def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     assert "or learn across vocabularies, with --criterion cross_vocabulary_" in found
 
 
-@pytest.mark.parametrize("known_from", ["manifest", "folder"])
-def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tmp_path):
+@pytest.mark.parametrize("known_from", ["manifest", "folder", "relative folder"])
+def test_a_teacher_with_other_types_of_the_same_number_is_refused(
+    known_from, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for folder in (ours, theirs):
         folder.mkdir()
@@ -376,8 +379,10 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
             dictionary().save(str(folder / f"dict.{language}.txt"))
     for_task = translation()
     for_task.cfg.data = str(ours)
-    save(tmp_path / "t.pt", *FLAGS, data=str(theirs))
+    data = "theirs" if known_from == "relative folder" else str(theirs)
+    save(tmp_path / "t.pt", *FLAGS, data=data)
     make(Ours, for_task=for_task, teacher=str(tmp_path / "t.pt"))
+    assert "only its size was compared" not in caplog.text
     if known_from == "manifest":
         known = {"data": {"sha256": {"dict.de.txt": "0" * 64}}}
         (tmp_path / "manifest.json").write_text(json.dumps(known))
@@ -390,6 +395,12 @@ def test_a_teacher_with_other_types_of_the_same_number_is_refused(known_from, tm
     assert "--srcdict" in found and "--teacher-data FOLDER" in found
 
 
+def test_a_teacher_that_cannot_be_compared_is_told(tmp_path, caplog):
+    save(tmp_path / "t.pt", *FLAGS, data="gone/data-bin")
+    make(Ours, for_task=translation(), teacher=str(tmp_path / "t.pt"))
+    assert "t.pt: nothing tells its dict.de.txt, so only its size was compared" in caplog.text
+
+
 def test_a_language_model_with_another_dictionary_is_refused(tmp_path):
     flags = [*SMALL_DECODER, *NO_DROPOUT]
     save(tmp_path / "t.pt", *flags, arch="transformer_lm", for_task=language_task(61))
@@ -397,13 +408,16 @@ def test_a_language_model_with_another_dictionary_is_refused(tmp_path):
     assert "dictionary has 64" in found and "--teacher-data FOLDER" in found
 
 
-def test_a_teacher_of_another_direction_is_refused(tmp_path):
+def test_a_teacher_of_another_direction_is_refused(tmp_path, monkeypatch):
     sentence = "translates from de to en, the student from en to de"
     save(tmp_path / "t.pt", *FLAGS, source_lang="de", target_lang="en")
     assert sentence in refusal(tmp_path / "t.pt")
     # fairseq saves no languages where its data's names tell them.
     (tmp_path / "train.de-en.en.idx").write_bytes(b"")
     save(tmp_path / "t.pt", *FLAGS, data=str(tmp_path))
+    assert sentence in refusal(tmp_path / "t.pt")
+    monkeypatch.chdir(tmp_path.parent)
+    save(tmp_path / "t.pt", *FLAGS, data=tmp_path.name)
     assert sentence in refusal(tmp_path / "t.pt")
     save(tmp_path / "t.pt", *FLAGS, data="data-bin")
     manifest = {"data": {"sha256": {"train.de-en.en.idx": "0"}}}

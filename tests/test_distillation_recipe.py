@@ -33,6 +33,7 @@ import teach  # noqa: E402
 import train_command  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
+WAYS = ("fairseq, greedy", "fairseq, beam", "int8, greedy", "int8, beam")
 TASKS = """\
 families:
   mini:
@@ -199,6 +200,8 @@ def test_mistakes(mini, monkeypatch):
     assert "student has no 'depth'; it may have arch, tokens" in mini.call("report", status=1)
     path.write_text(SETTINGS.replace("both:\n", "both:\n    merges: 10\n"))
     assert "both reads translations, which have the teacher's BPE" in mini.call(status=1)
+    path.write_text(SETTINGS.replace("both:\n", "both:\n    baseline: words\n"))
+    assert "the baseline of both is words, and no other system" in mini.call(status=1)
     path.write_text(SETTINGS.replace("none: {}", "teacher: {}"))
     assert "systems should name students, and none of them teacher" in mini.call(status=1)
 
@@ -210,7 +213,9 @@ def options(work="/w", **changes):
 def test_recipes_of_the_settings_that_come_with_it():
     settings = systems.read()
     usual = ["none", "word", "sequence", "both", "trajectory"]
-    assert [*settings.systems] == [*usual, "none-own-bpe", "across"]
+    across = ["across", "uld", "mined"]
+    assert [*settings.systems] == [*usual, "none-own-bpe", *across]
+    assert systems.chosen(settings, ["uld"]) == ["none", "none-own-bpe", "uld"]
     task = tasks.read()["tatoeba-en-de"]
     made = {x: systems.recipe(task, settings, x, 1, options()) for x in settings.systems}
     teacher = systems.recipe(task, settings, "teacher", 1, options())
@@ -220,7 +225,12 @@ def test_recipes_of_the_settings_that_come_with_it():
     place = str(systems.teacher_of(teacher.work))
     assert made["both"].extra[made["both"].extra.index("--teacher") + 1] == place
     folders = {x.folder_of_run for x in [teacher, *made.values()]}
-    assert len(folders) == 8
+    assert len(folders) == 10
+    against = {name: made[name].baseline for name in made}
+    assert against["sequence"] == "none" and against["trajectory"] == "word"
+    assert {against[name] for name in across} == {"none-own-bpe"}
+    for name in across[1:]:
+        assert made[name].extra[-2:] == ["--cross-vocabulary-loss", name]
 
 
 def test_across_vocabularies_a_student_has_its_own_data():
@@ -308,10 +318,52 @@ def test_a_student_against_its_teacher():
     assert distillation_report.against_teacher(rows[1:]) == []
 
 
+def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):
+    """On sentences whose scores are known: 0 for other words, 100 for the reference."""
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    made = {
+        (name, seed): systems.recipe(task, settings, name, seed, options(tmp_path))
+        for name in ("none", "word", "trajectory")
+        for seed in (1, 2, 3)
+    }
+    test = task.kind.test
+    right, wrong = ["a b c d e f"] * 4, ["u v w x y z"] * 4
+    greedy = {"none": [1.0, 2.0, 3.0], "word": [4.0, 4.0, 4.0], "trajectory": [5.0, 7.0]}
+    for (name, seed), recipe in made.items():
+        is_right = name == "trajectory" or (name, seed) == ("word", 1)
+        for path, text in (
+            (recipe.folder_of_run / test / "hypotheses.txt", right if is_right else wrong),
+            (recipe.data / "reference" / f"{test}.{recipe.target}", right),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{line}\n" for line in text))
+        result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
+        result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
+        recipe.result.parent.mkdir(exist_ok=True)
+        recipe.result.write_text(json.dumps(result))
+        if seed <= len(greedy[name]):
+            figures = {"sentences_per_second": 1, "BLEU": greedy[name][seed - 1]}
+            ways = dict.fromkeys((*WAYS, deployed.GENERATE), figures)
+            recipe.speed.parent.mkdir(exist_ok=True)
+            recipe.speed.write_text(json.dumps({"bytes": 1, "machine": {"cpu": "x"}, **ways}))
+    work = made["none", 1].work
+    text = distillation_report.report(task, [*made.values()], work)
+    found = json.loads((work / "report" / "report.json").read_text())
+    own = found["against_own_baselines"]
+    assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
+    assert own["trajectory"]["BLEU"]["differences"] == pytest.approx([0, 100, 100])
+    assert own["trajectory"]["greedy BLEU"]["differences"] == [1, 3]
+    # Their mean is 2, its standard error 1, and 12.706 is Student's t with one degree of freedom.
+    assert "| trajectory | word | +66.67 [" in text and " | +2.00 [-10.71, +14.71] |" in text
+    assert found["differences"]["word"]["greedy BLEU"]["differences"] == [3, 2, 1]
+    assert "| +2.00 [-0.48, +4.48] |" in text
+
+
 def test_what_a_difference_looks_like():
     found = {"mean": 1.25, "interval": (0.5, 2.0), "p": [0.001, 0.02]}
     assert distillation_report.difference(found) == "+1.25 [+0.50, +2.00] (p 0.001 to 0.020)"
     assert distillation_report.difference({**found, "interval": None, "p": [0.5]}) == (
         "+1.25 (p 0.500)"
     )
+    assert distillation_report.difference({**found, "p": []}) == "+1.25 [+0.50, +2.00]"
     assert distillation_report.difference(None) == "-"

@@ -67,7 +67,7 @@ def test_layers_meet_at_the_same_times(student, teacher, pairs):
 
 
 def test_named_layers_are_read():
-    assert layers.read_pairs("1:2, 3:6", "--flag", 3, 6) == [(1, 2), (3, 6)]
+    assert layers.read_pairs("1:2, 3:6", "--flag", "encoder", 3, 6) == [(1, 2), (3, 6)]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,17 @@ def test_named_layers_are_read():
     [
         ("1", "--flag 1 is no list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"),
         ("1:2;2:3", "is no list of layers"),
-        ("1:7", "--flag 1:7 names layer 7 of the teacher, which has layers 1 to 6"),
-        ("4:1", "names layer 4 of the student, which has layers 1 to 3"),
+        ("1:7", "--flag 1:7 names layer 7 of the teacher's encoder, which has layers 1 to 6"),
+        (
+            "4:1",
+            "names layer 4 of the student's encoder, which has layers 1 to 3: name others",
+        ),
         ("0:1", "names layer 0 of the student"),
     ],
 )
 def test_layers_that_do_not_exist_are_refused(text, message):
     with pytest.raises(UserError) as refused:
-        layers.read_pairs(text, "--flag", 3, 6)
+        layers.read_pairs(text, "--flag", "encoder", 3, 6)
     assert message in str(refused.value)
 
 
@@ -115,6 +118,13 @@ def test_a_layer_that_was_dropped_has_the_state_before():
         if ran == {2}:
             assert torch.equal(states["encoder", 1], states["encoder", 0])
     assert {frozenset({1}), frozenset({2})} <= seen
+
+
+def test_a_student_whose_layers_may_all_be_left_out_is_refused(teacher):
+    model = build(STUDENT, *FLAGS, "--decoder-layerdrop", "0.5")
+    with pytest.raises(UserError, match="give --decoder-layerdrop 0"):
+        Following(Plan(), model, teacher.model, translation())
+    Following(Plan(decoder_layers="none"), model, teacher.model, translation())
 
 
 def test_a_model_without_layers_is_refused():
@@ -162,6 +172,27 @@ def test_without_marks_each_token_is_a_word():
     assert text_spans.Words(d).numbers(batch).tolist() == [[0, 1, 2, -1]]
 
 
+@pytest.mark.parametrize(
+    ("d", "sentence", "kept"),
+    [
+        # It may be a word, or the first half of that before "is".
+        (symbols("the", "lin", "is"), "the <unk> lin is", [0, 1, 2, 3]),
+        (symbols("the", "kohl@@", "lin", "is"), "the <unk> lin is", [0]),
+        (symbols("the", "kohl@@", "lin", "is"), "the lin kohl@@ <unk>", [0, 1, 2]),
+        # It may belong to the word before.
+        (symbols("▁the", "lin", "▁is"), "▁the ▁is <unk> ▁is", [0]),
+        (symbols("▁the", "lin", "▁is"), "<unk> lin ▁the", [0, 1]),
+    ],
+)
+def test_phrases_that_an_unknown_token_may_have_moved_are_left_out(d, sentence, kept):
+    tokens = [d.eos(), *map(d.index, sentence.split()), d.pad()]
+    phrases = torch.tensor([[[i, i] for i in range(4)]])
+    found = text_spans.members(
+        "phrases", torch.tensor([tokens]), text_spans.Words(d), d.pad(), phrases
+    )
+    assert found[0].any(1).nonzero().flatten().tolist() == kept
+
+
 def test_each_token_is_a_span_and_padding_is_none():
     d = symbols("a", "b")
     batch = torch.tensor([[4, 5, 2], [4, 2, 1]])
@@ -194,6 +225,9 @@ def test_files_of_phrases_that_are_wrong_are_refused(tmp_path):
         text_spans.Phrases(path)
     path.write_text("0-1\n0-1,3-4\n")
     with pytest.raises(UserError, match="phrases, line 2, is not as expected: each line has"):
+        text_spans.Phrases(path)
+    path.write_text("7-3\n")
+    with pytest.raises(UserError, match="phrases, line 1, is not as expected: each line has"):
         text_spans.Phrases(path)
     path.write_text("0-1\n")
     with pytest.raises(UserError, match="has 1 lines, but the training data 7 sentences"):
@@ -401,6 +435,14 @@ def test_kinds_of_spans_are_shared_out_from_below():
         (Plan(decoder_layers="1:9"), "--trajectory-decoder-layers 1:9 names layer 9 of the teach"),
         (Plan("none"), "no layers of student and teacher meet"),
         (Plan(spans="phrase"), "unknown kind of spans 'phrase'.*Did you mean phrases"),
+        (
+            Plan(source_phrases="gone"),
+            "--trajectory-source-phrases gone has no effect, since no layers of the encoder meet",
+        ),
+        (
+            Plan(decoder_layers="none", target_phrases="gone", spans="phrases"),
+            "needs --trajectory-source-phrases",
+        ),
         (Plan(spans="phrases"), "needs --trajectory-source-phrases FILE, or --trajectory-encoder-"),
     ],
 )
@@ -423,10 +465,36 @@ def test_phrases_of_other_data_are_refused_before_the_first_update(tmp_path, tea
     ours = following(model, teacher=teacher.path, trajectory_weight=1.0, **options)
     data = {**sample(), "id": torch.tensor([3, 0, 4, 1])}
     assert ours(model, data)[0].isfinite()
-    ours.following.is_checked = False
-    ours.task.datasets["train"] = range(6)
+    ours.task.datasets["train"] = range(5)
+    assert ours(model, data)[0].isfinite()
+    ours.task.datasets["train"] = range(6)  # fairseq loads it anew in each epoch
     with pytest.raises(UserError, match="has 5 lines, but the training data 6 sentences"):
         ours(model, data)
+
+
+def test_phrases_of_data_in_several_folders_are_refused(tmp_path, teacher):
+    """In each, fairseq numbers sentences anew."""
+    (tmp_path / "phrases").write_text("0-1\n")
+    task = translation()
+    task.cfg.data = "a:b"
+    plan = Plan(spans="phrases", decoder_layers="none", source_phrases=str(tmp_path / "phrases"))
+    with pytest.raises(UserError, match="needs the training data in one folder"):
+        Following(plan, build(STUDENT, *FLAGS), teacher.model, task)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"trajectory_layers": "9:9"},
+        {"trajectory_spans": "phrases"},
+        {"trajectory_source_phrases": "gone"},
+    ],
+)
+def test_options_of_a_trajectory_that_is_not_followed_are_refused(options, teacher):
+    flag = "--" + next(iter(options)).replace("_", "-")
+    with pytest.raises(UserError, match=f"{flag} has no effect without --trajectory-weight"):
+        make(Ours, for_task=translation(), teacher=teacher.path, **options)
+    make(Ours, for_task=translation(), distill_weight=0.0, **options)  # as fairseq-validate may
 
 
 def test_nan_in_a_teachers_states_is_refused(tmp_path):
@@ -498,6 +566,8 @@ def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
     ours = make(Ours, for_task=for_task, distill_weight=1.0, **options)
     ours.follow(student)
     assert ours.following.pairs == {"decoder": [(1, 2), (2, 4)]}
+    with pytest.raises(UserError, match="--trajectory-encoder-layers 1:1 has no effect"):
+        Plan(encoder_layers="1:1").pairs(student, models[1])
     with Spy() as spy:
         loss, _, log = ours(student, data)
     assert spy.rows < 24  # targets
@@ -538,3 +608,19 @@ def test_training_goes_on_with_its_maps(data_bin, trained, tmp_path):
     done = train(data_bin, tmp_path / "student", *flags, check=False)
     assert done.returncode == 1 and "Traceback" not in done.stdout
     assert "has maps from its layers to a teacher's, 1 to 2 of" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_trajectory_begins_and_ends_with_a_new_optimizer(data_bin, trained, tmp_path):
+    plain = ["--criterion", "distilled_label_smoothed_cross_entropy"]
+    plain += ["--teacher", trained / "checkpoint_last.pt"]
+    ways = [*plain, "--trajectory-weight", "2"], plain
+    train(data_bin, tmp_path / "run", *plain, "--max-update", "1")
+    for number, (flags, said) in enumerate(
+        zip(ways, ("begins to follow its teacher's", "no longer follows layers"), strict=True), 2
+    ):
+        flags = [*flags, "--max-update", str(number)]
+        done = train(data_bin, tmp_path / "run", *flags, check=False)
+        assert done.returncode == 1 and "Traceback" not in done.stdout
+        assert said in done.stdout and "add --reset-optimizer, or" in done.stdout.splitlines()[-1]
+        train(data_bin, tmp_path / "run", *flags, "--reset-optimizer")

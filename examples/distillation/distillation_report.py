@@ -17,8 +17,9 @@ from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.evaluation import intervals, significance
 
 METRICS = ("BLEU", "chrF")
+GREEDY = "greedy BLEU"
 SAMPLES = 1000  # of the bootstrap
-HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", "greedy BLEU"]
+HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
 HEAD += ["CTranslate2 int8", "training"]
 SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
@@ -44,11 +45,18 @@ def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
         for name in students
         if name != baseline and baseline in by_system
     }
+    own = {name: by_system[name][0].baseline for name in students}
+    against_own = {
+        name: {"baseline": base, **compared(task, by_system[base], by_system[name])}
+        for name, base in own.items()
+        if base in by_system and base not in (baseline, name)
+    }
     rows = [summary(task, name, theirs) for name, theirs in by_system.items()]
     notes = missing(recipes, done)
     picture = plot(rows)
-    text = as_text(task, rows, differences, baseline, notes, picture is not None)
-    content = {"task": task.name, "systems": rows, "differences": differences, "notes": notes}
+    text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
+    content = {"task": task.name, "systems": rows, "differences": differences}
+    content |= {"against_own_baselines": against_own, "notes": notes}
     contents: dict[Path, str | bytes] = {
         work / "report" / "report.md": text,
         work / "report" / "report.json": files.as_json(content),
@@ -106,24 +114,32 @@ def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[st
 def compared(
     task: Task, base: Sequence[SystemRecipe], other: Sequence[SystemRecipe]
 ) -> dict[str, dict[str, Any]]:
-    """A system against the baseline, by the seeds that both have.
+    """A system against a baseline, by the seeds that both have.
 
     Returns:
         by metric the differences, their mean and its interval over seeds (Student's t). The p
-        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
+        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed. Greedy
+        BLEU is of the seeds that were timed, without p values.
     """
     sides = [{recipe.seeds[0]: recipe for recipe in side} for side in (base, other)]
     seeds = sorted({*sides[0]} & {*sides[1]})
     found: dict[str, dict[str, Any]] = {
-        name: {"seeds": seeds, "differences": [], "p": []} for name in METRICS
+        name: {"seeds": [], "differences": [], "p": []} for name in (*METRICS, GREEDY)
     }
     for seed in seeds:
         for name, (difference, p) in bootstrap(task, *(side[seed] for side in sides)).items():
+            found[name]["seeds"].append(seed)
             found[name]["differences"].append(difference)
             found[name]["p"].append(p)
-    for one in found.values():
-        one["mean"] = statistics.mean(one["differences"]) if seeds else None
-        one["interval"] = intervals.over_seeds(one["differences"])
+        speeds = [load(side[seed].speed) for side in sides]
+        if all(speeds):
+            one, two = (speed["fairseq, greedy"]["BLEU"] for speed in speeds)
+            found[GREEDY]["seeds"].append(seed)
+            found[GREEDY]["differences"].append(two - one)
+    for of_metric in found.values():
+        values = of_metric["differences"]
+        of_metric["mean"] = statistics.mean(values) if values else None
+        of_metric["interval"] = intervals.over_seeds(values)
     return found
 
 
@@ -161,6 +177,7 @@ def as_text(
     task: Task,
     rows: Sequence[dict[str, Any]],
     differences: dict[str, dict[str, dict[str, Any]]],
+    against_own: dict[str, dict[str, Any]],
     baseline: str,
     notes: Sequence[str],
     has_picture: bool,
@@ -178,7 +195,8 @@ def as_text(
         cells.append(
             [
                 *(row["system"], " ".join(map(str, row["seeds"])), *scores),
-                *(number(row["greedy"], ".2f"), number(row["int8"], ".2f")),
+                *(number(row["greedy"], ".2f"), difference(found.get(GREEDY))),
+                number(row["int8"], ".2f"),
                 *(number(row["parameters"], ","), number(size, ".1f")),
                 *(number(row[name], ".0f") for name in SPEEDS),
             ]
@@ -186,12 +204,19 @@ def as_text(
     parts = [f"# Distillation: {task.name}, {task.kind.test}", table(HEAD, cells)]
     parts.append(
         f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
-        "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds. "
+        "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds that "
+        "both have. "
         "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
         "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
         "with the task's beam they are of fairseq-generate with its own search, and of "
         "macaron-fairseq translate; then of the export. Training: target tokens a second."
     )
+    if against_own:
+        compared_with_own = [
+            [name, found["baseline"], *(difference(found[x]) for x in (*METRICS, GREEDY))]
+            for name, found in against_own.items()
+        ]
+        parts.append(table(["system", "less its baseline", *METRICS, GREEDY], compared_with_own))
     if deployed := against_teacher(rows):
         parts.append(table(["int8, greedy", "times as fast", "share of BLEU"], deployed))
         parts.append("Against the teacher in fp32 by fairseq-generate with the task's beam.")
@@ -232,6 +257,8 @@ def difference(found: dict[str, Any] | None) -> str:
         return NOTHING
     interval, p = found["interval"], sorted({f"{x:.3f}" for x in found["p"]})
     over_seeds = f" [{interval[0]:+.2f}, {interval[1]:+.2f}]" if interval else ""
+    if not p:
+        return f"{found['mean']:+.2f}{over_seeds}"
     values = p[0] if len(p) == 1 else f"{p[0]} to {p[-1]}"
     return f"{found['mean']:+.2f}{over_seeds} (p {values})"
 

@@ -3,10 +3,11 @@
 # trained, scored, exported, timed and compared.
 #
 #   needs   4 GB of memory a run at a time, a GPU or patience: the teacher takes hours on a CPU, a student one
-#           or more; the data in folders of --from; pip install ctranslate2 matplotlib
+#           or more; the data in folders of --from; pip install ctranslate2 matplotlib rapidfuzz
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/
-#   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across
+#   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across,
+#           uld, mined
 #
 #   reproduce.sh --from data --seeds "1 2 3"                       Multi30k and Tatoeba, English to German
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2

@@ -35,6 +35,7 @@ class System:
     flags: str = ""  # over the student's
     reads_translations: bool = False
     merges: int = 0  # of its own BPE; 0: the teacher's BPE
+    baseline: str = ""  # what it is also compared with; the first one by default
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ def read(path: Path = FILE) -> Settings:
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
+        if how.baseline and (how.baseline not in found.systems or how.baseline == name):
+            sys.exit(f"{path}: the baseline of {name} is {how.baseline}, and no other system")
     return found
 
 
@@ -75,6 +78,7 @@ class SystemRecipe(Recipe):
     reads_translations: bool = False
     has_own_bpe: bool = False
     learns: tuple[str, ...] = field(default=())  # the flags of the system alone
+    baseline: str = ""
 
     @property
     def data(self) -> Path:
@@ -151,6 +155,7 @@ def recipe(
         reads_translations=how.reads_translations,
         has_own_bpe=bool(how.merges),
         learns=tuple(words(how)),
+        baseline=how.baseline or settings.baseline,
     )
 
 
@@ -184,9 +189,9 @@ def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options)
 
 
 def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
-    """The systems that are asked for, the baseline first; ends the program at an unknown one."""
+    """The systems that are asked for and their baselines; ends the program at an unknown one."""
     for name in names:
         if name not in settings.systems:
             sys.exit(f"--systems names {name}, but there are {', '.join(settings.systems)}")
-    wanted = {settings.baseline, *names}
+    wanted = {settings.baseline, *names, *(settings.systems[name].baseline for name in names)}
     return [name for name in settings.systems if name in wanted]

@@ -52,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
         type=words_of,
         action=once,
         metavar='"A B"',
-        help="of distillation.yaml; the first one there is always trained (default: all)",
+        help="of distillation.yaml; the first one there and their baselines are trained, too "
+        "(default: all)",
     )
     many_runs.add_options(result, NAME, tasks.FILE)
     add(

@@ -60,6 +60,7 @@ def check(argv: Sequence[str]) -> None:
             weights = checkpoints.load(path)["model"]
             pretrained.refuse_other(path, weights, argv[1:], first_data(others))
             checkpoints.refuse_changed(path)
+            refuse_other_maps(path, args)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
         return
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
@@ -133,6 +134,10 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
+    parser.add_argument("--criterion", default="cross_entropy")
+    parser.add_argument("--trajectory-weight", type=float, default=0)
+    parser.add_argument("--distill-weight", type=float, default=0.5)
+    parser.add_argument("--cross-vocabulary-loss", default="sra")
     parser.add_argument("--sample-break-mode")
     parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
     return parser.parse_known_args(flags)
@@ -155,6 +160,28 @@ def to_restore(args: Namespace) -> Iterator[Path]:
         path = with_suffix(named, args)
         if path.is_file() or not any(path.parent.glob(f"{path.stem}-shard*{path.suffix}")):
             yield path
+
+
+def refuse_other_maps(path: Path, args: Namespace) -> None:
+    """Raise a `UserError` if a student has maps to its teacher in training or before, not in both.
+
+    fairseq would give the optimizer's state to other parameters, and fail.
+    """
+    learns = {
+        "distilled_label_smoothed_cross_entropy": args.trajectory_weight > 0,
+        "cross_vocabulary_label_smoothed_cross_entropy": args.distill_weight > 0
+        and args.cross_vocabulary_loss == "sra",
+    }.get(args.criterion)
+    is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
+    state = checkpoints.load(path)
+    if learns is None or is_begun_anew or not state.get("last_optimizer_state"):
+        return
+    if learns != bool(state.get("criterion")):
+        begins = "begins to follow its teacher's layers" if learns else "no longer follows layers"
+        raise UserError(
+            f"{path} has the optimizer's state of another loss, since the student now {begins}: "
+            "add --reset-optimizer, or give the flags of before"
+        )
 
 
 def with_suffix(name: str, args: Namespace) -> Path:

@@ -141,6 +141,12 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             *(trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers),
             *(trajectory_spans, trajectory_source_phrases, trajectory_target_phrases),
         )
+        # Without any teacher the plan may stay: fairseq-validate overrides the weights alone.
+        if distill_weight and not trajectory_weight and (unused := self.plan.named()):
+            raise UserError(
+                f"{unused[0]} has no effect without --trajectory-weight: give a weight, such as 2, "
+                f"or leave {unused[0]} out"
+            )
         self.following: Following | None = None
         self.teacher_states: layers.States | None = None  # of the batch that is being learnt
         self.sums: dict[str, Tensor] = {}  # what it adds to the log

@@ -34,6 +34,16 @@ def layers_of(model: Any) -> dict[str, Sequence[Any]]:
     }
 
 
+def refuse_layer_dropout(model: Any, side: str) -> None:
+    """Raise a `UserError` if all layers of a side can be left out, so that no state is known."""
+    found = getattr(getattr(model, side), "layers", None)
+    if getattr(found, "p", 0) > 0:
+        raise UserError(
+            f"--{side}-layerdrop can leave out every layer of the student's {side}, which should "
+            f"follow the teacher's: give --{side}-layerdrop 0"
+        )
+
+
 def width_of(layer: Any) -> int:
     """The width of a layer's states."""
     return layer.embed_dim
@@ -74,12 +84,13 @@ def match_last(student: Sequence[float], teacher: Sequence[float]) -> Pairs:
     return [(len(student), len(teacher))]
 
 
-def read_pairs(text: str, flag: str, student: int, teacher: int) -> Pairs:
+def read_pairs(text: str, flag: str, side: str, student: int, teacher: int) -> Pairs:
     """Pairs of layers that a user named: "3:6,6:12".
 
     Args:
         text: STUDENT:TEACHER,...
         flag: where it was given.
+        side: of the models.
         student: how many layers the student has.
         teacher: how many layers the teacher has.
 
@@ -97,8 +108,9 @@ def read_pairs(text: str, flag: str, student: int, teacher: int) -> Pairs:
         for whose, number, most in given:
             if not 1 <= number <= most:
                 raise UserError(
-                    f"{flag} {text} names layer {number} of the {whose}, which has layers 1 to "
-                    f"{most}"
+                    f"{flag} {text} names layer {number} of the {whose}'s {side}, which has "
+                    f"layers 1 to {most}: name others, in --trajectory-{side}-layers where the "
+                    "sides differ"
                 )
         found.append(pair)
     return found

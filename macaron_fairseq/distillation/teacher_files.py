@@ -5,6 +5,7 @@ second to import, so criteria do so only where there is a teacher.
 """
 
 import copy
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.tokenization import bpe
 from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
+
+logger = logging.getLogger(__name__)
 
 WAY_OUT = (
     "or learn across vocabularies, with --criterion "
@@ -147,6 +150,12 @@ def data_of(task: Any) -> Path:
     return Path(str(data).partition(os.pathsep)[0])
 
 
+def data_of_teacher(settings: Mapping[str, Any]) -> Path | None:
+    """The data folder that a checkpoint names, if it is there; a relative one is sought here."""
+    name = str(settings.get("data") or "").partition(os.pathsep)[0]
+    return Path(name) if name and Path(name).is_dir() else None
+
+
 def direction_of_teacher(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """The languages that a teacher translates from and to; None where nothing tells.
 
@@ -156,8 +165,7 @@ def direction_of_teacher(path: Path, settings: Mapping[str, Any]) -> tuple[Any, 
     if settings.get("source_lang") and settings.get("target_lang"):
         return settings["source_lang"], settings["target_lang"]
     names = [*manifest.data_hashes(path)]
-    folder = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
-    if not names and folder.is_absolute():
+    if not names and (folder := data_of_teacher(settings)):
         names = [file.name for file in folder.glob("train.*.idx")]
     for name in names:
         if found := re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.[^.]+\.idx", name):
@@ -180,8 +188,8 @@ def refuse_other_dictionaries(
 ) -> None:
     """Raise a `UserError` if a teacher was trained with other dictionaries than the student's.
 
-    The sizes of its embeddings tell so, the manifest.json of its run, and the data folder that the
-    checkpoint names, if that is there.
+    The sizes of its embeddings tell so, and the manifest.json of its run. Without that it is the
+    data folder that the checkpoint names. Where that is not there either, the log says so.
     """
     state = checkpoints.load(path)
     if not checkpoints.model_arguments(state).get("merge_src_tgt_embed"):
@@ -190,13 +198,18 @@ def refuse_other_dictionaries(
             checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
         except UserError as error:
             raise UserError(f"{error}, {way_out}") from error
-    folder = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
-    hashes = manifest.data_hashes(path)
+    folder, hashes = data_of_teacher(settings), manifest.data_hashes(path)
     for name, dictionary in dictionaries(task).items():
-        known, own_file, their_file = hashes.get(name), data_of(task) / name, folder / name
-        is_other = known and own_file.is_file() and known != files.sha256(own_file)
-        if not is_other and folder.is_absolute() and their_file.is_file():
-            is_other = load_dictionary(their_file).symbols != dictionary.symbols
+        known, own_file = hashes.get(name), data_of(task) / name
+        if known and own_file.is_file():
+            is_other = known != files.sha256(own_file)
+        elif folder and (folder / name).is_file():
+            is_other = load_dictionary(folder / name).symbols != dictionary.symbols
+        else:
+            logger.warning(
+                "--teacher %s: nothing tells its %s, so only its size was compared", path, name
+            )
+            continue
         if is_other:
             raise UserError(
                 f"--teacher {path} was trained with another {name} than the student's: train the "

@@ -26,16 +26,20 @@ FORMAT = (
 class Words:
     """Which word each token belongs to, by the marks in a dictionary's symbols.
 
-    Marks are those of subword-nmt or of SentencePiece; without either, each token is a word.
+    Marks are those of subword-nmt or of SentencePiece; without either, each token is a word. An
+    unknown token has lost its marks: it ends a word of subword-nmt, and goes on in one of
+    SentencePiece, which need not be true.
     """
 
     def __init__(self, dictionary: Dictionary) -> None:
         self.special = {dictionary.pad(), dictionary.eos(), dictionary.bos()}
+        self.unknown = dictionary.unk()
         symbols = dictionary.symbols
         self.goes_on = torch.tensor([x.endswith(GOES_ON) for x in symbols])
         begins = torch.tensor([x.startswith(BEGINS) for x in symbols])
-        is_sentencepiece = bool(begins.any()) and not self.goes_on.any()
-        self.is_inside = ~begins if is_sentencepiece else torch.zeros_like(begins)
+        self.is_bpe = bool(self.goes_on.any())
+        self.is_sentencepiece = bool(begins.any()) and not self.is_bpe
+        self.is_inside = ~begins if self.is_sentencepiece else torch.zeros_like(begins)
 
     def numbers(self, tokens: Tensor) -> Tensor:
         """The number of each token's word in its sentence, from 0; -1 for special symbols.
@@ -55,6 +59,24 @@ class Words:
         starts = ~follows & ~special
         return (starts.long().cumsum(1) - 1).masked_fill(special, -1)
 
+    def certain(self, tokens: Tensor, numbers: Tensor) -> Tensor:
+        """How many words each sentence begins with, of which no unknown token hides an end.
+
+        Args:
+            tokens: (batch, length).
+            numbers: of their words.
+
+        Returns:
+            (batch, 1).
+        """
+        hides = torch.zeros_like(numbers, dtype=torch.bool)
+        if self.is_bpe:  # whether the next token goes on with the word
+            hides[:, :-1] = numbers[:, 1:] >= 0
+        elif self.is_sentencepiece:  # whether it begins a word
+            hides[:, 1:] = numbers[:, :-1] >= 0
+        hides &= tokens.eq(self.unknown)
+        return numbers.masked_fill(~hides, numbers.shape[1]).amin(1, keepdim=True)
+
 
 class Phrases:
     """A file with the phrases of each sentence of the training data."""
@@ -72,7 +94,7 @@ class Phrases:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise UserError(f"cannot read the phrases in {path}: {reason}") from error
         for number, line in enumerate(self.lines, 1):
-            if not PHRASE_LINE.fullmatch(line):
+            if not PHRASE_LINE.fullmatch(line) or any(a > b for a, b in pairs(line)):
                 raise UserError(f"{path}, line {number}, is not as expected: {FORMAT}")
 
     def check(self, sentences: int) -> None:
@@ -92,13 +114,15 @@ class Phrases:
         Returns:
             (batch, phrases, 2).
         """
-        found = [
-            [list(map(int, phrase.split("-"))) for phrase in self.lines[i].split()]
-            for i in sentences.tolist()
-        ]
+        found = [pairs(self.lines[i]) for i in sentences.tolist()]
         most = max(map(len, found), default=0)
         padded = [x + [[-1, -1]] * (most - len(x)) for x in found]
         return torch.tensor(padded, dtype=torch.long).view(len(padded), most, 2)
+
+
+def pairs(line: str) -> list[list[int]]:
+    """First and last word of each phrase of a line."""
+    return [[*map(int, phrase.split("-"))] for phrase in line.split()]
 
 
 def members(
@@ -107,7 +131,7 @@ def members(
     """The spans of a batch, (batch, spans, length), see `spans`.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`. Phrases that an unknown token may have moved are left out.
         tokens: (batch, length).
         words: of the dictionary.
         padding: the symbol of padding.
@@ -123,4 +147,9 @@ def members(
     if kind != PHRASES:
         return numbers.unsqueeze(1).eq(places.unsqueeze(2)) & mask.unsqueeze(1)
     assert phrases is not None
-    return members_within(phrases.to(tokens.device), numbers, numbers, mask)
+    phrases = phrases.to(tokens.device)
+    # Which words come after an unknown token is a guess.
+    phrases = phrases.masked_fill(
+        phrases[:, :, 1:] >= words.certain(tokens, numbers)[..., None], -1
+    )
+    return members_within(phrases, numbers, numbers, mask)

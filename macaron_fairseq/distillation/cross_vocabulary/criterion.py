@@ -25,7 +25,7 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     Pass,
     Sra,
 )
-from macaron_fairseq.distillation.layers import DECODER, match_last
+from macaron_fairseq.distillation.layers import DECODER, match_last, refuse_layer_dropout
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.distillation.trajectory.following import Plan
 from macaron_fairseq.fast.criterion import (
@@ -115,6 +115,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self.geometry_weight = geometry_weight
         layers = trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers
         self.plan = Plan(*layers)
+        if distill_weight and self.kind != SRA and (unused := self.plan.named()):
+            raise UserError(
+                f"{unused[0]} has no effect with --cross-vocabulary-loss {self.kind}: leave it out"
+            )
         self.teachers: teachers.Teachers | None = None
         self.sra: Sra | None = None
         self.mined: MinEd | None = None
@@ -150,6 +154,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     f"the {whose} has no plain output layer: across vocabularies take a "
                     "Transformer without --adaptive-softmax-cutoff"
                 )
+        refuse_layer_dropout(student, DECODER)  # all losses read its last states
         recoder = self.recoders[DECODER]
         types = losses.common_types(recoder.student.symbols, recoder.teacher.symbols)
         counts = len(types[0]), len(recoder.student), len(recoder.teacher)
@@ -163,6 +168,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             pairs = self.plan.pairs(student, teacher, match_last)
             self.sra = Sra(pairs, student, teacher, types, self.temperature)
             for side, met in pairs.items():
+                refuse_layer_dropout(student, side)
                 layers += f"; {side} layers {', '.join(f'{i} to {j}' for i, j in met)}"
         elif self.kind == MINED:
             self.mined = MinEd(recoder, self.temperature)

@@ -150,8 +150,12 @@ class Pass:
         return found.to(torch.promote_types(found.dtype, torch.float32))
 
     def is_finite(self) -> bool:
-        """Whether there is neither NaN nor infinity in it."""
-        return self.states.are_finite() and bool(self.outputs().isfinite().all())
+        """Whether there is neither NaN nor infinity in it, nor in the logits of what counts."""
+        if not self.states.are_finite() or not self.outputs().isfinite().all():
+            return False
+        counted = self.outputs()[self.sample["target"].ne(self.padding)]
+        parts = chunks(len(counted), self.model.decoder.output_projection.weight)
+        return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
 
 
 @contextmanager

@@ -60,11 +60,12 @@ class Recoder:
     def recode(self, sentence: Sequence[tuple[int, int]]) -> Recoded:
         """One sentence, as the number of each token's word, -1 for special symbols, and the token.
 
-        Special symbols become the teacher's of the same name. They are in no span.
+        Special symbols become the teacher's of the same name. They are in no span, nor is the word
+        after an unknown token of subword-nmt, whose other half it may be.
         """
         found: list[int] = []
         spans: list[tuple[Range, Range]] = []
-        done = 0
+        done, follows_unknown = 0, False
         for number, group in groupby(sentence, key=itemgetter(0)):
             tokens = tuple(token for _, token in group)
             if number < 0:
@@ -72,9 +73,11 @@ class Recoder:
             else:
                 theirs, cuts = self.recode_word(tokens)
                 start = len(found)
+                cuts = () if follows_unknown else cuts
                 spans += [((a + done, b + done), (c + start, d + start)) for (a, b), (c, d) in cuts]
                 found += theirs
             done += len(tokens)
+            follows_unknown = self.words.is_bpe and tokens[-1] == self.student.unk()
         return Recoded(found, tuple(spans))
 
     def recode_new_word(self, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Cuts]:

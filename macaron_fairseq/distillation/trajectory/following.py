@@ -3,8 +3,9 @@
 `losses.py` has the losses and their source.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ class Plan:
     source_phrases: str = ""  # the file of phrases of what the encoder reads
     target_phrases: str = ""
 
+    def named(self) -> list[str]:
+        """The flags that ask for other than what is done by default."""
+        return [
+            "--trajectory-" + x.name.replace("_", "-")
+            for x in fields(self)
+            if getattr(self, x.name) != x.default
+        ]
+
     def pairs(
         self,
         student: Any,
@@ -53,12 +62,17 @@ class Plan:
         for side in layers.SIDES:
             own = getattr(self, f"{side}_layers")
             asked = own or self.layers
+            if own not in ("", NONE) and not all(side in x for x in sides):
+                raise UserError(
+                    f"--trajectory-{side}-layers {own} has no effect, since one of the models has "
+                    f"no {side}: leave it out"
+                )
             if side not in sides[0] or side not in sides[1] or asked == NONE:
                 continue
             ours, theirs = (x[side] for x in sides)
             if asked:
                 flag = f"--trajectory-{side}-layers" if own else "--trajectory-layers"
-                found[side] = layers.read_pairs(asked, flag, len(ours), len(theirs))
+                found[side] = layers.read_pairs(asked, flag, side, len(ours), len(theirs))
             else:
                 found[side] = match(layers.times(ours), layers.times(theirs))
         if not found:
@@ -97,6 +111,8 @@ class Following(Maps):
             UserError: if layers, kinds of spans or files are not what they should be.
         """
         super().__init__(plan.pairs(student, teacher), student, teacher)
+        for side in self.pairs:
+            layers.refuse_layer_dropout(student, side)
         self.task = task
         self.kinds = {side: plan.kinds(len(pairs)) for side, pairs in self.pairs.items()}
         dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
@@ -104,17 +120,28 @@ class Following(Maps):
         self.padding = {side: dictionaries[side].pad() for side in self.pairs}
         files = {ENCODER: plan.source_phrases, DECODER: plan.target_phrases}
         self.phrases = {}
-        for side, kinds in self.kinds.items():
-            if PHRASES not in kinds:
+        for side, file in files.items():
+            text = "source" if side == ENCODER else "target"
+            if PHRASES not in self.kinds.get(side, ()):
+                if file:
+                    raise UserError(
+                        f"--trajectory-{text}-phrases {file} has no effect, since no layers of "
+                        f"the {side} meet on phrases: leave it out, or give --trajectory-spans "
+                        f"{PHRASES}"
+                    )
                 continue
-            if not files[side]:
-                text = "source" if side == ENCODER else "target"
+            if not file:
                 raise UserError(
                     f"--trajectory-spans {plan.spans} needs --trajectory-{text}-phrases FILE, or "
                     f"--trajectory-{side}-layers {NONE}, which leaves the {side} out"
                 )
-            self.phrases[side] = Phrases(Path(files[side]))
-        self.is_checked = False
+            self.phrases[side] = Phrases(Path(file))
+        if self.phrases and os.pathsep in (getattr(task.cfg, "data", None) or ""):
+            raise UserError(
+                f"--trajectory-spans {plan.spans} needs the training data in one folder, since "
+                "phrases are by the number of the sentence in it"
+            )
+        self.checked: Any = None  # the training data that the files go with
 
     def forward(self, student: States, teacher: States, sample: Mapping[str, Any]) -> Tensor:
         """The mean over sides and layers of the losses of `trajectory`.
@@ -146,12 +173,11 @@ class Following(Maps):
 
     def check_phrases(self) -> None:
         """Compare the files of phrases with the training data, once it is loaded."""
-        if not self.is_checked:
-            data = self.task.datasets.get("train") if self.phrases else None
+        data = self.task.datasets.get("train")
+        if data is not None and data is not self.checked:
             for phrases in self.phrases.values():
-                if data is not None:
-                    phrases.check(len(data))
-            self.is_checked = True
+                phrases.check(len(data))
+            self.checked = data
 
     def get_extra_state(self) -> dict[str, str]:
         """What a checkpoint tells of the maps, and of the spans."""
