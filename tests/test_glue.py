@@ -277,7 +277,9 @@ def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
     (tmp_path / "checkpoint_last.pt").touch()
     glue_run.plan_of(tmp_path, plan)
     assert (tmp_path / "result.json").exists() and (tmp_path / "checkpoint_last.pt").exists()
-    glue_run.plan_of(tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", "", False))
+    glue_run.plan_of(
+        tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", "", False, "")
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "run.lock"]
 
 
