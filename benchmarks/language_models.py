@@ -29,6 +29,8 @@ from macaron_fairseq.model.architectures import ROBERTA_SIZES
 MASKED = {
     "stock": "--arch roberta_{size}_pre_norm --criterion masked_lm",
     "ours": "--arch macaron_roberta_{size} --criterion chunked_masked_lm",
+    "ours-bf16": "--arch macaron_roberta_{size} --criterion chunked_masked_lm "
+    "--macaron-matmul bf16",
     "ours-stock-path": "--arch macaron_roberta_{size} --criterion masked_lm "
     "--macaron-kernels fairseq",
 }
@@ -36,6 +38,7 @@ CHUNKED = "--criterion chunked_label_smoothed_cross_entropy --label-smoothing 0"
 CAUSAL = {
     "stock": "--arch transformer_lm_{size}_pre_norm --criterion cross_entropy",
     "ours": f"--arch macaron_transformer_lm_{{size}} {CHUNKED}",
+    "ours-bf16": f"--arch macaron_transformer_lm_{{size}} {CHUNKED} --macaron-matmul bf16",
     "ours-stock-path": "--arch macaron_transformer_lm_{size} --criterion cross_entropy "
     "--macaron-kernels fairseq",
 }

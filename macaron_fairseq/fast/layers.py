@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import gelu
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches, compiling, launches
+from macaron_fairseq.fast import activation, caches, compiling, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear, is_linear
@@ -76,15 +77,17 @@ class FusedLayer:
         return self.substep.evaluations == 1 and all(len(x.operators) == 1 for x in self.steps)
 
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
-        """FFN(x); ReLU after its dropout gives the same and remembers one tensor less."""
+        """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
+        dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
+        is_plain = is_linear(fc2) and not dropout.is_on() and not dropout.is_watched()
+        if self.activation_fn is gelu and is_plain and activation.is_useful():
+            return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu:
             return super().feed_forward(network, x)  # type: ignore[misc]
-        dropout, fc1 = self.activation_dropout_module, network.fc1
         if launches.are_for(x) and is_linear(fc1) and not dropout.is_watched() and dropout.p < 1:
             p = dropout.p if dropout.is_on() else 0.0
-            return network.fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
-        y = functional.relu(self.activation_dropout_module(network.fc1(x)))
-        return network.fc2(y)
+            return fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
+        return fc2(functional.relu(dropout(fc1(x))))
 
     def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:
         """x + h k, in the memory of k where k is dropout's result, which nobody else needs.
