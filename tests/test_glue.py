@@ -82,6 +82,8 @@ def test_every_line_of_a_test_file_is_answered(tmp_path):
     assert "line 3 lacks a column" in refusal(glue_tasks.read_test, TASKS["RTE"], path)
     path = write(tmp_path / "test.tsv", "id|question1|question2", "0|a|b", "x|c|d")
     assert "line 3 has the id 'x'" in refusal(glue_tasks.read_test, TASKS["QQP"], path)
+    path = write(tmp_path / "test.tsv", "id|question1|question2", "0|a|b", "1|c|d", "0|e|f")
+    assert "line 4 has the id '0' of line 2" in refusal(glue_tasks.read_test, TASKS["QQP"], path)
 
 
 MRPC = "Quality|#1 ID|#2 ID|#1 String|#2 String"
@@ -121,7 +123,7 @@ def test_counts_are_glues(tmp_path):
     head, pair = "index|sentence1|sentence2", "0|a|b"
     write(own / "train.tsv", f"{head}|label", *[f"{pair}|1"] * 635)
     write(own / "dev.tsv", f"{head}|label", *[f"{pair}|0"] * 70)
-    write(own / "test.tsv", head, *[pair] * 146)
+    write(own / "test.tsv", head, *[f"{i}|a|b" for i in range(146)])
     arguments = TASKS["WNLI"], tmp_path
     said = refusal(glue_tasks.load, *arguments, True, print)
     assert "WNLI, dev holds 70 examples, and GLUE has 71" in said and "--sizes any" in said

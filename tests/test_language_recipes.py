@@ -97,7 +97,7 @@ def test_from_books_to_perplexities(books, tmp_path):
     assert "less than one sample of 2000" in short and "Traceback" not in short
     options[options.index("--work") + 1] = tmp_path / "other"
     run(language_modeling, "prepare", *options, status=1)
-    assert not (tmp_path / "other" / "data").exists()
+    assert not [*(tmp_path / "other").glob("data*")]
 
 
 def write_glue(folder):
@@ -133,6 +133,12 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     options += ["--glue", tmp_path / "glue data", "--archs", arch, *SHORT, "--sizes", "any"]
     options += ["--learning-rates", "1e-3", "--finetune-max-update", "2"]
     flags = ["--", "--warmup-updates", "1", *of_side("encoder")]
+    answers = tmp_path / "glue data" / "STS-B" / "test.tsv"
+    text = answers.read_text()
+    answers.write_text(text.replace("sentence2", "other"))
+    output = run(glue, *options, *flags, status=1)
+    assert "names no column 'sentence2'" in output and not [*work.glob("*/*")]  # no work on text
+    answers.write_text(text)
     output = run(glue, *options, *flags)
     assert f"2/2 STS-B, {arch}, learning rate 0.001, seed 1: Pearson" in output
     with zipfile.ZipFile(work / "report" / f"{arch}.zip") as archive:
@@ -164,6 +170,7 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     shutil.rmtree(work / arch)
     output = run(glue, "finetune", "report", *options, *kept, *flags)
     assert "2 runs are taken from" in output and f"No `{arch}.zip`" in output
+    assert not (work / "report" / f"{arch}.zip").exists()  # of the runs before
     assert report.split("\n`")[0] == (work / "report" / "report.md").read_text().split("\nNo")[0]
     other = run(glue, "finetune", *options, "--epochs", "1", *kept, *flags, status=1)
     assert "with other options, text or start: name another file" in other

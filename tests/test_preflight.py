@@ -25,7 +25,7 @@ from small import NO_DROPOUT, arguments, task
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import binarised, preflight, ranks
+from macaron_fairseq.compat import binarised, preflight, ranks, samples
 
 STORED = FIXTURES / "stored"
 
@@ -54,7 +54,7 @@ def test_flags_and_defaults_are_fairseqs():
         for given in (["data"], words):
             ours = vars(preflight.parse(given)[0])
             theirs = vars(parser.parse_known_args(given)[0])
-            shared = ours.keys() & theirs.keys() - {"distributed_world_size", "path"}
+            shared = ours.keys() & theirs.keys() - {"distributed_world_size", "path", "task"}
             assert {"fp16", "cpu", "required_batch_size_multiple"} < shared
             assert {name: ours[name] for name in shared} == {n: theirs[n] for n in shared}
     names = {"checkpoint_activations", "offload_activations"}
@@ -62,6 +62,8 @@ def test_flags_and_defaults_are_fairseqs():
     assert names | {"macaron_matmul"} <= vars(preflight.parse([])[0]).keys()
     assert preflight.parse(["--distributed-world-size", "2"])[0].distributed_world_size == 2
     assert preflight.parse([])[0].distributed_world_size is None  # not given
+    task = options.get_training_parser().parse_known_args(["data"])[0].task
+    assert preflight.parse([])[0].task == task
 
 
 def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
@@ -167,6 +169,42 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
         assert not caplog.messages
         preflight.check(["fairseq-generate", "data", "--cpu"])
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
+
+
+def text_data(folder, **tokens):
+    for name, count in tokens.items():
+        builder = make_builder(str(folder / f"{name}.bin"), "mmap", vocab_size=20)
+        builder.add_item(torch.full((count,), 5))
+        builder.finalize(str(folder / f"{name}.idx"))
+    return folder
+
+
+def test_fairseq_reads_no_batch_of_few_samples():
+    for count, multiple, batches in ((7, 8, 0), (7, 1, 1), (8, 8, 1)):
+        sizes = np.full(count, 64)
+        found = data_utils.batch_by_size(
+            np.arange(count), lambda i: 64, sizes, 8192, required_batch_size_multiple=multiple
+        )
+        assert len(found) == batches
+        assert samples.has_batch(count, 64, 8192, None, multiple) == bool(batches)
+
+
+@pytest.mark.parametrize(("task", "most"), [("language_modeling", 448), ("masked_lm", 441)])
+def test_text_without_a_batch_is_refused(tmp_path, task, most):
+    words = ["fairseq-train", tmp_path, "--cpu", "--task", task, "--tokens-per-sample", 64]
+    words = [str(word) for word in (*words, "--max-tokens", 8192)]
+    text_data(tmp_path, train=900, valid=most)
+    said = refusal(*words)
+    assert f"the set valid of {tmp_path} has {most} tokens" in said and "7 samples of 64" in said
+    for others in (
+        *(["--required-batch-size-multiple", "1"], ["--disable-validation"]),
+        *(["--sample-break-mode", "eos"], ["--tokens-per-sample", "32"]),
+    ):
+        preflight.check([*words, *others])
+    text_data(tmp_path, valid=most + 1)
+    preflight.check(words)
+    text_data(tmp_path, train=most)
+    assert "the set train" in refusal(*words)
 
 
 # --- data that was cut short ---------------------------------------------------------------------

@@ -66,6 +66,18 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert made == ["step.part"] * 3
 
 
+@pytest.mark.parametrize("name", ["text", "some.log"])
+def test_a_refusal_leaves_nothing_but_logs(tmp_path, name):
+    def refuse(folder):
+        (folder / name).write_text("x")
+        sys.exit("no")
+
+    with pytest.raises(SystemExit):
+        steps.step(tmp_path / "step", ["inputs"], refuse)
+    left = [path.name for path in tmp_path.rglob("*")]
+    assert sorted(left) == (["some.log", "step.part"] if name == "some.log" else [])
+
+
 def test_two_do_not_work_on_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
     lock = tmp_path / "a.lock"

@@ -62,17 +62,18 @@ def prepare(recipe: TextRecipe) -> None:
         inputs = [made(work / "bpe"), code(Path(__file__))]
         step(recipe.data, inputs, lambda out: binarised(recipe, out))
     found = counts(recipe)
-    refuse_short(recipe, found)  # of other samples than the data was made with, too
+    # Of other samples than the data was made with, too.
+    refuse_short(recipe, {name: one.tokens for name, one in found.items()})
     say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
 
 
-def refuse_short(recipe: TextRecipe, found: Mapping[str, Counts]) -> None:
+def refuse_short(recipe: TextRecipe, tokens: Mapping[str, int]) -> None:
     """End the program where a set is shorter than one sample."""
-    for name, one in found.items():
-        if one.tokens < recipe.block:
+    for name, count in tokens.items():
+        if count < recipe.block:
             sys.exit(
-                f"{name} has {one.tokens} tokens, less than one sample of {recipe.block}: give "
-                "more text, or a smaller --tokens-per-sample"
+                f"{name} has {count} tokens, less than one sample of {recipe.block}: give more "
+                "text, or a smaller --tokens-per-sample"
             )
 
 
@@ -129,13 +130,13 @@ def segmented(recipe: TextRecipe, out: Path) -> None:
 def binarised(recipe: TextRecipe, out: Path) -> None:
     """What fairseq trains on, and what a report of perplexities needs with it."""
     work, end = recipe.work / "prepare", recipe.source
+    units = {name: work / "bpe" / f"{name}.{end}" for name in recipe.sets}
+    refuse_short(recipe, {name: tokens(path) for name, path in units.items()})
     say(recipe.name, "binarising")
     words: Words = ["fairseq-preprocess", "--only-source", "--destdir", out / "data-bin"]
     words += ["--workers", str(stage_prepare.parts(recipe.workers))]
-    words += ["--trainpref", work / "bpe" / f"train.{end}"]
-    for name in recipe.sets:
-        if name != "train":
-            words += [f"--{name}pref", work / "bpe" / f"{name}.{end}"]
+    for name, path in units.items():
+        words += [f"--{name}pref", path]
     logged(out / "preprocess.log", words, stdout=subprocess.DEVNULL)
     shutil.copy(work / "code" / "code", out)
     dictionary = out / "data-bin" / "dict.txt"
@@ -144,25 +145,27 @@ def binarised(recipe: TextRecipe, out: Path) -> None:
     (out / "held-out").mkdir()
     found = {}
     for name in recipe.sets:
-        text, tokens, units = (work / kind / f"{name}.{end}" for kind in ("raw", "clean", "bpe"))
-        found[name] = count(documents[name], text, tokens, units, known)
+        text, plain = (work / kind / f"{name}.{end}" for kind in ("raw", "clean"))
+        found[name] = count(documents[name], text, plain, units[name], known)
         if name != "train":
             shutil.copy(work / "raw" / f"{name}.{end}", out / "held-out")
-    refuse_short(recipe, found)
     content = {name: asdict(one) for name, one in found.items()}
     files.write(out / "held-out" / "counts.json", files.as_json(content))
     steps = recipe.benchmark.preprocessing.steps
     data_folder.write(out, end, end, steps, recipe.tests)
 
 
-def count(documents: list[str], text: Path, words: Path, tokens: Path, known: set[str]) -> Counts:
+def tokens(units: Path) -> int:
+    """How many tokens fairseq reads of a text in units of BPE, with one for each line's end."""
+    return sum(len(line.split()) + 1 for line in files.read_lines(units))
+
+
+def count(documents: list[str], text: Path, words: Path, units: Path, known: set[str]) -> Counts:
     """How much there is of a set, as text, as words and as tokens."""
     characters = sum(len(line) + 1 for line in files.read_lines(text))
     of_words = sum(len(line.split()) + 1 for line in files.read_lines(words))
-    lines = of_tokens = unknown = 0
-    for line in files.read_lines(tokens):
-        found = line.split()
+    lines = unknown = 0
+    for line in files.read_lines(units):
         lines += 1
-        of_tokens += len(found) + 1
-        unknown += sum(token not in known for token in found)
-    return Counts(documents, lines, characters, of_words, of_tokens, unknown)
+        unknown += sum(token not in known for token in line.split())
+    return Counts(documents, lines, characters, of_words, tokens(units), unknown)

@@ -40,7 +40,7 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     """Let `fill` fill the folder that it is given, unless FOLDER was made from the same already.
 
     `made_from` are texts that stand for all inputs, code and settings. A kill at any moment leaves
-    FOLDER.part or FOLDER.old, which are not taken for done.
+    FOLDER.part or FOLDER.old, which are not taken for done. A refusal leaves nothing.
     """
     mark = hash_of(*made_from)
     part, old = (folder.with_name(folder.name + end) for end in (".part", ".old"))
@@ -50,7 +50,12 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     if part.exists():
         shutil.rmtree(part)
     part.mkdir(parents=True)
-    fill(part)
+    try:
+        fill(part)
+    except SystemExit:
+        if not any(part.rglob("*.log")):  # which the user may be told to look into
+            shutil.rmtree(part)
+        raise
     (part / "made-from").write_text(mark + "\n")
     if folder.exists():
         folder.rename(old)  # half removed it would still pass for done

@@ -22,6 +22,7 @@ import glue_data  # noqa: E402
 import glue_records  # noqa: E402
 import glue_report  # noqa: E402
 import glue_run  # noqa: E402
+import glue_tasks  # noqa: E402
 import launch  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
@@ -286,6 +287,8 @@ def run(words: Sequence[str]) -> None:
     for stage in glue.stages:
         if stage == "prepare":
             assert glue.folder
+            for name in glue.tasks:  # what is wrong with them is told before hours of work on text
+                glue_tasks.load(TASKS[name], glue.folder, glue.is_usual, lambda notice: None)
             if glue.codes and glue.dictionary:
                 stage_text.take(recipe, glue.codes, glue.dictionary)
             else:

@@ -338,11 +338,12 @@ def write(runs: Runs, examples: Mapping[str, Mapping[str, Any]], published: Path
     text, data = report(runs, files.load_json(published, hint))
     contents: dict[Path, str | bytes] = {}
     for system, results in runs.items():
-        scores = chosen(results)
+        scores, archive = chosen(results), out / f"{system.file}.zip"
         if not all(one.answers for by_seed in scores.values() for one in by_seed.values()):
             text += f"\nNo `{system.file}.zip`: records of runs hold no answers.\n"
+            archive.unlink(missing_ok=True)  # of other runs
             continue
-        contents[out / f"{system.file}.zip"] = submission(scores, examples)
+        contents[archive] = submission(scores, examples)
         if lacks := missing(scores):
             text += f"\n`{system.file}.zip` lacks what was not fine-tuned: {', '.join(lacks)}.\n"
     contents |= {out / "report.md": text, out / "report.json": files.as_json(data)}

@@ -218,7 +218,7 @@ def check_label(task: Task, path: Path, number: int, label: str) -> None:
 
 def read_test(task: Task, path: Path) -> Examples:
     """The examples of a file without labels; ends the program at a line that is broken."""
-    found, content = Examples(), rows(path)
+    found, content, lines = Examples(), rows(path), dict[str, int]()
     places = positions(path, next(content, (1, [""]))[1], [*task.sentences, task.index])
     for number, row in content:
         cells = [row[place] for place in places if place < len(row)]
@@ -227,6 +227,9 @@ def read_test(task: Task, path: Path) -> Examples:
             sys.exit(f"{path}, line {number} lacks a column or a sentence, and must be answered")
         if not index.isdecimal():
             sys.exit(f"{path}, line {number} has the {task.index} '{index}', which is no number")
+        if before := lines.get(index):
+            sys.exit(f"{path}, line {number} has the {task.index} '{index}' of line {before}")
+        lines[index] = number
         found.sentences.append(tuple(sentences))
         found.indices.append(int(index))
     return found

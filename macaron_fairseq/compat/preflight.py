@@ -28,6 +28,7 @@ from macaron_fairseq.compat import (
     liger,
     pretrained,
     ranks,
+    samples,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def check(argv: Sequence[str]) -> None:
 
     That is what the GPUs here cannot do, or `--macaron-matmul bf16`, `--macaron-compile` and
     `--loss-kernel liger` where they cannot work. It is a checkpoint that is missing, bad or does
-    not fit, data that was cut short, or processes that would train separately.
+    not fit, data that was cut short, text without a batch, or processes that would train apart.
 
     Raises:
         UserError: naming what to change.
@@ -62,6 +63,8 @@ def check(argv: Sequence[str]) -> None:
             checkpoints.refuse_changed(path)
             refuse_other_maps(path, args)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
+        if folder := first_data(others):
+            samples.refuse_too_few(folder, args)
         return
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
@@ -134,6 +137,7 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
+    parser.add_argument("--task", default="translation")
     parser.add_argument("--criterion", default="cross_entropy")
     parser.add_argument("--trajectory-weight", type=float, default=0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
