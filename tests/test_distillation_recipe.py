@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +22,7 @@ from macaron_fairseq.translation.translator import Search
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
 import deployed  # noqa: E402
+import distillation_records  # noqa: E402
 import distillation_report  # noqa: E402
 import launch  # noqa: E402
 import one_system  # noqa: E402
@@ -124,7 +126,7 @@ def mini(tmp_path, monkeypatch, capfd):
     def call(*words, status=0):
         code = 0
         try:
-            teach.main([*words, *map(str, options)])
+            teach.main([*map(str, words), *map(str, options)])
         except SystemExit as end:
             code = end.code or 0
         out, err = capfd.readouterr()
@@ -136,7 +138,8 @@ def mini(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.recipe
 def test_from_data_to_table(mini):
-    said = mini.call("--shards", "2")
+    records = mini.folder / "records"
+    said = mini.call("--shards", "2", "--records", records)
     assert "translations 1/2: done" in said and "translations: 60 of 60 kept" in said
     rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][2:]
     assert [row[0] for row in rows[:3]] == ["| teacher", "| none", "| both"]
@@ -168,9 +171,41 @@ def test_from_data_to_table(mini):
     assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
 
     again = mini.call("--shards", "2")
-    assert again.count("runs are done already") == 4  # teacher, join, students, speeds
+    assert again.count("runs are done already") == 3  # teacher, students, speeds
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
+
+    # A result from before there were records is made whole, and nothing is trained for it.
+    old, model = result(mini, "none"), mini.work / "runs/none/seed1/checkpoint_best.pt"
+    trained = model.stat().st_mtime_ns
+    shorter = {x: old[x] for x in old if x not in ("hypotheses", "teacher", "checkpoint")}
+    (mini.work / "results" / "none-seed1.json").write_text(json.dumps(shorter))
+    assert "left out: none seed 1, without its translations" in mini.call("report")
+    mini.call()
+    assert result(mini, "none") == old and model.stat().st_mtime_ns == trained
+
+    text = (mini.work / "report" / "report.md").read_text()
+    # The machine is gone, and its records are not.
+    shutil.rmtree(mini.work)
+    kept = mini.call("report", "--records", records, status=1)
+    assert "test.de is not there: run the stage run with --from" in kept
+    kept = mini.call("--records", records)
+    assert "3 runs are taken from" in kept and not (mini.work / "runs").exists()
+    assert (mini.work / "report" / "report.md").read_text() == text
+    shutil.rmtree(mini.work / "results")
+    mini.call("report", "--records", records)  # which alone have the results now
+    assert (mini.work / "report" / "report.md").read_text() == text
+    record = records / "mini-en-de" / "both-seed1.json"
+    record.unlink()
+    refused = mini.call("--records", records, status=1)
+    assert "checkpoint.pt is not the teacher of" in refused and "both seed 1 needs it" in refused
+    (records / "mini-en-de" / "none-seed1.json").unlink()
+    mini.call("run", "--records", records, "--systems", "none")
+    assert not record.exists() and (records / "mini-en-de" / "none-seed1.json").exists()
+    shutil.rmtree(mini.work)
+    refused = mini.call("--records", records, "--max-update", "2", status=1)
+    assert f"{records}/mini-en-de/teacher-seed1.json was made with other settings" in refused
+    assert not mini.work.exists()
 
 
 def both_of(report, name):
@@ -194,6 +229,8 @@ def test_mistakes(mini, monkeypatch):
         "--systems", "words", status=1
     )
     assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)
+    file = mini.folder / "settings.yaml"
+    assert "given by --records, is no folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
     path = mini.folder / "settings.yaml"
     path.write_text(SETTINGS.replace("student: {", "student: {depth: 2, "))
@@ -329,25 +366,23 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     test = task.kind.test
     right, wrong = ["a b c d e f"] * 4, ["u v w x y z"] * 4
     greedy = {"none": [1.0, 2.0, 3.0], "word": [4.0, 4.0, 4.0], "trajectory": [5.0, 7.0]}
+    reference = distillation_records.references(made["none", 1])
+    reference.parent.mkdir(parents=True)
+    reference.write_text("".join(f"{line}\n" for line in right))
+    runs = []
     for (name, seed), recipe in made.items():
         is_right = name == "trajectory" or (name, seed) == ("word", 1)
-        for path, text in (
-            (recipe.folder_of_run / test / "hypotheses.txt", right if is_right else wrong),
-            (recipe.data / "reference" / f"{test}.{recipe.target}", right),
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(f"{line}\n" for line in text))
         result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
         result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
-        recipe.result.parent.mkdir(exist_ok=True)
-        recipe.result.write_text(json.dumps(result))
+        result["hypotheses"] = {"beam": distillation_records.pack(right if is_right else wrong)}
+        speed = {}
         if seed <= len(greedy[name]):
             figures = {"sentences_per_second": 1, "BLEU": greedy[name][seed - 1]}
             ways = dict.fromkeys((*WAYS, deployed.GENERATE), figures)
-            recipe.speed.parent.mkdir(exist_ok=True)
-            recipe.speed.write_text(json.dumps({"bytes": 1, "machine": {"cpu": "x"}, **ways}))
+            speed = {"bytes": 1, "machine": {"cpu": "x"}, **ways}
+        runs.append(distillation_records.Run(recipe, recipe.result, result, speed))
     work = made["none", 1].work
-    text = distillation_report.report(task, [*made.values()], work)
+    text = distillation_report.report(task, runs, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
@@ -357,6 +392,81 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     assert "| trajectory | word | +66.67 [" in text and " | +2.00 [-10.71, +14.71] |" in text
     assert found["differences"]["word"]["greedy BLEU"]["differences"] == [3, 2, 1]
     assert "| +2.00 [-0.48, +4.48] |" in text
+
+
+def written(recipe, **changes):
+    """A result of a run as the job leaves it, but for what the report alone reads."""
+    result = {"settings": "s", "data": "d", "references": "r", "checkpoint": "c", "teacher": ""}
+    result |= {name: {} for name in ("scores", "hypotheses", "signatures", "machine")}
+    recipe.result.parent.mkdir(parents=True, exist_ok=True)
+    recipe.result.write_text(json.dumps({**result, **changes}))
+    return recipe
+
+
+def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def recipe(system, seed=1):
+        return systems.recipe(task, settings, system, seed, options(tmp_path))
+
+    recipes = [
+        written(recipe("teacher"), checkpoint="t"),
+        written(recipe("none")),
+        written(recipe("word"), teacher="t"),
+        written(recipe("word", 2), teacher="another"),
+        written(recipe("sequence"), teacher="t", data="translations"),
+        written(recipe("sequence", 2), teacher="t", data="other translations"),
+        written(recipe("trajectory"), settings="other", teacher="t"),
+        written(recipe("across"), teacher="t", data="own BPE", references="other"),
+        recipe("uld"),
+    ]
+    known = distillation_records.known(recipes, None)
+    found = distillation_records.unlike(known, ["s"] * len(known))
+    assert [(run.name, what.split(" than ")[0]) for run, what in found] == [
+        ("word seed 2", "another teacher"),
+        ("sequence seed 2", "other data"),
+        ("trajectory seed 1", "other settings"),
+        ("across seed 1", "other references"),
+    ]
+    # What is prepared here decides, and not what comes first.
+    folder = recipe("none").data
+    folder.mkdir()
+    (folder / "preprocessing.json").write_text('{"fingerprint": "here"}')
+    found = distillation_records.unlike(known, ["s"] * len(known))
+    assert ("none seed 1", "other data than what is here") in [(x.name, what) for x, what in found]
+
+
+def test_a_record_of_another_training_is_refused(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = written(systems.recipe(task, settings, "none", 1, options(tmp_path)))
+    distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
+    assert distillation_records.known([recipe], tmp_path / "kept")[0].result["checkpoint"] == "c"
+    written(recipe, checkpoint="retrained")
+    with pytest.raises(SystemExit, match="is of another training than"):
+        distillation_records.known([recipe], tmp_path / "kept")
+    place = distillation_records.place(tmp_path / "kept", recipe)
+    place.write_text('{"settings": "s"}')
+    with pytest.raises(SystemExit, match="has no str 'data': it should be what --records"):
+        distillation_records.known([recipe], tmp_path / "kept")
+
+
+def test_results_from_before_there_were_records_are_completed_without_training(mini):
+    """Where their model is there, and otherwise kept and named."""
+    result = mini.work / "results" / "none-seed1.json"
+    result.parent.mkdir(parents=True)
+    task = tasks.read(mini.folder / "tasks.yaml")["mini-en-de"]
+    settings = systems.read(mini.folder / "settings.yaml")
+    own = options(mini.folder / "work")
+    recipe = systems.recipe(task, settings, "none", 1, own)
+    result.write_text(json.dumps({"settings": systems.mark(task, settings, recipe, own)}))
+    assert "none-seed1.json lacks translations, and its model is gone" in mini.call(status=1)
+    assert result.is_file()
+
+
+def test_lines_are_packed_whole():
+    lines = ["ä b", "", "c\r", "\u2028 d"]
+    assert distillation_records.unpack(distillation_records.pack(lines)) == lines
+    assert distillation_records.unpack(distillation_records.pack([])) == []
 
 
 def test_what_a_difference_looks_like():

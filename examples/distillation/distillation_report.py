@@ -1,14 +1,15 @@
 """One table of a task's systems, and a plot of quality against speed."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import distillation_records
 from deployed import GENERATE
-from systems import TEACHER, SystemRecipe
+from distillation_records import Run
+from systems import TEACHER
 from tasks import Task
 
 from macaron_fairseq.common import files
@@ -26,33 +27,41 @@ SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
 SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
 
-def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
+def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path) -> str:
     """Write report.md, report.json and quality-speed.png of what is done; returns the text.
 
+    Args:
+        task: the task.
+        known: its runs; of those that are not done the report says so.
+        left_out: what the report says of runs that do not belong to it.
+        work: the folder of the task.
+
     Raises:
-        UserError: if nothing is.
+        UserError: if nothing is done, or the references are not here.
     """
-    done = [recipe for recipe in recipes if recipe.result.is_file()]
+    done = [run for run in known if run.result]
     if not done:
         raise UserError(f"{work} has no results yet: run the stage run")
-    by_system: dict[str, list[SystemRecipe]] = {}
-    for recipe in done:
-        by_system.setdefault(recipe.system, []).append(recipe)
+    if not (reference := distillation_records.references(done[0].recipe)).is_file():
+        raise UserError(f"{reference} is not there: run the stage run with --from")
+    by_system: dict[str, list[Run]] = {}
+    for run in done:
+        by_system.setdefault(run.recipe.system, []).append(run)
     students = [name for name in by_system if name != TEACHER]
-    baseline = next(x.system for x in recipes if x.system != TEACHER)
+    baseline = next(x.recipe.system for x in known if x.recipe.system != TEACHER)
     differences = {
-        name: compared(task, by_system[baseline], by_system[name])
+        name: compared(by_system[baseline], by_system[name])
         for name in students
         if name != baseline and baseline in by_system
     }
-    own = {name: by_system[name][0].baseline for name in students}
+    own = {name: by_system[name][0].recipe.baseline for name in students}
     against_own = {
-        name: {"baseline": base, **compared(task, by_system[base], by_system[name])}
+        name: {"baseline": base, **compared(by_system[base], by_system[name])}
         for name, base in own.items()
         if base in by_system and base not in (baseline, name)
     }
-    rows = [summary(task, name, theirs) for name, theirs in by_system.items()]
-    notes = missing(recipes, done)
+    rows = [summary(name, theirs) for name, theirs in by_system.items()]
+    notes = [*left_out, *missing(known)]
     picture = plot(rows)
     text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
     content = {"task": task.name, "systems": rows, "differences": differences}
@@ -67,22 +76,17 @@ def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
     return text
 
 
-def missing(recipes: Sequence[SystemRecipe], done: Sequence[SystemRecipe]) -> list[str]:
+def missing(known: Sequence[Run]) -> list[str]:
     """What is not there yet, in words."""
-    left = [f"{x.system} seed {x.seeds[0]}" for x in recipes if x not in done]
+    left = [run.name for run in known if not run.result]
     return [f"not done yet: {', '.join(left)}"] if left else []
 
 
-def load(path: Path) -> dict[str, Any]:
-    """What a job wrote; nothing where it has not."""
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
-
-
-def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[str, Any]:
+def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
     """The figures of a system, means over its seeds; of speeds, of the seeds that were timed."""
-    test = task.kind.test
-    results = [load(recipe.result) for recipe in recipes]
-    speeds = [found for recipe in recipes if (found := load(recipe.speed))]
+    test = runs[0].recipe.test
+    results = [run.result for run in runs]
+    speeds = [run.speed for run in runs if run.speed]
 
     def mean(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -111,9 +115,7 @@ def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[st
 # --- Differences ---------------------------------------------------------------------------------
 
 
-def compared(
-    task: Task, base: Sequence[SystemRecipe], other: Sequence[SystemRecipe]
-) -> dict[str, dict[str, Any]]:
+def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """A system against a baseline, by the seeds that both have.
 
     Returns:
@@ -121,17 +123,17 @@ def compared(
         values are those of sacreBLEU's paired bootstrap over sentences, one for each seed. Greedy
         BLEU is of the seeds that were timed, without p values.
     """
-    sides = [{recipe.seeds[0]: recipe for recipe in side} for side in (base, other)]
+    sides = [{run.recipe.seeds[0]: run for run in side} for side in (base, other)]
     seeds = sorted({*sides[0]} & {*sides[1]})
     found: dict[str, dict[str, Any]] = {
         name: {"seeds": [], "differences": [], "p": []} for name in (*METRICS, GREEDY)
     }
     for seed in seeds:
-        for name, (difference, p) in bootstrap(task, *(side[seed] for side in sides)).items():
+        for name, (difference, p) in bootstrap(*(side[seed] for side in sides)).items():
             found[name]["seeds"].append(seed)
             found[name]["differences"].append(difference)
             found[name]["p"].append(p)
-        speeds = [load(side[seed].speed) for side in sides]
+        speeds = [side[seed].speed for side in sides]
         if all(speeds):
             one, two = (speed["fairseq, greedy"]["BLEU"] for speed in speeds)
             found[GREEDY]["seeds"].append(seed)
@@ -143,21 +145,20 @@ def compared(
     return found
 
 
-def bootstrap(
-    task: Task, base: SystemRecipe, other: SystemRecipe
-) -> dict[str, tuple[float, float]]:
+def bootstrap(base: Run, other: Run) -> dict[str, tuple[float, float]]:
     """The difference in each metric on the task's test set, and its p value."""
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
-    test, lowercase = task.kind.test, "--lowercase" in base.score_flags
+    recipe = base.recipe
+    lowercase = "--lowercase" in recipe.score_flags
     systems: list[tuple[str, Sequence[str]]] = [
-        (recipe.system, [*files.read_lines(recipe.folder_of_run / test / "hypotheses.txt")])
-        for recipe in (base, other)
+        (run.recipe.system, distillation_records.unpack(run.result["hypotheses"]["beam"]))
+        for run in (base, other)
     ]
-    reference = [*files.read_lines(base.data / "reference" / f"{test}.{base.target}")]
+    reference = [*files.read_lines(distillation_records.references(recipe))]
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=base.target, references=[reference]),
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[reference]),
         "chrF": CHRF(lowercase=lowercase, references=[reference]),
     }
     _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()

@@ -1,10 +1,10 @@
-"""One job: train and score a teacher or a student, translate for the students, or time a model.
+"""One job: prepare data, train and score a model, translate for the students, or time a model.
 
 usage: one_system.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
 
-WHAT is train, translate (SYSTEM is then I/N, a shard), join or time. The runner (teach.py)
-starts it as a process, here or as a job of a cluster. It goes on from where an earlier start was
-ended. A status of 75 says that another process is at the same.
+WHAT is prepare, train, translate (SYSTEM is then I/N, a shard), join or time. The runner
+(teach.py) starts it as a process, here or as a job of a cluster. It goes on from where an earlier
+start was ended. A status of 75 says that another process is at the same.
 """
 
 import argparse
@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
 
 import deployed  # noqa: E402
+import distillation_records  # noqa: E402
 import many_runs  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
@@ -40,7 +41,15 @@ from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 from macaron_fairseq.translation.parts import folder_of  # noqa: E402
 
-WHAT = ("train", "translate", "join", "time")
+WHAT = ("prepare", "train", "translate", "join", "time")
+OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
+
+
+def prepare(recipe: SystemRecipe) -> None:
+    """Prepare the data, unless the teacher writes it."""
+    own = recipe.preparation
+    with only_one(own.work / "data.lock", waits=True):
+        stage_prepare.prepare(own)
 
 
 def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
@@ -50,9 +59,8 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
         if recipe.result.is_file():
             return
         if recipe.system == TEACHER or recipe.has_own_bpe:
-            own = recipe.preparation
-            with only_one(own.work / "data.lock", waits=True):
-                stage_prepare.prepare(own)
+            prepare(recipe)
+        teacher = sha256_of_teacher(recipe)
         stage_train.train(recipe, stage_train.plan(recipe))
         stage_evaluate.evaluate(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
@@ -69,8 +77,12 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "seed": recipe.seeds[0],
             "arch": recipe.archs[0],
             "settings": systems.mark(task, settings, recipe, options),
-            "data": stage_prepare.fingerprint(recipe.data)[:12],
+            "data": distillation_records.fingerprint(recipe.data),
+            "references": distillation_records.sha256_of_references(recipe),
+            "checkpoint": files.sha256(recipe.checkpoint),
+            "teacher": teacher,
             "scores": {test: figures(found) for test, found in scores.items()},
+            "hypotheses": {"beam": hypotheses(folder / task.kind.test)},
             "signatures": {x["metric"]: x["signature"] for x in scores[task.kind.test]},
             "parameters": training.parameters,
             "updates": training.updates,
@@ -85,6 +97,18 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
 def copy_manifest(run: Path, folder: Path) -> None:
     """What tells of the data that the teacher was trained with."""
     shutil.copy(run / "manifest.json", folder)
+
+
+def sha256_of_teacher(recipe: SystemRecipe) -> str:
+    """Of what a run learns from: the teacher, or what wrote the translations; "" from neither."""
+    if recipe.asks_teacher:
+        return files.sha256(systems.teacher_of(recipe.work))
+    return translator_of(recipe.data) if recipe.reads_translations else ""
+
+
+def hypotheses(folder: Path) -> str:
+    """The translations of a test set, packed."""
+    return distillation_records.pack(files.read_lines(folder / "hypotheses.txt"))
 
 
 def scores_of(folder: Path) -> list[dict[str, Any]]:
@@ -129,6 +153,12 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
             distill(recipe, settings, "--join")
 
 
+def translator_of(folder: Path) -> str:
+    """The SHA-256 of the teacher that wrote a folder of translations."""
+    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+    return " ".join(x["sha256"] for x in known["teacher"])
+
+
 def refuse_other_translations(folder: Path, settings: Settings) -> None:
     """End the program where a folder of translations was made by other flags than the settings'."""
     known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
@@ -169,9 +199,11 @@ def main(argv: Sequence[str]) -> None:
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
     os.environ["PYTHONUTF8"] = "1"
-    system = TEACHER if args.what in ("translate", "join") else args.system
+    system = TEACHER if args.what in OF_TASK else args.system
     recipe = systems.recipe(task, settings, system, args.seed, options)
-    if args.what == "train":
+    if args.what == "prepare":
+        prepare(recipe)
+    elif args.what == "train":
         train(task, settings, recipe, options)
     elif args.what == "translate":
         translate(recipe, settings, args.system)
