@@ -35,7 +35,6 @@ import teach  # noqa: E402
 import train_command  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
-WAYS = ("fairseq, greedy", "fairseq, beam", "int8, greedy", "int8, beam")
 TASKS = """\
 families:
   mini:
@@ -165,6 +164,10 @@ def test_from_data_to_table(mini):
     size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
     assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
     assert speed["fairseq-generate, beam"]["sentences_per_second"] > 0
+    greedy = mini.work / "runs/both/seed1/test-greedy/hypotheses.txt"
+    chrf = sacrebleu.corpus_chrf(greedy.read_text().splitlines(), [reference]).score
+    assert result(mini, "both")["greedy"]["chrF"] == pytest.approx(chrf, abs=1e-3)
+    assert speed["fairseq, greedy"]["chrF"] == result(mini, "both")["greedy"]["chrF"]
     own = "| both | " + f"{both_of(report, 'int8 speed') / teacher_of(report):.1f} | "
     assert own in said and "| fairseq-generate | translate | CTranslate2 int8 |" in said
     # The two ways to translate with fairseq agree.
@@ -365,7 +368,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     }
     test = task.kind.test
     right, wrong = ["a b c d e f"] * 4, ["u v w x y z"] * 4
-    greedy = {"none": [1.0, 2.0, 3.0], "word": [4.0, 4.0, 4.0], "trajectory": [5.0, 7.0]}
+    half = right[:2] + wrong[:2]
     reference = distillation_records.references(made["none", 1])
     reference.parent.mkdir(parents=True)
     reference.write_text("".join(f"{line}\n" for line in right))
@@ -374,30 +377,30 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
         is_right = name == "trajectory" or (name, seed) == ("word", 1)
         result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
         result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
-        result["hypotheses"] = {"beam": distillation_records.pack(right if is_right else wrong)}
-        speed = {}
-        if seed <= len(greedy[name]):
-            figures = {"sentences_per_second": 1, "BLEU": greedy[name][seed - 1]}
-            ways = dict.fromkeys((*WAYS, deployed.GENERATE), figures)
-            speed = {"bytes": 1, "machine": {"cpu": "x"}, **ways}
-        runs.append(distillation_records.Run(recipe, recipe.result, result, speed))
+        result["greedy"] = {"BLEU": 1.0}
+        result["hypotheses"] = {
+            "beam": distillation_records.pack(right if is_right else wrong),
+            "greedy": distillation_records.pack(half if name == "word" else wrong),
+        }
+        runs.append(distillation_records.Run(recipe, recipe.result, result, {}))
     work = made["none", 1].work
     text = distillation_report.report(task, runs, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
     assert own["trajectory"]["BLEU"]["differences"] == pytest.approx([0, 100, 100])
-    assert own["trajectory"]["greedy BLEU"]["differences"] == [1, 3]
-    # Their mean is 2, its standard error 1, and 12.706 is Student's t with one degree of freedom.
-    assert "| trajectory | word | +66.67 [" in text and " | +2.00 [-10.71, +14.71] |" in text
-    assert found["differences"]["word"]["greedy BLEU"]["differences"] == [3, 2, 1]
-    assert "| +2.00 [-0.48, +4.48] |" in text
+    # The standard deviation is 57.74, and 4.303 is Student's t with two degrees of freedom.
+    assert "| trajectory | word | +66.67 [-76.76, +210.09] (p 0.001" in text
+    greedy = own["trajectory"]["greedy BLEU"]
+    of_half = sacrebleu.corpus_bleu(half, [right], force=True).score
+    assert greedy["differences"] == pytest.approx([-of_half] * 3) and len(greedy["p"]) == 3
+    assert found["differences"]["word"]["greedy BLEU"]["mean"] == pytest.approx(of_half)
 
 
 def written(recipe, **changes):
     """A result of a run as the job leaves it, but for what the report alone reads."""
     result = {"settings": "s", "data": "d", "references": "r", "checkpoint": "c", "teacher": ""}
-    result |= {name: {} for name in ("scores", "hypotheses", "signatures", "machine")}
+    result |= {name: {} for name in ("scores", "greedy", "hypotheses", "signatures", "machine")}
     recipe.result.parent.mkdir(parents=True, exist_ok=True)
     recipe.result.write_text(json.dumps({**result, **changes}))
     return recipe
@@ -475,5 +478,4 @@ def test_what_a_difference_looks_like():
     assert distillation_report.difference({**found, "interval": None, "p": [0.5]}) == (
         "+1.25 (p 0.500)"
     )
-    assert distillation_report.difference({**found, "p": []}) == "+1.25 [+0.50, +2.00]"
     assert distillation_report.difference(None) == "-"

@@ -19,7 +19,7 @@ HINT = "it should be what --records has written"
 # What a result has, and of which type. One that lacks some was written before there were records.
 FIELDS: dict[str, type] = {
     **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher"), str),
-    **dict.fromkeys(("scores", "hypotheses", "signatures", "machine"), dict),
+    **dict.fromkeys(("scores", "greedy", "hypotheses", "signatures", "machine"), dict),
 }
 UNLIKE = {
     "settings": "other settings than these",

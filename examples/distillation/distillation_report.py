@@ -99,7 +99,7 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
         "system": system,
         "seeds": [x["seed"] for x in results],
         "scores": {name: [x["scores"][test][name] for x in results] for name in METRICS},
-        "greedy": timed("fairseq, greedy", "BLEU"),
+        "greedy": [x["greedy"]["BLEU"] for x in results],
         "int8": timed("int8, greedy", "BLEU"),
         "parameters": results[0]["parameters"],
         "bytes": mean([x["bytes"] for x in speeds]),
@@ -120,8 +120,7 @@ def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, A
 
     Returns:
         by metric the differences, their mean and its interval over seeds (Student's t). The p
-        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed. Greedy
-        BLEU is of the seeds that were timed, without p values.
+        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
     """
     sides = [{run.recipe.seeds[0]: run for run in side} for side in (base, other)]
     seeds = sorted({*sides[0]} & {*sides[1]})
@@ -129,15 +128,13 @@ def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, A
         name: {"seeds": [], "differences": [], "p": []} for name in (*METRICS, GREEDY)
     }
     for seed in seeds:
-        for name, (difference, p) in bootstrap(*(side[seed] for side in sides)).items():
+        one, two = (side[seed] for side in sides)
+        of_seed = bootstrap(one, two, "beam", METRICS)
+        of_seed[GREEDY] = bootstrap(one, two, "greedy", ["BLEU"])["BLEU"]
+        for name, (difference, p) in of_seed.items():
             found[name]["seeds"].append(seed)
             found[name]["differences"].append(difference)
             found[name]["p"].append(p)
-        speeds = [side[seed].speed for side in sides]
-        if all(speeds):
-            one, two = (speed["fairseq, greedy"]["BLEU"] for speed in speeds)
-            found[GREEDY]["seeds"].append(seed)
-            found[GREEDY]["differences"].append(two - one)
     for of_metric in found.values():
         values = of_metric["differences"]
         of_metric["mean"] = statistics.mean(values) if values else None
@@ -145,15 +142,24 @@ def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, A
     return found
 
 
-def bootstrap(base: Run, other: Run) -> dict[str, tuple[float, float]]:
-    """The difference in each metric on the task's test set, and its p value."""
+def bootstrap(
+    base: Run, other: Run, search: str, names: Sequence[str]
+) -> dict[str, tuple[float, float]]:
+    """The difference in these metrics on the task's test set, and its p value.
+
+    Args:
+        base: a run of the baseline.
+        other: the run that is compared with it.
+        search: how both translated, beam or greedy.
+        names: of metrics.
+    """
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
     recipe = base.recipe
     lowercase = "--lowercase" in recipe.score_flags
     systems: list[tuple[str, Sequence[str]]] = [
-        (run.recipe.system, distillation_records.unpack(run.result["hypotheses"]["beam"]))
+        (run.recipe.system, distillation_records.unpack(run.result["hypotheses"][search]))
         for run in (base, other)
     ]
     reference = [*files.read_lines(distillation_records.references(recipe))]
@@ -161,9 +167,10 @@ def bootstrap(base: Run, other: Run) -> dict[str, tuple[float, float]]:
         "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[reference]),
         "chrF": CHRF(lowercase=lowercase, references=[reference]),
     }
+    metrics = {name: metrics[name] for name in names}
     _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()
     result = {}
-    for name in METRICS:
+    for name in names:
         # sacreBLEU calls them BLEU and chrF2.
         first, second = next(x for key, x in found.items() if key.startswith(name))
         p = significance.p_value(first, second)  # type: ignore[arg-type]
@@ -196,7 +203,7 @@ def as_text(
         cells.append(
             [
                 *(row["system"], " ".join(map(str, row["seeds"])), *scores),
-                *(number(row["greedy"], ".2f"), difference(found.get(GREEDY))),
+                *(spread(row["greedy"]), difference(found.get(GREEDY))),
                 number(row["int8"], ".2f"),
                 *(number(row["parameters"], ","), number(size, ".1f")),
                 *(number(row[name], ".0f") for name in SPEEDS),
@@ -258,8 +265,6 @@ def difference(found: dict[str, Any] | None) -> str:
         return NOTHING
     interval, p = found["interval"], sorted({f"{x:.3f}" for x in found["p"]})
     over_seeds = f" [{interval[0]:+.2f}, {interval[1]:+.2f}]" if interval else ""
-    if not p:
-        return f"{found['mean']:+.2f}{over_seeds}"
     values = p[0] if len(p) == 1 else f"{p[0]} to {p[-1]}"
     return f"{found['mean']:+.2f}{over_seeds} (p {values})"
 

@@ -32,7 +32,7 @@ import tasks  # noqa: E402
 from launch import only_one  # noqa: E402
 from many_runs import Options  # noqa: E402
 from options import own_and_flags  # noqa: E402
-from steps import Words, call  # noqa: E402
+from steps import Words, call, made, step  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
 
@@ -63,6 +63,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
         teacher = sha256_of_teacher(recipe)
         stage_train.train(recipe, stage_train.plan(recipe))
         stage_evaluate.evaluate(recipe)
+        greedy = decode_greedily(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
             place = systems.teacher_of(recipe.work)
             place.parent.mkdir(exist_ok=True)
@@ -82,8 +83,12 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "checkpoint": files.sha256(recipe.checkpoint),
             "teacher": teacher,
             "scores": {test: figures(found) for test, found in scores.items()},
-            "hypotheses": {"beam": hypotheses(folder / task.kind.test)},
-            "signatures": {x["metric"]: x["signature"] for x in scores[task.kind.test]},
+            "greedy": figures(scores_of(greedy)),
+            "hypotheses": {
+                "beam": hypotheses(folder / recipe.test),
+                "greedy": hypotheses(greedy),
+            },
+            "signatures": {x["metric"]: x["signature"] for x in scores[recipe.test]},
             "parameters": training.parameters,
             "updates": training.updates,
             "hours": training.hours,
@@ -104,6 +109,22 @@ def sha256_of_teacher(recipe: SystemRecipe) -> str:
     if recipe.asks_teacher:
         return files.sha256(systems.teacher_of(recipe.work))
     return translator_of(recipe.data) if recipe.reads_translations else ""
+
+
+def decode_greedily(recipe: SystemRecipe) -> Path:
+    """The folder of the test set translated and scored with beam 1, as small models are used."""
+    run, test = recipe.folder_of_run, recipe.test
+    subset = f"test{recipe.tests.index(test) or ''}"
+    flags = [*split(recipe.benchmark.evaluation.decode), "--beam", "1"]
+    flags += stage_evaluate.device_flags(recipe)
+    folder = run / f"{test}-greedy"
+    # What the test set was translated from stands for the model, the data and the code.
+    step(
+        folder,
+        [made(run / test), *flags],
+        lambda out: stage_evaluate.decoded(recipe, recipe.checkpoint, test, subset, flags, out),
+    )
+    return folder
 
 
 def hypotheses(folder: Path) -> str:
