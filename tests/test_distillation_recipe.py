@@ -178,6 +178,13 @@ def test_from_data_to_table(mini):
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
 
+    # The speed of an earlier model is measured again, and not shown until then.
+    path = mini.work / "speed" / "both-seed1.json"
+    path.write_text(json.dumps({**speed, "checkpoint": "of an earlier training", "bytes": 1}))
+    assert "- not timed: both seed 1\n" in mini.call("report")
+    mini.call()
+    assert json.loads(path.read_text())["bytes"] == size
+
     # A result from before there were records is made whole, and nothing is trained for it.
     old, model = result(mini, "none"), mini.work / "runs/none/seed1/checkpoint_best.pt"
     trained = model.stat().st_mtime_ns
@@ -187,6 +194,7 @@ def test_from_data_to_table(mini):
     mini.call()
     assert result(mini, "none") == old and model.stat().st_mtime_ns == trained
 
+    mini.call("--records", records)  # which get the new speed
     text = (mini.work / "report" / "report.md").read_text()
     # The machine is gone, and its records are not.
     shutil.rmtree(mini.work)
@@ -323,16 +331,19 @@ def test_translations_by_other_flags_are_refused(tmp_path):
     settings = systems.read()
     # What the flags of distillation.yaml make, and the command's defaults.
     made = {"beam": 5, "lenpen": 1.0, "max_len_a": 1.5, "max_len_b": 10, "best_of": 1}
-    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "teacher": [], "kept": 3}
+    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "kept": 3}
+    made |= {"teacher": [{"name": "checkpoint.pt", "sha256": "f00"}]}
 
-    def check(**changes):
+    def check(teacher="f00", **changes):
         content = json.dumps({"distilled": {**made, **changes}})
         (tmp_path / "preprocessing.json").write_text(content)
-        one_system.refuse_other_translations(tmp_path, settings)
+        one_system.refuse_other_translations(tmp_path, settings, teacher)
 
     check()
     with pytest.raises(SystemExit, match="was made with best_of 5, and not 1: remove it"):
         check(best_of=5)
+    with pytest.raises(SystemExit, match="was made by another teacher than the one here"):
+        check(teacher="retrained")
 
 
 def test_speed_is_measured_with_the_search_of_the_scores():
@@ -451,6 +462,22 @@ def test_a_record_of_another_training_is_refused(tmp_path):
     place.write_text('{"settings": "s"}')
     with pytest.raises(SystemExit, match="has no str 'data': it should be what --records"):
         distillation_records.known([recipe], tmp_path / "kept")
+
+
+def test_speeds_of_an_earlier_model_are_not_known(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = written(systems.recipe(task, settings, "none", 1, options(tmp_path)))
+    recipe.speed.parent.mkdir()
+    recipe.speed.write_text('{"checkpoint": "c", "bytes": 1}')
+    (run,) = distillation_records.known([recipe], None)
+    assert run.speed["bytes"] == 1
+    distillation_records.keep(tmp_path / "kept", [run])
+    recipe.speed.write_text('{"checkpoint": "of an earlier one", "bytes": 2}')
+    assert distillation_records.known([recipe], None)[0].speed == {}
+    (run,) = distillation_records.known([recipe], tmp_path / "kept")
+    assert run.speed["bytes"] == 1
+    distillation_records.take([run])
+    assert distillation_records.known([recipe], None)[0].speed["bytes"] == 1
 
 
 def test_results_from_before_there_were_records_are_completed_without_training(mini):

@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+import distillation_records
 from launch import only_one
 from stage_evaluate import generate
 from steps import Words, call, say
@@ -42,7 +43,8 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # which both engines heed; PyTorch is not imported yet
     with only_one(recipe.speed.with_suffix(".lock"), waits=False):
-        if recipe.speed.is_file():
+        checkpoint = files.sha256(recipe.checkpoint)
+        if distillation_records.load(recipe.speed).get("checkpoint") == checkpoint:
             return
         folder = recipe.folder_of_run / "int8"
         words: Words = ["macaron-fairseq", "export", "--path", recipe.checkpoint]
@@ -62,6 +64,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
         result: dict[str, Any] = {
             "system": recipe.system,
             "seed": recipe.seeds[0],
+            "checkpoint": checkpoint,
             "bytes": sum(path.stat().st_size for path in folder.iterdir()),
             "machine": machine(),
             "search": vars(wanted),

@@ -30,7 +30,7 @@ UNLIKE = {
 
 
 class Run(NamedTuple):
-    """What is known of a run; empty where it is not done, or not timed."""
+    """What is known of a run; empty where it is not done, or its model not timed."""
 
     recipe: SystemRecipe
     path: Path  # that tells of it
@@ -72,7 +72,7 @@ def known(recipes: Iterable[SystemRecipe], folder: Path | None) -> list[Run]:
     """
     found = []
     for recipe in recipes:
-        path, result, speed = recipe.result, load(recipe.result), load(recipe.speed)
+        path, result, speeds = recipe.result, load(recipe.result), [load(recipe.speed)]
         record = place(folder, recipe) if folder else None
         if record and record.is_file():
             kept = files.read_json(record, FIELDS, HINT)
@@ -83,7 +83,10 @@ def known(recipes: Iterable[SystemRecipe], folder: Path | None) -> list[Run]:
                     f"{record} is of another training than {path}: remove one of the two, or give "
                     "another folder with --records"
                 )
-            speed = speed or kept.get("speed") or {}
+            speeds.append(kept.get("speed") or {})
+        # Speeds of an earlier model are none of this one's.
+        model = result.get("checkpoint", "")
+        speed = next((x for x in speeds if x and x.get("checkpoint") == model), {})
         found.append(Run(recipe, path, result, speed))
     return found
 
@@ -95,9 +98,16 @@ def take(runs: Iterable[Run]) -> int:
         if run.result and not run.recipe.result.is_file():
             files.write(run.recipe.result, files.as_json(run.result))
             taken += 1
-        if run.speed and not run.recipe.speed.is_file():
+        if run.speed and run.speed != load(run.recipe.speed):
             files.write(run.recipe.speed, files.as_json(run.speed))
     return taken
+
+
+def remove_stale_speeds(runs: Iterable[Run]) -> None:
+    """Remove the speeds of earlier models, so that those that are here are timed."""
+    for run in runs:
+        if not run.speed and run.recipe.checkpoint.is_file():
+            run.recipe.speed.unlink(missing_ok=True)
 
 
 def keep(folder: Path, runs: Iterable[Run]) -> None:

@@ -78,8 +78,11 @@ def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path
 
 def missing(known: Sequence[Run]) -> list[str]:
     """What is not there yet, in words."""
-    left = [run.name for run in known if not run.result]
-    return [f"not done yet: {', '.join(left)}"] if left else []
+    left = {
+        "not done yet": [run.name for run in known if not run.result],
+        "not timed": [run.name for run in known if run.result and not run.speed],
+    }
+    return [f"{what}: {', '.join(names)}" for what, names in left.items() if names]
 
 
 def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:

@@ -180,8 +180,17 @@ def translator_of(folder: Path) -> str:
     return " ".join(x["sha256"] for x in known["teacher"])
 
 
-def refuse_other_translations(folder: Path, settings: Settings) -> None:
-    """End the program where a folder of translations was made by other flags than the settings'."""
+def refuse_other_translations(folder: Path, settings: Settings, teacher: str) -> None:
+    """End the program where a folder of translations was made by other flags or another teacher.
+
+    Args:
+        folder: with the translations.
+        settings: whose flags should have made them.
+        teacher: the SHA-256 of what should have made them.
+    """
+    instead = "remove it, or give another --work"
+    if translator_of(folder) != teacher:
+        sys.exit(f"{folder} was made by another teacher than the one here: {instead}")
     known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     distill_command.add_arguments(parser)
@@ -190,8 +199,7 @@ def refuse_other_translations(folder: Path, settings: Settings) -> None:
     for name in {*known} & {*wanted} - {"teacher"}:
         if known[name] != wanted[name]:
             sys.exit(
-                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: remove it, "
-                "or give another --work"
+                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: {instead}"
             )
 
 

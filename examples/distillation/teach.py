@@ -178,9 +178,16 @@ class Plan:
             for name in self.names
         ]
         self.finish([self.job("train", *student) for student in students])
-        # One after the other, or they would slow one another down.
-        timed = [*((task, TEACHER, TEACHER_SEED) for task in self.tasks), *students]
-        timed = [x for x in timed if self.recipe(*x).checkpoint.is_file()]
+        # One after the other, or they would slow one another down. A model that is not here cannot
+        # be timed.
+        timed = [
+            (task, run.recipe.system, run.recipe.seeds[0])
+            for task in self.tasks
+            for run in self.known(task)
+            if run.recipe.checkpoint.is_file() or run.speed
+        ]
+        for task in self.tasks:
+            distillation_records.remove_stale_speeds(self.known(task))
         self.finish([self.job("time", *x) for x in timed], 1)
 
     def preparations(self, task: Task) -> list[Job]:
@@ -203,7 +210,8 @@ class Plan:
                 continue
             join.append(job := self.job("join", task, TEACHER, 0))
             if job.result.is_file():
-                one_system.refuse_other_translations(job.result.parent, self.settings)
+                teacher = self.known(task)[0].result["checkpoint"]
+                one_system.refuse_other_translations(job.result.parent, self.settings, teacher)
             else:
                 translate += [self.job("translate", task, shard, 0) for shard in shards]
         self.finish(translate)
