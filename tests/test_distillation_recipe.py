@@ -1,6 +1,7 @@
 """The recipe of distillation from data to table, on miniature data; and what it decides."""
 
 import contextlib
+import fcntl
 import json
 import random
 import shutil
@@ -116,6 +117,7 @@ def mini(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
     monkeypatch.setattr(deployed, "REPETITIONS", 1)
+    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
     for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
         monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
@@ -163,6 +165,7 @@ def test_from_data_to_table(mini):
     speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
     size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
     assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    assert {*speed["load"]} == {"before", "after"}
     assert speed["fairseq-generate, beam"]["sentences_per_second"] > 0
     greedy = mini.work / "runs/both/seed1/test-greedy/hypotheses.txt"
     chrf = sacrebleu.corpus_chrf(greedy.read_text().splitlines(), [reference]).score
@@ -357,6 +360,42 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
     assert deployed.rate(f"H-0\tx\n... | INFO | {said}ens/s)\n", tmp_path) == 1951.95
     with pytest.raises(SystemExit, match="does not say how fast fairseq-generate was"):
         deployed.rate("killed", tmp_path)
+
+
+def test_one_timing_at_a_time(tmp_path, monkeypatch):
+    task = tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
+    recipe.checkpoint.parent.mkdir(parents=True)
+    recipe.checkpoint.touch()
+    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
+    held = []
+
+    def export(words):
+        with deployed.LOCK.open("a") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(words)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deployed, "call", export)
+    with pytest.raises(KeyboardInterrupt):
+        deployed.time_it(task, recipe)
+    assert len(held) == 1
+
+
+def test_the_report_says_what_makes_speeds_doubtful(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def run(system, load, cpu):
+        recipe = systems.recipe(task, settings, system, 1, options(tmp_path))
+        speed = {"load": {"before": 9.0, "after": load}, "machine": {"cpu": cpu}}
+        return distillation_records.Run(recipe, recipe.result, {}, speed)
+
+    quiet, busy, other = run("none", 1.2, "A"), run("word", 3.14, "A"), run("both", 1.0, "B")
+    assert distillation_report.about_timing([quiet, quiet]) == []
+    (note,) = distillation_report.about_timing([quiet, busy])
+    assert "up to 3.1 processes" in note and note.endswith("too low: word seed 1")
+    (note,) = distillation_report.about_timing([quiet, other])
+    assert note.endswith("on several: A (none seed 1); B (both seed 1)")
 
 
 def test_a_student_against_its_teacher():

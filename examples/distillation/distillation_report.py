@@ -17,6 +17,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.evaluation import intervals, significance
 
+# The average of a minute after a timing: itself, and half of another process.
+BUSY = 1.5
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
 SAMPLES = 1000  # of the bootstrap
@@ -61,7 +63,7 @@ def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path
         if base in by_system and base not in (baseline, name)
     }
     rows = [summary(name, theirs) for name, theirs in by_system.items()]
-    notes = [*left_out, *missing(known)]
+    notes = [*left_out, *missing(known), *about_timing(done)]
     picture = plot(rows)
     text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
     content = {"task": task.name, "systems": rows, "differences": differences}
@@ -83,6 +85,25 @@ def missing(known: Sequence[Run]) -> list[str]:
         "not timed": [run.name for run in known if run.result and not run.speed],
     }
     return [f"{what}: {', '.join(names)}" for what, names in left.items() if names]
+
+
+def about_timing(done: Sequence[Run]) -> list[str]:
+    """What makes speeds doubtful: a busy machine, or several machines."""
+    timed = [run for run in done if run.speed]
+    notes = []
+    if busy := [run for run in timed if run.speed["load"]["after"] > BUSY]:
+        most = max(run.speed["load"]["after"] for run in busy)
+        notes.append(
+            f"timed on a busy machine, with up to {most:.1f} processes, so that speeds may be too "
+            f"low: {', '.join(run.name for run in busy)}"
+        )
+    by_cpu: dict[str, list[str]] = {}
+    for run in timed:
+        by_cpu.setdefault(run.speed["machine"]["cpu"], []).append(run.name)
+    if len(by_cpu) > 1:
+        places = "; ".join(f"{cpu} ({', '.join(names)})" for cpu, names in by_cpu.items())
+        notes.append(f"speeds cannot be compared between CPUs, and were timed on several: {places}")
+    return notes
 
 
 def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
