@@ -195,7 +195,7 @@ def test_from_data_to_table(mini):
     (mini.work / "results" / "none-seed1.json").write_text(json.dumps(shorter))
     assert "left out: none seed 1, without its translations" in mini.call("report")
     mini.call()
-    assert result(mini, "none") == old and model.stat().st_mtime_ns == trained
+    assert result(mini, "none") == old and old["load"] >= 0 and model.stat().st_mtime_ns == trained
 
     mini.call("--records", records)  # which get the new speed
     text = (mini.work / "report" / "report.md").read_text()
@@ -396,6 +396,14 @@ def test_the_report_says_what_makes_speeds_doubtful(tmp_path):
     assert "up to 3.1 processes" in note and note.endswith("too low: word seed 1")
     (note,) = distillation_report.about_timing([quiet, other])
     assert note.endswith("on several: A (none seed 1); B (both seed 1)")
+
+
+def test_the_report_says_what_ran_beside_trainings():
+    def run(load):
+        return SimpleNamespace(result={"load": load} if load else {})
+
+    said = distillation_report.about_training({"none": [run(2.0), run(1.0)], "word": [run(None)]})
+    assert said.endswith("of training these were: none 1.5, word unknown")
 
 
 def test_a_student_against_its_teacher():

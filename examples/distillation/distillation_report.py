@@ -1,7 +1,7 @@
 """One table of a task's systems, and a plot of quality against speed."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path
         if base in by_system and base not in (baseline, name)
     }
     rows = [summary(name, theirs) for name, theirs in by_system.items()]
-    notes = [*left_out, *missing(known), *about_timing(done)]
+    notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
     picture = plot(rows)
     text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
     content = {"task": task.name, "systems": rows, "differences": differences}
@@ -104,6 +104,18 @@ def about_timing(done: Sequence[Run]) -> list[str]:
         places = "; ".join(f"{cpu} ({', '.join(names)})" for cpu, names in by_cpu.items())
         notes.append(f"speeds cannot be compared between CPUs, and were timed on several: {places}")
     return notes
+
+
+def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
+    """How many processes ran while each system was trained: runs at a time slow one another."""
+    said = []
+    for system, runs in by_system.items():
+        loads = [run.result["load"] for run in runs if run.result.get("load") is not None]
+        said.append(f"{system} {statistics.mean(loads):.1f}" if loads else f"{system} unknown")
+    return (
+        "training speeds compare where as many processes ran on the machine; "
+        f"in the last 15 minutes of training these were: {', '.join(said)}"
+    )
 
 
 def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
@@ -241,7 +253,8 @@ def as_text(
         "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
         "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
         "with the task's beam they are of fairseq-generate with its own search, and of "
-        "macaron-fairseq translate; then of the export. Training: target tokens a second."
+        "macaron-fairseq translate; then of the export. Training: target "
+        "tokens a second, the median of the log."
     )
     if against_own:
         compared_with_own = [

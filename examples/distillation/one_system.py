@@ -61,7 +61,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
         if recipe.system == TEACHER or recipe.has_own_bpe:
             prepare(recipe)
         teacher = sha256_of_teacher(recipe)
-        stage_train.train(recipe, stage_train.plan(recipe))
+        load = train_and_tell_load(recipe)
         stage_evaluate.evaluate(recipe)
         greedy = decode_greedily(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
@@ -93,10 +93,20 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "updates": training.updates,
             "hours": training.hours,
             "words_per_second": training.words_per_second,
+            "load": load,
             "machine": deployed.machine(),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
+
+
+def train_and_tell_load(recipe: SystemRecipe) -> float | None:
+    """Train; returns how many processes ran in its last quarter of an hour, if that is known."""
+    path, is_trained = recipe.folder_of_run / "load", (recipe.folder_of_run / "trained").is_file()
+    stage_train.train(recipe, stage_train.plan(recipe))
+    if not is_trained:
+        files.write(path, f"{os.getloadavg()[2]:.2f}\n")
+    return float(path.read_text("utf-8")) if path.is_file() else None
 
 
 def copy_manifest(run: Path, folder: Path) -> None:
