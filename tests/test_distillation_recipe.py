@@ -309,6 +309,16 @@ def test_across_vocabularies_a_student_has_its_own_data():
     assert marks[0] != marks[1]
 
 
+def test_students_may_end_earlier_than_their_teacher():
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    args = teach.parser().parse_args(["--max-update", "9", "--student-updates", "2"])
+    plan = teach.Plan(args, settings, [task], ["none"], options(max_update=args.max_update))
+    assert [recipe.max_update for recipe in plan.of(task)] == [9, 2]
+    for what, system, updates in (("train", "teacher", "9"), ("train", "none", "2")):
+        words = [*plan.job(what, task, system, 1).words]
+        assert words[words.index("--max-update") + 1] == updates
+
+
 def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
     mark = one_system.shard_path(tmp_path, "2/8")
     mark.parent.mkdir()

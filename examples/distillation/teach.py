@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
         "(default: all)",
     )
     many_runs.add_options(result, NAME, tasks.FILE)
+    add(
+        "--student-updates",
+        type=recipe_options.above_zero,
+        metavar="N",
+        help="end each student there (default: as --max-update, which also ends the teacher)",
+    )
     add(
         "--shards",
         type=recipe_options.above_zero,
@@ -127,7 +134,13 @@ class Plan:
 
     def recipe(self, task: Task, system: str, seed: int) -> SystemRecipe:
         """The recipe of a run."""
-        return systems.recipe(task, self.settings, system, seed, self.options)
+        return systems.recipe(task, self.settings, system, seed, self.options_of(system))
+
+    def options_of(self, system: str) -> Options:
+        """The options of a system's runs: students may end earlier than their teacher."""
+        if system == TEACHER or not self.args.student_updates:
+            return self.options
+        return replace(self.options, max_update=self.args.student_updates)
 
     def of(self, task: Task) -> list[SystemRecipe]:
         """The teacher and all students of a task."""
@@ -138,8 +151,9 @@ class Plan:
 
     def job(self, what: str, task: Task, system: str, seed: int) -> Job:
         """A job of a task."""
-        recipe = self.recipe(task, TEACHER if what in one_system.OF_TASK else system, seed)
-        words = one_system.words(what, task, system, seed, self.args.settings, self.options)
+        model = TEACHER if what in one_system.OF_TASK else system
+        recipe, options = self.recipe(task, model, seed), self.options_of(model)
+        words = one_system.words(what, task, system, seed, self.args.settings, options)
         label, result = {
             "prepare": (f"{task.name} data", recipe.data / "preprocessing.json"),
             "train": (f"{task.name} {system} seed {seed}", recipe.result),
