@@ -173,6 +173,7 @@ def test_from_data_to_table(mini):
     assert speed["fairseq, greedy"]["chrF"] == result(mini, "both")["greedy"]["chrF"]
     own = "| both | " + f"{both_of(report, 'int8 speed') / teacher_of(report):.1f} | "
     assert own in said and "| fairseq-generate | translate | CTranslate2 int8 |" in said
+    assert "All students learn from one teacher, so the intervals leave out" in said
     # The two ways to translate with fairseq agree.
     assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
 

@@ -21,6 +21,10 @@ from macaron_fairseq.evaluation import intervals, significance
 BUSY = 1.5
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
+LIMITS = (
+    "All students learn from one teacher, so the intervals leave out the teacher's variance. Those "
+    "that learn from its translations, too, end early by the loss on the original references."
+)
 SAMPLES = 1000  # of the bootstrap
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
@@ -249,13 +253,13 @@ def as_text(
     parts.append(
         f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
         "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds that "
-        "both have. "
-        "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
-        "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
-        "with the task's beam they are of fairseq-generate with its own search, and of "
-        "macaron-fairseq translate; then of the export. Training: target "
-        "tokens a second, the median of the log."
+        "both have. BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. "
+        "int8 is the export to CTranslate2 with beam 1. Speeds are sentences a second on one core. "
+        "In fp32 with the task's beam they are of fairseq-generate with its own search, and of "
+        "macaron-fairseq translate; then of the export. Training: target tokens a second, the "
+        "median of the log."
     )
+    parts.append(LIMITS)
     if against_own:
         compared_with_own = [
             [name, found["baseline"], *(difference(found[x]) for x in (*METRICS, GREEDY))]
