@@ -200,6 +200,7 @@ def test_from_data_to_table(mini):
 
     mini.call("--records", records)  # which get the new speed
     text = (mini.work / "report" / "report.md").read_text()
+    shutil.copytree(mini.work / "teacher", mini.folder / "teacher")
     # The machine is gone, and its records are not.
     shutil.rmtree(mini.work)
     kept = mini.call("report", "--records", records, status=1)
@@ -217,6 +218,16 @@ def test_from_data_to_table(mini):
     (records / "mini-en-de" / "none-seed1.json").unlink()
     mini.call("run", "--records", records, "--systems", "none")
     assert not record.exists() and (records / "mini-en-de" / "none-seed1.json").exists()
+    # The teacher's folder is put there.
+    shutil.copytree(mini.folder / "teacher", mini.work / "teacher")
+    # Without its teacher's record a student's would get another teacher.
+    mini.call("run", "--records", records)
+    teacher = records / "mini-en-de" / "teacher-seed1.json"
+    teacher.rename(mini.folder / "kept.json")
+    shutil.rmtree(mini.work)
+    refused = mini.call("--records", records, status=1)
+    assert "both-seed1.json has learnt from a teacher whose result is not here" in refused
+    (mini.folder / "kept.json").rename(teacher)
     shutil.rmtree(mini.work)
     refused = mini.call("--records", records, "--max-update", "2", status=1)
     assert f"{records}/mini-en-de/teacher-seed1.json was made with other settings" in refused
@@ -517,6 +528,9 @@ def test_a_record_of_another_training_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="is of another training than"):
         distillation_records.known([recipe], tmp_path / "kept")
     place = distillation_records.place(tmp_path / "kept", recipe)
+    before = place.read_text()
+    distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
+    assert place.read_text() == before
     place.write_text('{"settings": "s"}')
     with pytest.raises(SystemExit, match="has no str 'data': it should be what --records"):
         distillation_records.known([recipe], tmp_path / "kept")

@@ -111,11 +111,13 @@ def remove_stale_speeds(runs: Iterable[Run]) -> None:
 
 
 def keep(folder: Path, runs: Iterable[Run]) -> None:
-    """Write the records of what is done."""
+    """Write the records of what is done here; one of another training stays (see `known`)."""
     for run in runs:
-        if is_whole(run.result):
-            path, content = place(folder, run.recipe), {**run.result, "speed": run.speed}
-            if load(path) != content:
+        path = place(folder, run.recipe)
+        kept, model = load(path), run.result.get("checkpoint")
+        if is_whole(run.result) and kept.get("checkpoint", model) == model:
+            content = {**run.result, "speed": run.speed or kept.get("speed", {})}
+            if kept != content:
                 files.write(path, files.as_json(content))
 
 

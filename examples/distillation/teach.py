@@ -155,7 +155,10 @@ class Plan:
         recipe, options = self.recipe(task, model, seed), self.options_of(model)
         words = one_system.words(what, task, system, seed, self.args.settings, options)
         label, result = {
-            "prepare": (f"{task.name} data", recipe.data / "preprocessing.json"),
+            "prepare": (
+                f"{task.name} data, {recipe.merges} merges",
+                recipe.data / "preprocessing.json",
+            ),
             "train": (f"{task.name} {system} seed {seed}", recipe.result),
             "translate": (
                 f"{task.name} translations {system}",
@@ -174,6 +177,7 @@ class Plan:
         """Data, teachers, their translations, students, speeds."""
         for task in self.tasks:
             self.refuse_others(task)
+        for task in self.tasks:
             self.make_whole(task)
             if taken := distillation_records.take(self.known(task)):
                 say(task.name, f"{taken} runs are taken from {self.args.records}")
@@ -268,12 +272,15 @@ class Plan:
         """End the program where a student cannot be trained since another's teacher is gone."""
         teacher, *students = self.known(task)
         path = systems.teacher_of(teacher.recipe.work)
-        if not teacher.result:
-            if not path.is_file() and (pupils := [x for x in students if x.result.get("teacher")]):
-                sys.exit(
-                    f"{pupils[0].path} has learnt from a teacher that is not here: "
-                    f"put its checkpoint to {path}, or remove such results and records"
-                )
+        if not teacher.result:  # its job would leave this model, or train another one
+            own = teacher.recipe.checkpoint
+            model = files.sha256(own) if own.is_file() else ""
+            for pupil in students:
+                if pupil.result.get("teacher", "") not in ("", model):
+                    sys.exit(
+                        f"{pupil.path} has learnt from a teacher whose result is not here: give "
+                        "the --records that hold it, or another --work"
+                    )
             return
         has_translations = (teacher.recipe.work / "distilled").is_dir()
         for recipe in self.left(task):
@@ -313,7 +320,8 @@ class Plan:
         """Write the records of what is done."""
         if self.args.records:
             for task in self.tasks:
-                distillation_records.keep(self.args.records, self.known(task))
+                here = distillation_records.known(self.of(task), None)
+                distillation_records.keep(self.args.records, here)
 
 
 def shown(path: Path) -> str:
