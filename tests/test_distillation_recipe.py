@@ -1,8 +1,10 @@
 """The recipe of distillation from data to table, on miniature data; and what it decides."""
 
 import contextlib
+import fcntl
 import json
 import random
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +23,7 @@ from macaron_fairseq.translation.translator import Search
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
 import deployed  # noqa: E402
+import distillation_records  # noqa: E402
 import distillation_report  # noqa: E402
 import launch  # noqa: E402
 import one_system  # noqa: E402
@@ -33,7 +36,6 @@ import teach  # noqa: E402
 import train_command  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
-WAYS = ("fairseq, greedy", "fairseq, beam", "int8, greedy", "int8, beam")
 TASKS = """\
 families:
   mini:
@@ -115,6 +117,7 @@ def mini(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
     monkeypatch.setattr(deployed, "REPETITIONS", 1)
+    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
     for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
         monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
@@ -124,7 +127,7 @@ def mini(tmp_path, monkeypatch, capfd):
     def call(*words, status=0):
         code = 0
         try:
-            teach.main([*words, *map(str, options)])
+            teach.main([*map(str, words), *map(str, options)])
         except SystemExit as end:
             code = end.code or 0
         out, err = capfd.readouterr()
@@ -136,7 +139,8 @@ def mini(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.recipe
 def test_from_data_to_table(mini):
-    said = mini.call("--shards", "2")
+    records = mini.folder / "records"
+    said = mini.call("--shards", "2", "--records", records)
     assert "translations 1/2: done" in said and "translations: 60 of 60 kept" in said
     rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][2:]
     assert [row[0] for row in rows[:3]] == ["| teacher", "| none", "| both"]
@@ -161,16 +165,73 @@ def test_from_data_to_table(mini):
     speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
     size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
     assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    assert {*speed["load"]} == {"before", "after"}
     assert speed["fairseq-generate, beam"]["sentences_per_second"] > 0
+    greedy = mini.work / "runs/both/seed1/test-greedy/hypotheses.txt"
+    chrf = sacrebleu.corpus_chrf(greedy.read_text().splitlines(), [reference]).score
+    assert result(mini, "both")["greedy"]["chrF"] == pytest.approx(chrf, abs=1e-3)
+    assert speed["fairseq, greedy"]["chrF"] == result(mini, "both")["greedy"]["chrF"]
     own = "| both | " + f"{both_of(report, 'int8 speed') / teacher_of(report):.1f} | "
     assert own in said and "| fairseq-generate | translate | CTranslate2 int8 |" in said
+    assert "All students learn from one teacher, so the intervals leave out" in said
     # The two ways to translate with fairseq agree.
     assert speed["fairseq, beam"]["chrF"] == result(mini, "both")["scores"]["test"]["chrF"]
 
     again = mini.call("--shards", "2")
-    assert again.count("runs are done already") == 4  # teacher, join, students, speeds
+    assert again.count("runs are done already") == 3  # teacher, students, speeds
     other = mini.call("--max-update", "2", status=1)
     assert "teacher-seed1.json was made with other settings than these" in other
+
+    # The speed of an earlier model is measured again, and not shown until then.
+    path = mini.work / "speed" / "both-seed1.json"
+    path.write_text(json.dumps({**speed, "checkpoint": "of an earlier training", "bytes": 1}))
+    assert "- not timed: both seed 1\n" in mini.call("report")
+    mini.call()
+    assert json.loads(path.read_text())["bytes"] == size
+
+    # A result from before there were records is made whole, and nothing is trained for it.
+    old, model = result(mini, "none"), mini.work / "runs/none/seed1/checkpoint_best.pt"
+    trained = model.stat().st_mtime_ns
+    shorter = {x: old[x] for x in old if x not in ("hypotheses", "teacher", "checkpoint")}
+    (mini.work / "results" / "none-seed1.json").write_text(json.dumps(shorter))
+    assert "left out: none seed 1, without its translations" in mini.call("report")
+    mini.call()
+    assert result(mini, "none") == old and old["load"] >= 0 and model.stat().st_mtime_ns == trained
+
+    mini.call("--records", records)  # which get the new speed
+    text = (mini.work / "report" / "report.md").read_text()
+    shutil.copytree(mini.work / "teacher", mini.folder / "teacher")
+    # The machine is gone, and its records are not.
+    shutil.rmtree(mini.work)
+    kept = mini.call("report", "--records", records, status=1)
+    assert "test.de is not there: run the stage run with --from" in kept
+    kept = mini.call("--records", records)
+    assert "3 runs are taken from" in kept and not (mini.work / "runs").exists()
+    assert (mini.work / "report" / "report.md").read_text() == text
+    shutil.rmtree(mini.work / "results")
+    mini.call("report", "--records", records)  # which alone have the results now
+    assert (mini.work / "report" / "report.md").read_text() == text
+    record = records / "mini-en-de" / "both-seed1.json"
+    record.unlink()
+    refused = mini.call("--records", records, status=1)
+    assert "checkpoint.pt is not the teacher of" in refused and "both seed 1 needs it" in refused
+    (records / "mini-en-de" / "none-seed1.json").unlink()
+    mini.call("run", "--records", records, "--systems", "none")
+    assert not record.exists() and (records / "mini-en-de" / "none-seed1.json").exists()
+    # The teacher's folder is put there.
+    shutil.copytree(mini.folder / "teacher", mini.work / "teacher")
+    # Without its teacher's record a student's would get another teacher.
+    mini.call("run", "--records", records)
+    teacher = records / "mini-en-de" / "teacher-seed1.json"
+    teacher.rename(mini.folder / "kept.json")
+    shutil.rmtree(mini.work)
+    refused = mini.call("--records", records, status=1)
+    assert "both-seed1.json has learnt from a teacher whose result is not here" in refused
+    (mini.folder / "kept.json").rename(teacher)
+    shutil.rmtree(mini.work)
+    refused = mini.call("--records", records, "--max-update", "2", status=1)
+    assert f"{records}/mini-en-de/teacher-seed1.json was made with other settings" in refused
+    assert not mini.work.exists()
 
 
 def both_of(report, name):
@@ -194,6 +255,8 @@ def test_mistakes(mini, monkeypatch):
         "--systems", "words", status=1
     )
     assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)
+    file = mini.folder / "settings.yaml"
+    assert "given by --records, is no folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
     path = mini.folder / "settings.yaml"
     path.write_text(SETTINGS.replace("student: {", "student: {depth: 2, "))
@@ -258,6 +321,16 @@ def test_across_vocabularies_a_student_has_its_own_data():
     assert marks[0] != marks[1]
 
 
+def test_students_may_end_earlier_than_their_teacher():
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    args = teach.parser().parse_args(["--max-update", "9", "--student-updates", "2"])
+    plan = teach.Plan(args, settings, [task], ["none"], options(max_update=args.max_update))
+    assert [recipe.max_update for recipe in plan.of(task)] == [9, 2]
+    for what, system, updates in (("train", "teacher", "9"), ("train", "none", "2")):
+        words = [*plan.job(what, task, system, 1).words]
+        assert words[words.index("--max-update") + 1] == updates
+
+
 def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
     mark = one_system.shard_path(tmp_path, "2/8")
     mark.parent.mkdir()
@@ -283,16 +356,19 @@ def test_translations_by_other_flags_are_refused(tmp_path):
     settings = systems.read()
     # What the flags of distillation.yaml make, and the command's defaults.
     made = {"beam": 5, "lenpen": 1.0, "max_len_a": 1.5, "max_len_b": 10, "best_of": 1}
-    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "teacher": [], "kept": 3}
+    made |= {"mix": False, "max_ratio": 4.0, "max_copied": 0.5, "kept": 3}
+    made |= {"teacher": [{"name": "checkpoint.pt", "sha256": "f00"}]}
 
-    def check(**changes):
+    def check(teacher="f00", **changes):
         content = json.dumps({"distilled": {**made, **changes}})
         (tmp_path / "preprocessing.json").write_text(content)
-        one_system.refuse_other_translations(tmp_path, settings)
+        one_system.refuse_other_translations(tmp_path, settings, teacher)
 
     check()
     with pytest.raises(SystemExit, match="was made with best_of 5, and not 1: remove it"):
         check(best_of=5)
+    with pytest.raises(SystemExit, match="was made by another teacher than the one here"):
+        check(teacher="retrained")
 
 
 def test_speed_is_measured_with_the_search_of_the_scores():
@@ -306,6 +382,50 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
     assert deployed.rate(f"H-0\tx\n... | INFO | {said}ens/s)\n", tmp_path) == 1951.95
     with pytest.raises(SystemExit, match="does not say how fast fairseq-generate was"):
         deployed.rate("killed", tmp_path)
+
+
+def test_one_timing_at_a_time(tmp_path, monkeypatch):
+    task = tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
+    recipe.checkpoint.parent.mkdir(parents=True)
+    recipe.checkpoint.touch()
+    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
+    held = []
+
+    def export(words):
+        with deployed.LOCK.open("a") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.append(words)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(deployed, "call", export)
+    with pytest.raises(KeyboardInterrupt):
+        deployed.time_it(task, recipe)
+    assert len(held) == 1
+
+
+def test_the_report_says_what_makes_speeds_doubtful(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def run(system, load, cpu):
+        recipe = systems.recipe(task, settings, system, 1, options(tmp_path))
+        speed = {"load": {"before": 9.0, "after": load}, "machine": {"cpu": cpu}}
+        return distillation_records.Run(recipe, recipe.result, {}, speed)
+
+    quiet, busy, other = run("none", 1.2, "A"), run("word", 3.14, "A"), run("both", 1.0, "B")
+    assert distillation_report.about_timing([quiet, quiet]) == []
+    (note,) = distillation_report.about_timing([quiet, busy])
+    assert "up to 3.1 processes" in note and note.endswith("too low: word seed 1")
+    (note,) = distillation_report.about_timing([quiet, other])
+    assert note.endswith("on several: A (none seed 1); B (both seed 1)")
+
+
+def test_the_report_says_what_ran_beside_trainings():
+    def run(load):
+        return SimpleNamespace(result={"load": load} if load else {})
+
+    said = distillation_report.about_training({"none": [run(2.0), run(1.0)], "word": [run(None)]})
+    assert said.endswith("of training these were: none 1.5, word unknown")
 
 
 def test_a_student_against_its_teacher():
@@ -328,35 +448,127 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     }
     test = task.kind.test
     right, wrong = ["a b c d e f"] * 4, ["u v w x y z"] * 4
-    greedy = {"none": [1.0, 2.0, 3.0], "word": [4.0, 4.0, 4.0], "trajectory": [5.0, 7.0]}
+    half = right[:2] + wrong[:2]
+    reference = distillation_records.references(made["none", 1])
+    reference.parent.mkdir(parents=True)
+    reference.write_text("".join(f"{line}\n" for line in right))
+    runs = []
     for (name, seed), recipe in made.items():
         is_right = name == "trajectory" or (name, seed) == ("word", 1)
-        for path, text in (
-            (recipe.folder_of_run / test / "hypotheses.txt", right if is_right else wrong),
-            (recipe.data / "reference" / f"{test}.{recipe.target}", right),
-        ):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(f"{line}\n" for line in text))
         result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
         result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
-        recipe.result.parent.mkdir(exist_ok=True)
-        recipe.result.write_text(json.dumps(result))
-        if seed <= len(greedy[name]):
-            figures = {"sentences_per_second": 1, "BLEU": greedy[name][seed - 1]}
-            ways = dict.fromkeys((*WAYS, deployed.GENERATE), figures)
-            recipe.speed.parent.mkdir(exist_ok=True)
-            recipe.speed.write_text(json.dumps({"bytes": 1, "machine": {"cpu": "x"}, **ways}))
+        result["greedy"] = {"BLEU": 1.0}
+        result["hypotheses"] = {
+            "beam": distillation_records.pack(right if is_right else wrong),
+            "greedy": distillation_records.pack(half if name == "word" else wrong),
+        }
+        runs.append(distillation_records.Run(recipe, recipe.result, result, {}))
     work = made["none", 1].work
-    text = distillation_report.report(task, [*made.values()], work)
+    text = distillation_report.report(task, runs, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
     assert own["trajectory"]["BLEU"]["differences"] == pytest.approx([0, 100, 100])
-    assert own["trajectory"]["greedy BLEU"]["differences"] == [1, 3]
-    # Their mean is 2, its standard error 1, and 12.706 is Student's t with one degree of freedom.
-    assert "| trajectory | word | +66.67 [" in text and " | +2.00 [-10.71, +14.71] |" in text
-    assert found["differences"]["word"]["greedy BLEU"]["differences"] == [3, 2, 1]
-    assert "| +2.00 [-0.48, +4.48] |" in text
+    # The standard deviation is 57.74, and 4.303 is Student's t with two degrees of freedom.
+    assert "| trajectory | word | +66.67 [-76.76, +210.09] (p 0.001" in text
+    greedy = own["trajectory"]["greedy BLEU"]
+    of_half = sacrebleu.corpus_bleu(half, [right], force=True).score
+    assert greedy["differences"] == pytest.approx([-of_half] * 3) and len(greedy["p"]) == 3
+    assert found["differences"]["word"]["greedy BLEU"]["mean"] == pytest.approx(of_half)
+
+
+def written(recipe, **changes):
+    """A result of a run as the job leaves it, but for what the report alone reads."""
+    result = {"settings": "s", "data": "d", "references": "r", "checkpoint": "c", "teacher": ""}
+    result |= {name: {} for name in ("scores", "greedy", "hypotheses", "signatures", "machine")}
+    recipe.result.parent.mkdir(parents=True, exist_ok=True)
+    recipe.result.write_text(json.dumps({**result, **changes}))
+    return recipe
+
+
+def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def recipe(system, seed=1):
+        return systems.recipe(task, settings, system, seed, options(tmp_path))
+
+    recipes = [
+        written(recipe("teacher"), checkpoint="t"),
+        written(recipe("none")),
+        written(recipe("word"), teacher="t"),
+        written(recipe("word", 2), teacher="another"),
+        written(recipe("sequence"), teacher="t", data="translations"),
+        written(recipe("sequence", 2), teacher="t", data="other translations"),
+        written(recipe("trajectory"), settings="other", teacher="t"),
+        written(recipe("across"), teacher="t", data="own BPE", references="other"),
+        recipe("uld"),
+    ]
+    known = distillation_records.known(recipes, None)
+    found = distillation_records.unlike(known, ["s"] * len(known))
+    assert [(run.name, what.split(" than ")[0]) for run, what in found] == [
+        ("word seed 2", "another teacher"),
+        ("sequence seed 2", "other data"),
+        ("trajectory seed 1", "other settings"),
+        ("across seed 1", "other references"),
+    ]
+    # What is prepared here decides, and not what comes first.
+    folder = recipe("none").data
+    folder.mkdir()
+    (folder / "preprocessing.json").write_text('{"fingerprint": "here"}')
+    found = distillation_records.unlike(known, ["s"] * len(known))
+    assert ("none seed 1", "other data than what is here") in [(x.name, what) for x, what in found]
+
+
+def test_a_record_of_another_training_is_refused(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = written(systems.recipe(task, settings, "none", 1, options(tmp_path)))
+    distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
+    assert distillation_records.known([recipe], tmp_path / "kept")[0].result["checkpoint"] == "c"
+    written(recipe, checkpoint="retrained")
+    with pytest.raises(SystemExit, match="is of another training than"):
+        distillation_records.known([recipe], tmp_path / "kept")
+    place = distillation_records.place(tmp_path / "kept", recipe)
+    before = place.read_text()
+    distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
+    assert place.read_text() == before
+    place.write_text('{"settings": "s"}')
+    with pytest.raises(SystemExit, match="has no str 'data': it should be what --records"):
+        distillation_records.known([recipe], tmp_path / "kept")
+
+
+def test_speeds_of_an_earlier_model_are_not_known(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = written(systems.recipe(task, settings, "none", 1, options(tmp_path)))
+    recipe.speed.parent.mkdir()
+    recipe.speed.write_text('{"checkpoint": "c", "bytes": 1}')
+    (run,) = distillation_records.known([recipe], None)
+    assert run.speed["bytes"] == 1
+    distillation_records.keep(tmp_path / "kept", [run])
+    recipe.speed.write_text('{"checkpoint": "of an earlier one", "bytes": 2}')
+    assert distillation_records.known([recipe], None)[0].speed == {}
+    (run,) = distillation_records.known([recipe], tmp_path / "kept")
+    assert run.speed["bytes"] == 1
+    distillation_records.take([run])
+    assert distillation_records.known([recipe], None)[0].speed["bytes"] == 1
+
+
+def test_results_from_before_there_were_records_are_completed_without_training(mini):
+    """Where their model is there, and otherwise kept and named."""
+    result = mini.work / "results" / "none-seed1.json"
+    result.parent.mkdir(parents=True)
+    task = tasks.read(mini.folder / "tasks.yaml")["mini-en-de"]
+    settings = systems.read(mini.folder / "settings.yaml")
+    own = options(mini.folder / "work")
+    recipe = systems.recipe(task, settings, "none", 1, own)
+    result.write_text(json.dumps({"settings": systems.mark(task, settings, recipe, own)}))
+    assert "none-seed1.json lacks translations, and its model is gone" in mini.call(status=1)
+    assert result.is_file()
+
+
+def test_lines_are_packed_whole():
+    lines = ["ä b", "", "c\r", "\u2028 d"]
+    assert distillation_records.unpack(distillation_records.pack(lines)) == lines
+    assert distillation_records.unpack(distillation_records.pack([])) == []
 
 
 def test_what_a_difference_looks_like():
@@ -365,5 +577,4 @@ def test_what_a_difference_looks_like():
     assert distillation_report.difference({**found, "interval": None, "p": [0.5]}) == (
         "+1.25 (p 0.500)"
     )
-    assert distillation_report.difference({**found, "p": []}) == "+1.25 [+0.50, +2.00]"
     assert distillation_report.difference(None) == "-"

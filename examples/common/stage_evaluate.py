@@ -20,15 +20,19 @@ from macaron_fairseq.common.wording import counted
 def evaluate(recipe: Recipe) -> None:
     """Score every training."""
     fingerprint(recipe.data)
-    device = []
-    if not count_gpus(recipe):
-        device = ["--cpu"]
-    elif recipe.precision == "fp16":
-        device = ["--fp16"]  # fairseq-generate knows no bf16, and then computes in fp32
+    device = device_flags(recipe)
     for run in recipe.runs():
         check_data(recipe, run)
         with hold(run / "evaluation.lock"):
             evaluate_one(recipe, run, device)
+
+
+def device_flags(recipe: Recipe) -> list[str]:
+    """What tells fairseq-generate where to compute, and how."""
+    if not count_gpus(recipe):
+        return ["--cpu"]
+    # fairseq-generate knows no bf16, and then computes in fp32.
+    return ["--fp16"] * (recipe.precision == "fp16")
 
 
 def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+import distillation_records
 from launch import only_one
 from stage_evaluate import generate
 from steps import Words, call, say
@@ -27,6 +29,9 @@ from macaron_fairseq.translation.translator import Engine, Search
 
 REPETITIONS = 3
 BATCH = 64  # sentences
+# Held by whatever is timed on this machine, in whichever --work. Of other users the load tells: the
+# system may refuse them a file of ours in the temporary folder.
+LOCK = Path(tempfile.gettempdir()) / f"macaron-fairseq-timing-{os.getuid()}.lock"
 GENERATE = "fairseq-generate, beam"
 # What fairseq-generate says at its end. The time is that of its search alone.
 TRANSLATED = re.compile(
@@ -38,11 +43,14 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
     """Export to int8, translate the task's test set on one core, and keep speeds and scores.
 
     Both engines search greedily and as the task says. fairseq-generate searches as the task says,
-    by fairseq's own search. This is one job, since other jobs on the machine would slow it down.
+    by fairseq's own search. This is one job, since other jobs on the machine would slow it down. It
+    waits for other timings, and writes down how busy the machine was.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # which both engines heed; PyTorch is not imported yet
-    with only_one(recipe.speed.with_suffix(".lock"), waits=False):
-        if recipe.speed.is_file():
+    own_lock = recipe.speed.with_suffix(".lock")
+    with only_one(own_lock, waits=False), only_one(LOCK, waits=True):
+        checkpoint = files.sha256(recipe.checkpoint)
+        if distillation_records.load(recipe.speed).get("checkpoint") == checkpoint:
             return
         folder = recipe.folder_of_run / "int8"
         words: Words = ["macaron-fairseq", "export", "--path", recipe.checkpoint]
@@ -55,6 +63,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
         from macaron_fairseq import plugin as plugin
         from macaron_fairseq.translation import fairseq_engine
 
+        before = os.getloadavg()[0]
         engines: dict[str, Engine] = {
             "fairseq": fairseq_engine.load(str(recipe.checkpoint), data, wanted, use_gpu=False),
             "int8": CTranslate2Engine(folder, data, wanted),
@@ -62,6 +71,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
         result: dict[str, Any] = {
             "system": recipe.system,
             "seed": recipe.seeds[0],
+            "checkpoint": checkpoint,
             "bytes": sum(path.stat().st_size for path in folder.iterdir()),
             "machine": machine(),
             "search": vars(wanted),
@@ -74,6 +84,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
                 result[f"{name}, {how}"] = found
         result[GENERATE] = {"sentences_per_second": fairseq_generate(recipe, task.kind.test)}
         say(recipe.name, f"{recipe.system}, {GENERATE}: {result[GENERATE]}")
+        result["load"] = {"before": before, "after": os.getloadavg()[0]}
         files.write(recipe.speed, files.as_json(result))
 
 
@@ -93,6 +104,7 @@ def machine() -> dict[str, Any]:
     wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
     return {
         "cpu": found["cpu"],
+        "cores": len(os.sched_getaffinity(0)),
         "gpus": found["gpus"],
         "versions": {name: versions[name] for name in wanted if name in versions},
     }

@@ -1,14 +1,15 @@
 """One table of a task's systems, and a plot of quality against speed."""
 
-import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import distillation_records
 from deployed import GENERATE
-from systems import TEACHER, SystemRecipe
+from distillation_records import Run
+from systems import TEACHER
 from tasks import Task
 
 from macaron_fairseq.common import files
@@ -16,8 +17,14 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.evaluation import intervals, significance
 
+# The average of a minute after a timing: itself, and half of another process.
+BUSY = 1.5
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
+LIMITS = (
+    "All students learn from one teacher, so the intervals leave out the teacher's variance. Those "
+    "that learn from its translations, too, end early by the loss on the original references."
+)
 SAMPLES = 1000  # of the bootstrap
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
@@ -26,33 +33,41 @@ SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
 SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
 
-def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
+def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path) -> str:
     """Write report.md, report.json and quality-speed.png of what is done; returns the text.
 
+    Args:
+        task: the task.
+        known: its runs; of those that are not done the report says so.
+        left_out: what the report says of runs that do not belong to it.
+        work: the folder of the task.
+
     Raises:
-        UserError: if nothing is.
+        UserError: if nothing is done, or the references are not here.
     """
-    done = [recipe for recipe in recipes if recipe.result.is_file()]
+    done = [run for run in known if run.result]
     if not done:
         raise UserError(f"{work} has no results yet: run the stage run")
-    by_system: dict[str, list[SystemRecipe]] = {}
-    for recipe in done:
-        by_system.setdefault(recipe.system, []).append(recipe)
+    if not (reference := distillation_records.references(done[0].recipe)).is_file():
+        raise UserError(f"{reference} is not there: run the stage run with --from")
+    by_system: dict[str, list[Run]] = {}
+    for run in done:
+        by_system.setdefault(run.recipe.system, []).append(run)
     students = [name for name in by_system if name != TEACHER]
-    baseline = next(x.system for x in recipes if x.system != TEACHER)
+    baseline = next(x.recipe.system for x in known if x.recipe.system != TEACHER)
     differences = {
-        name: compared(task, by_system[baseline], by_system[name])
+        name: compared(by_system[baseline], by_system[name])
         for name in students
         if name != baseline and baseline in by_system
     }
-    own = {name: by_system[name][0].baseline for name in students}
+    own = {name: by_system[name][0].recipe.baseline for name in students}
     against_own = {
-        name: {"baseline": base, **compared(task, by_system[base], by_system[name])}
+        name: {"baseline": base, **compared(by_system[base], by_system[name])}
         for name, base in own.items()
         if base in by_system and base not in (baseline, name)
     }
-    rows = [summary(task, name, theirs) for name, theirs in by_system.items()]
-    notes = missing(recipes, done)
+    rows = [summary(name, theirs) for name, theirs in by_system.items()]
+    notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
     picture = plot(rows)
     text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
     content = {"task": task.name, "systems": rows, "differences": differences}
@@ -67,22 +82,51 @@ def report(task: Task, recipes: Sequence[SystemRecipe], work: Path) -> str:
     return text
 
 
-def missing(recipes: Sequence[SystemRecipe], done: Sequence[SystemRecipe]) -> list[str]:
+def missing(known: Sequence[Run]) -> list[str]:
     """What is not there yet, in words."""
-    left = [f"{x.system} seed {x.seeds[0]}" for x in recipes if x not in done]
-    return [f"not done yet: {', '.join(left)}"] if left else []
+    left = {
+        "not done yet": [run.name for run in known if not run.result],
+        "not timed": [run.name for run in known if run.result and not run.speed],
+    }
+    return [f"{what}: {', '.join(names)}" for what, names in left.items() if names]
 
 
-def load(path: Path) -> dict[str, Any]:
-    """What a job wrote; nothing where it has not."""
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+def about_timing(done: Sequence[Run]) -> list[str]:
+    """What makes speeds doubtful: a busy machine, or several machines."""
+    timed = [run for run in done if run.speed]
+    notes = []
+    if busy := [run for run in timed if run.speed["load"]["after"] > BUSY]:
+        most = max(run.speed["load"]["after"] for run in busy)
+        notes.append(
+            f"timed on a busy machine, with up to {most:.1f} processes, so that speeds may be too "
+            f"low: {', '.join(run.name for run in busy)}"
+        )
+    by_cpu: dict[str, list[str]] = {}
+    for run in timed:
+        by_cpu.setdefault(run.speed["machine"]["cpu"], []).append(run.name)
+    if len(by_cpu) > 1:
+        places = "; ".join(f"{cpu} ({', '.join(names)})" for cpu, names in by_cpu.items())
+        notes.append(f"speeds cannot be compared between CPUs, and were timed on several: {places}")
+    return notes
 
 
-def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[str, Any]:
+def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
+    """How many processes ran while each system was trained: runs at a time slow one another."""
+    said = []
+    for system, runs in by_system.items():
+        loads = [run.result["load"] for run in runs if run.result.get("load") is not None]
+        said.append(f"{system} {statistics.mean(loads):.1f}" if loads else f"{system} unknown")
+    return (
+        "training speeds compare where as many processes ran on the machine; "
+        f"in the last 15 minutes of training these were: {', '.join(said)}"
+    )
+
+
+def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
     """The figures of a system, means over its seeds; of speeds, of the seeds that were timed."""
-    test = task.kind.test
-    results = [load(recipe.result) for recipe in recipes]
-    speeds = [found for recipe in recipes if (found := load(recipe.speed))]
+    test = runs[0].recipe.test
+    results = [run.result for run in runs]
+    speeds = [run.speed for run in runs if run.speed]
 
     def mean(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
@@ -95,7 +139,7 @@ def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[st
         "system": system,
         "seeds": [x["seed"] for x in results],
         "scores": {name: [x["scores"][test][name] for x in results] for name in METRICS},
-        "greedy": timed("fairseq, greedy", "BLEU"),
+        "greedy": [x["greedy"]["BLEU"] for x in results],
         "int8": timed("int8, greedy", "BLEU"),
         "parameters": results[0]["parameters"],
         "bytes": mean([x["bytes"] for x in speeds]),
@@ -111,31 +155,26 @@ def summary(task: Task, system: str, recipes: Sequence[SystemRecipe]) -> dict[st
 # --- Differences ---------------------------------------------------------------------------------
 
 
-def compared(
-    task: Task, base: Sequence[SystemRecipe], other: Sequence[SystemRecipe]
-) -> dict[str, dict[str, Any]]:
+def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """A system against a baseline, by the seeds that both have.
 
     Returns:
         by metric the differences, their mean and its interval over seeds (Student's t). The p
-        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed. Greedy
-        BLEU is of the seeds that were timed, without p values.
+        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
     """
-    sides = [{recipe.seeds[0]: recipe for recipe in side} for side in (base, other)]
+    sides = [{run.recipe.seeds[0]: run for run in side} for side in (base, other)]
     seeds = sorted({*sides[0]} & {*sides[1]})
     found: dict[str, dict[str, Any]] = {
         name: {"seeds": [], "differences": [], "p": []} for name in (*METRICS, GREEDY)
     }
     for seed in seeds:
-        for name, (difference, p) in bootstrap(task, *(side[seed] for side in sides)).items():
+        one, two = (side[seed] for side in sides)
+        of_seed = bootstrap(one, two, "beam", METRICS)
+        of_seed[GREEDY] = bootstrap(one, two, "greedy", ["BLEU"])["BLEU"]
+        for name, (difference, p) in of_seed.items():
             found[name]["seeds"].append(seed)
             found[name]["differences"].append(difference)
             found[name]["p"].append(p)
-        speeds = [load(side[seed].speed) for side in sides]
-        if all(speeds):
-            one, two = (speed["fairseq, greedy"]["BLEU"] for speed in speeds)
-            found[GREEDY]["seeds"].append(seed)
-            found[GREEDY]["differences"].append(two - one)
     for of_metric in found.values():
         values = of_metric["differences"]
         of_metric["mean"] = statistics.mean(values) if values else None
@@ -144,25 +183,34 @@ def compared(
 
 
 def bootstrap(
-    task: Task, base: SystemRecipe, other: SystemRecipe
+    base: Run, other: Run, search: str, names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
-    """The difference in each metric on the task's test set, and its p value."""
+    """The difference in these metrics on the task's test set, and its p value.
+
+    Args:
+        base: a run of the baseline.
+        other: the run that is compared with it.
+        search: how both translated, beam or greedy.
+        names: of metrics.
+    """
     from sacrebleu.metrics import BLEU, CHRF
     from sacrebleu.significance import PairedTest
 
-    test, lowercase = task.kind.test, "--lowercase" in base.score_flags
+    recipe = base.recipe
+    lowercase = "--lowercase" in recipe.score_flags
     systems: list[tuple[str, Sequence[str]]] = [
-        (recipe.system, [*files.read_lines(recipe.folder_of_run / test / "hypotheses.txt")])
-        for recipe in (base, other)
+        (run.recipe.system, distillation_records.unpack(run.result["hypotheses"][search]))
+        for run in (base, other)
     ]
-    reference = [*files.read_lines(base.data / "reference" / f"{test}.{base.target}")]
+    reference = [*files.read_lines(distillation_records.references(recipe))]
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=base.target, references=[reference]),
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[reference]),
         "chrF": CHRF(lowercase=lowercase, references=[reference]),
     }
+    metrics = {name: metrics[name] for name in names}
     _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()
     result = {}
-    for name in METRICS:
+    for name in names:
         # sacreBLEU calls them BLEU and chrF2.
         first, second = next(x for key, x in found.items() if key.startswith(name))
         p = significance.p_value(first, second)  # type: ignore[arg-type]
@@ -195,7 +243,7 @@ def as_text(
         cells.append(
             [
                 *(row["system"], " ".join(map(str, row["seeds"])), *scores),
-                *(number(row["greedy"], ".2f"), difference(found.get(GREEDY))),
+                *(spread(row["greedy"]), difference(found.get(GREEDY))),
                 number(row["int8"], ".2f"),
                 *(number(row["parameters"], ","), number(size, ".1f")),
                 *(number(row[name], ".0f") for name in SPEEDS),
@@ -205,12 +253,13 @@ def as_text(
     parts.append(
         f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
         "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds that "
-        "both have. "
-        "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. int8 is the "
-        "export to CTranslate2 with beam 1. Speeds are sentences a second on one core. In fp32 "
-        "with the task's beam they are of fairseq-generate with its own search, and of "
-        "macaron-fairseq translate; then of the export. Training: target tokens a second."
+        "both have. BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. "
+        "int8 is the export to CTranslate2 with beam 1. Speeds are sentences a second on one core. "
+        "In fp32 with the task's beam they are of fairseq-generate with its own search, and of "
+        "macaron-fairseq translate; then of the export. Training: target tokens a second, the "
+        "median of the log."
     )
+    parts.append(LIMITS)
     if against_own:
         compared_with_own = [
             [name, found["baseline"], *(difference(found[x]) for x in (*METRICS, GREEDY))]
@@ -257,8 +306,6 @@ def difference(found: dict[str, Any] | None) -> str:
         return NOTHING
     interval, p = found["interval"], sorted({f"{x:.3f}" for x in found["p"]})
     over_seeds = f" [{interval[0]:+.2f}, {interval[1]:+.2f}]" if interval else ""
-    if not p:
-        return f"{found['mean']:+.2f}{over_seeds}"
     values = p[0] if len(p) == 1 else f"{p[0]} to {p[-1]}"
     return f"{found['mean']:+.2f}{over_seeds} (p {values})"
 

@@ -1,10 +1,10 @@
-"""One job: train and score a teacher or a student, translate for the students, or time a model.
+"""One job: prepare data, train and score a model, translate for the students, or time a model.
 
 usage: one_system.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
 
-WHAT is train, translate (SYSTEM is then I/N, a shard), join or time. The runner (teach.py)
-starts it as a process, here or as a job of a cluster. It goes on from where an earlier start was
-ended. A status of 75 says that another process is at the same.
+WHAT is prepare, train, translate (SYSTEM is then I/N, a shard), join or time. The runner
+(teach.py) starts it as a process, here or as a job of a cluster. It goes on from where an earlier
+start was ended. A status of 75 says that another process is at the same.
 """
 
 import argparse
@@ -22,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
 
 import deployed  # noqa: E402
+import distillation_records  # noqa: E402
 import many_runs  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
@@ -31,7 +32,7 @@ import tasks  # noqa: E402
 from launch import only_one  # noqa: E402
 from many_runs import Options  # noqa: E402
 from options import own_and_flags  # noqa: E402
-from steps import Words, call  # noqa: E402
+from steps import Words, call, made, step  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
 
@@ -40,7 +41,15 @@ from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 from macaron_fairseq.translation.parts import folder_of  # noqa: E402
 
-WHAT = ("train", "translate", "join", "time")
+WHAT = ("prepare", "train", "translate", "join", "time")
+OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
+
+
+def prepare(recipe: SystemRecipe) -> None:
+    """Prepare the data, unless the teacher writes it."""
+    own = recipe.preparation
+    with only_one(own.work / "data.lock", waits=True):
+        stage_prepare.prepare(own)
 
 
 def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:
@@ -50,11 +59,11 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
         if recipe.result.is_file():
             return
         if recipe.system == TEACHER or recipe.has_own_bpe:
-            own = recipe.preparation
-            with only_one(own.work / "data.lock", waits=True):
-                stage_prepare.prepare(own)
-        stage_train.train(recipe, stage_train.plan(recipe))
+            prepare(recipe)
+        teacher = sha256_of_teacher(recipe)
+        load = train_and_tell_load(recipe)
         stage_evaluate.evaluate(recipe)
+        greedy = decode_greedily(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
             place = systems.teacher_of(recipe.work)
             place.parent.mkdir(exist_ok=True)
@@ -69,22 +78,68 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "seed": recipe.seeds[0],
             "arch": recipe.archs[0],
             "settings": systems.mark(task, settings, recipe, options),
-            "data": stage_prepare.fingerprint(recipe.data)[:12],
+            "data": distillation_records.fingerprint(recipe.data),
+            "references": distillation_records.sha256_of_references(recipe),
+            "checkpoint": files.sha256(recipe.checkpoint),
+            "teacher": teacher,
             "scores": {test: figures(found) for test, found in scores.items()},
-            "signatures": {x["metric"]: x["signature"] for x in scores[task.kind.test]},
+            "greedy": figures(scores_of(greedy)),
+            "hypotheses": {
+                "beam": hypotheses(folder / recipe.test),
+                "greedy": hypotheses(greedy),
+            },
+            "signatures": {x["metric"]: x["signature"] for x in scores[recipe.test]},
             "parameters": training.parameters,
             "updates": training.updates,
             "hours": training.hours,
             "words_per_second": training.words_per_second,
+            "load": load,
             "machine": deployed.machine(),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
 
 
+def train_and_tell_load(recipe: SystemRecipe) -> float | None:
+    """Train; returns how many processes ran in its last quarter of an hour, if that is known."""
+    path, is_trained = recipe.folder_of_run / "load", (recipe.folder_of_run / "trained").is_file()
+    stage_train.train(recipe, stage_train.plan(recipe))
+    if not is_trained:
+        files.write(path, f"{os.getloadavg()[2]:.2f}\n")
+    return float(path.read_text("utf-8")) if path.is_file() else None
+
+
 def copy_manifest(run: Path, folder: Path) -> None:
     """What tells of the data that the teacher was trained with."""
     shutil.copy(run / "manifest.json", folder)
+
+
+def sha256_of_teacher(recipe: SystemRecipe) -> str:
+    """Of what a run learns from: the teacher, or what wrote the translations; "" from neither."""
+    if recipe.asks_teacher:
+        return files.sha256(systems.teacher_of(recipe.work))
+    return translator_of(recipe.data) if recipe.reads_translations else ""
+
+
+def decode_greedily(recipe: SystemRecipe) -> Path:
+    """The folder of the test set translated and scored with beam 1, as small models are used."""
+    run, test = recipe.folder_of_run, recipe.test
+    subset = f"test{recipe.tests.index(test) or ''}"
+    flags = [*split(recipe.benchmark.evaluation.decode), "--beam", "1"]
+    flags += stage_evaluate.device_flags(recipe)
+    folder = run / f"{test}-greedy"
+    # What the test set was translated from stands for the model, the data and the code.
+    step(
+        folder,
+        [made(run / test), *flags],
+        lambda out: stage_evaluate.decoded(recipe, recipe.checkpoint, test, subset, flags, out),
+    )
+    return folder
+
+
+def hypotheses(folder: Path) -> str:
+    """The translations of a test set, packed."""
+    return distillation_records.pack(files.read_lines(folder / "hypotheses.txt"))
 
 
 def scores_of(folder: Path) -> list[dict[str, Any]]:
@@ -129,8 +184,23 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
             distill(recipe, settings, "--join")
 
 
-def refuse_other_translations(folder: Path, settings: Settings) -> None:
-    """End the program where a folder of translations was made by other flags than the settings'."""
+def translator_of(folder: Path) -> str:
+    """The SHA-256 of the teacher that wrote a folder of translations."""
+    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+    return " ".join(x["sha256"] for x in known["teacher"])
+
+
+def refuse_other_translations(folder: Path, settings: Settings, teacher: str) -> None:
+    """End the program where a folder of translations was made by other flags or another teacher.
+
+    Args:
+        folder: with the translations.
+        settings: whose flags should have made them.
+        teacher: the SHA-256 of what should have made them.
+    """
+    instead = "remove it, or give another --work"
+    if translator_of(folder) != teacher:
+        sys.exit(f"{folder} was made by another teacher than the one here: {instead}")
     known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     distill_command.add_arguments(parser)
@@ -139,8 +209,7 @@ def refuse_other_translations(folder: Path, settings: Settings) -> None:
     for name in {*known} & {*wanted} - {"teacher"}:
         if known[name] != wanted[name]:
             sys.exit(
-                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: remove it, "
-                "or give another --work"
+                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: {instead}"
             )
 
 
@@ -169,9 +238,11 @@ def main(argv: Sequence[str]) -> None:
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
     os.environ["PYTHONUTF8"] = "1"
-    system = TEACHER if args.what in ("translate", "join") else args.system
+    system = TEACHER if args.what in OF_TASK else args.system
     recipe = systems.recipe(task, settings, system, args.seed, options)
-    if args.what == "train":
+    if args.what == "prepare":
+        prepare(recipe)
+    elif args.what == "train":
         train(task, settings, recipe, options)
     elif args.what == "translate":
         translate(recipe, settings, args.system)

@@ -2,8 +2,16 @@
 # What does a small model learn from a large one? A teacher, then students that learn in several ways:
 # trained, scored, exported, timed and compared.
 #
-#   needs   4 GB of memory a run at a time, a GPU or patience: the teacher takes hours on a CPU, a student one
-#           or more; the data in folders of --from; pip install ctranslate2 matplotlib rapidfuzz
+#   needs   4 GB of memory a run at a time; the data in folders of --from; a GPU, or the hours below;
+#           pip install ctranslate2 matplotlib rapidfuzz
+#   costs   on one CPU core, with 4,096 tokens an update, estimated from docs/howto/distill.md:
+#             teacher                         7 s an update     at most 78 h for 40,000 updates
+#             none, sequence, none-own-bpe    1.1 s             6 h for 20,000
+#             word, both                      5 s               28 h
+#             trajectory                      5.5 s             31 h
+#           across, uld and mined also ask the teacher, so they take as long as word or longer. All of it with
+#           one seed is some eleven days of a core for each task. --patience ends many runs earlier.
+#           --student-updates and --max-update end them where you say.
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/
 #   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across,
@@ -11,6 +19,8 @@
 #
 #   reproduce.sh --from data --seeds "1 2 3"                       Multi30k and Tatoeba, English to German
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2
+#   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
+#   reproduce.sh --from data --student-updates 5000                a teacher to its end, students of a fourth
 #   reproduce.sh report --seeds "1 2 3"                            the table of what is done so far
 #   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm --slurm slurm_partition=gpu
 set -euo pipefail

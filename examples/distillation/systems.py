@@ -79,6 +79,12 @@ class SystemRecipe(Recipe):
     has_own_bpe: bool = False
     learns: tuple[str, ...] = field(default=())  # the flags of the system alone
     baseline: str = ""
+    test: str = ""  # the test set that is compared
+
+    @property
+    def asks_teacher(self) -> bool:
+        """Whether training needs the teacher's checkpoint."""
+        return any("{teacher}" in word for word in self.learns)
 
     @property
     def data(self) -> Path:
@@ -156,6 +162,7 @@ def recipe(
         has_own_bpe=bool(how.merges),
         learns=tuple(words(how)),
         baseline=how.baseline or settings.baseline,
+        test=task.kind.test,
     )
 
 

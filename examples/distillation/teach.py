@@ -4,13 +4,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
 
+import distillation_records  # noqa: E402
 import distillation_report  # noqa: E402
 import launch  # noqa: E402
 import many_runs  # noqa: E402
@@ -19,10 +21,14 @@ import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
+from distillation_records import Run  # noqa: E402
 from launch import Job  # noqa: E402
 from many_runs import Options, words_of  # noqa: E402
+from steps import say  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
+
+from macaron_fairseq.common import files  # noqa: E402
 
 NAME = "distillation"
 STAGES = ("run", "report")
@@ -57,6 +63,12 @@ def parser() -> argparse.ArgumentParser:
     )
     many_runs.add_options(result, NAME, tasks.FILE)
     add(
+        "--student-updates",
+        type=recipe_options.above_zero,
+        metavar="N",
+        help="end each student there (default: as --max-update, which also ends the teacher)",
+    )
+    add(
         "--shards",
         type=recipe_options.above_zero,
         default=1,
@@ -69,6 +81,12 @@ def parser() -> argparse.ArgumentParser:
         default=systems.FILE,
         metavar="FILE",
         help=f"default: {systems.FILE.name}",
+    )
+    add(
+        "--records",
+        type=Path,
+        metavar="FOLDER",
+        help="keep a small record of each finished run there; what stands there is not made again",
     )
     return result
 
@@ -84,6 +102,8 @@ def run(words: Sequence[str]) -> None:
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
     recipe_options.check_extra(extra, 0)
+    if args.records and args.records.exists() and not args.records.is_dir():
+        sys.exit(f"{args.records}, given by --records, is no folder")
     settings = systems.read(args.settings)
     names = systems.chosen(settings, args.systems or [*settings.systems])
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
@@ -95,8 +115,7 @@ def run(words: Sequence[str]) -> None:
         plan.run()
     if "report" in stages:
         for task in chosen:
-            text = distillation_report.report(task, plan.of(task), options.work / task.name)
-            print(text, flush=True)
+            print(plan.report(task), flush=True)
 
 
 class Plan:
@@ -115,7 +134,13 @@ class Plan:
 
     def recipe(self, task: Task, system: str, seed: int) -> SystemRecipe:
         """The recipe of a run."""
-        return systems.recipe(task, self.settings, system, seed, self.options)
+        return systems.recipe(task, self.settings, system, seed, self.options_of(system))
+
+    def options_of(self, system: str) -> Options:
+        """The options of a system's runs: students may end earlier than their teacher."""
+        if system == TEACHER or not self.args.student_updates:
+            return self.options
+        return replace(self.options, max_update=self.args.student_updates)
 
     def of(self, task: Task) -> list[SystemRecipe]:
         """The teacher and all students of a task."""
@@ -124,70 +149,179 @@ class Plan:
         ]
         return [self.recipe(task, TEACHER, TEACHER_SEED), *students]
 
-    def job(self, what: str, task: Task, system: str, seed: int, result: Path) -> Job:
+    def job(self, what: str, task: Task, system: str, seed: int) -> Job:
         """A job of a task."""
-        words = one_system.words(what, task, system, seed, self.args.settings, self.options)
-        label = {
-            "train": f"{task.name} {system} seed {seed}",
-            "translate": f"{task.name} translations {system}",
-            "join": f"{task.name} translations",
-            "time": f"{task.name} {system} seed {seed}, speed",
+        model = TEACHER if what in one_system.OF_TASK else system
+        recipe, options = self.recipe(task, model, seed), self.options_of(model)
+        words = one_system.words(what, task, system, seed, self.args.settings, options)
+        label, result = {
+            "prepare": (
+                f"{task.name} data, {recipe.merges} merges",
+                recipe.data / "preprocessing.json",
+            ),
+            "train": (f"{task.name} {system} seed {seed}", recipe.result),
+            "translate": (
+                f"{task.name} translations {system}",
+                one_system.shard_path(recipe.work, system),
+            ),
+            "join": (
+                f"{task.name} translations",
+                recipe.work / "distilled" / "preprocessing.json",
+            ),
+            "time": (f"{task.name} {system} seed {seed}, speed", recipe.speed),
         }[what]
         name = f"{what}-{system.replace('/', '-of-')}-seed{seed}.log"
         return Job(label, words, self.options.work / "logs" / task.name / name, result)
 
     def run(self) -> None:
-        """Teachers, their translations, students, speeds."""
+        """Data, teachers, their translations, students, speeds."""
         for task in self.tasks:
-            for recipe in self.of(task):
-                self.refuse_other(task, recipe)
-        teachers = [(task, self.recipe(task, TEACHER, TEACHER_SEED)) for task in self.tasks]
-        self.finish([self.job("train", t, TEACHER, TEACHER_SEED, r.result) for t, r in teachers])
-        if any(self.settings.systems[name].reads_translations for name in self.names):
-            self.translate()
+            self.refuse_others(task)
+        for task in self.tasks:
+            self.make_whole(task)
+            if taken := distillation_records.take(self.known(task)):
+                say(task.name, f"{taken} runs are taken from {self.args.records}")
+        self.finish([job for task in self.tasks for job in self.preparations(task)])
+        for task in self.tasks:
+            self.refuse_others(task)  # now that there is data
+            self.refuse_without_teacher(task)
+        self.finish([self.job("train", task, TEACHER, TEACHER_SEED) for task in self.tasks])
+        self.translate()
+        for task in self.tasks:
+            self.refuse_others(task)  # now that there are translations
         students = [
-            (task, name, seed, self.recipe(task, name, seed).result)
+            (task, name, seed)
             for seed in self.args.seeds
             for task in self.tasks
             for name in self.names
         ]
         self.finish([self.job("train", *student) for student in students])
-        # One after the other, or they would slow one another down.
-        timed = [(task, TEACHER, TEACHER_SEED) for task in self.tasks]
-        timed += [(task, name, seed) for task, name, seed, _ in students]
-        self.finish([self.job("time", *x, self.recipe(*x).speed) for x in timed], 1)
+        # One after the other, or they would slow one another down. A model that is not here cannot
+        # be timed.
+        timed = [
+            (task, run.recipe.system, run.recipe.seeds[0])
+            for task in self.tasks
+            for run in self.known(task)
+            if run.recipe.checkpoint.is_file() or run.speed
+        ]
+        for task in self.tasks:
+            distillation_records.remove_stale_speeds(self.known(task))
+        self.finish([self.job("time", *x) for x in timed], 1)
+
+    def preparations(self, task: Task) -> list[Job]:
+        """What prepares the data: the teacher's, which has the references, and that to train on."""
+        found: dict[Path, Job] = {}
+        for recipe in self.of(task):
+            is_needed = recipe.system == TEACHER or not recipe.result.is_file()
+            if is_needed and not recipe.reads_translations:
+                job = self.job("prepare", task, recipe.system, recipe.seeds[0])
+                if not job.result.is_file():
+                    found.setdefault(job.result, job)
+        return [*found.values()]
 
     def translate(self) -> None:
-        """Of each task that has none yet, the teacher's translations."""
+        """Of each task that has none yet and needs them, the teacher's translations."""
         shards = [f"{number}/{self.args.shards}" for number in range(1, self.args.shards + 1)]
         translate, join = [], []
         for task in self.tasks:
-            work = self.options.work / task.name
-            result = work / "distilled" / "preprocessing.json"
-            join.append(self.job("join", task, TEACHER, 0, result))
-            if result.is_file():
-                one_system.refuse_other_translations(result.parent, self.settings)
+            if not any(recipe.reads_translations for recipe in self.left(task)):
+                continue
+            join.append(job := self.job("join", task, TEACHER, 0))
+            if job.result.is_file():
+                teacher = self.known(task)[0].result["checkpoint"]
+                one_system.refuse_other_translations(job.result.parent, self.settings, teacher)
             else:
-                for shard in shards:
-                    path = one_system.shard_path(work, shard)
-                    translate.append(self.job("translate", task, shard, 0, path))
+                translate += [self.job("translate", task, shard, 0) for shard in shards]
         self.finish(translate)
         self.finish(join)
 
-    def refuse_other(self, task: Task, recipe: SystemRecipe) -> None:
-        """End the program where a result is there that was made with other settings."""
-        if recipe.result.is_file():
-            found = json.loads(recipe.result.read_text("utf-8"))
-            if found["settings"] != systems.mark(task, self.settings, recipe, self.options):
-                sys.exit(
-                    f"{recipe.result} was made with other settings than these: give the options "
-                    "that it was made with, or another --work"
-                )
+    def known(self, task: Task) -> list[Run]:
+        """What is known of a task's runs, here and by --records."""
+        return distillation_records.known(self.of(task), self.args.records)
+
+    def left(self, task: Task) -> list[SystemRecipe]:
+        """The runs that are not done here."""
+        return [recipe for recipe in self.of(task) if not recipe.result.is_file()]
+
+    def unlike(self, task: Task) -> list[tuple[Run, str]]:
+        """The runs that do not belong together, and why."""
+        known = self.known(task)
+        marks = [systems.mark(task, self.settings, run.recipe, self.options) for run in known]
+        return distillation_records.unlike(known, marks)
+
+    def refuse_others(self, task: Task) -> None:
+        """End the program where a run is known that was made otherwise than the others."""
+        for run, why in self.unlike(task):
+            sys.exit(
+                f"{run.path} was made with {why}: give the options that it was made with, or "
+                "another --work and no such --records"
+            )
+
+    def make_whole(self, task: Task) -> None:
+        """Let results be written again that lack what newer ones have; no model is trained for it.
+
+        Ends the program where the model of such a result is gone.
+        """
+        for run in self.known(task):
+            if run.result and not distillation_records.is_whole(run.result):
+                if not run.recipe.checkpoint.is_file():
+                    sys.exit(f"{run.path} lacks translations, and its model is gone: remove it")
+                run.path.unlink()
+
+    def refuse_without_teacher(self, task: Task) -> None:
+        """End the program where a student cannot be trained since another's teacher is gone."""
+        teacher, *students = self.known(task)
+        path = systems.teacher_of(teacher.recipe.work)
+        if not teacher.result:  # its job would leave this model, or train another one
+            own = teacher.recipe.checkpoint
+            model = files.sha256(own) if own.is_file() else ""
+            for pupil in students:
+                if pupil.result.get("teacher", "") not in ("", model):
+                    sys.exit(
+                        f"{pupil.path} has learnt from a teacher whose result is not here: give "
+                        "the --records that hold it, or another --work"
+                    )
+            return
+        has_translations = (teacher.recipe.work / "distilled").is_dir()
+        for recipe in self.left(task):
+            if recipe.asks_teacher or (recipe.reads_translations and not has_translations):
+                if not path.is_file() or files.sha256(path) != teacher.result["checkpoint"]:
+                    sys.exit(
+                        f"{path} is not the teacher of {teacher.path}: put it there, since "
+                        f"{recipe.system} seed {recipe.seeds[0]} needs it"
+                    )
+                return
+
+    def report(self, task: Task) -> str:
+        """The report of what is known, without the runs that were made otherwise."""
+        why = {run.path: f"made with {what}" for run, what in self.unlike(task)}
+        known = self.known(task)
+        for run in known:
+            if run.result and not distillation_records.is_whole(run.result):
+                why.setdefault(run.path, "without its translations: run the stage run")
+        left_out = [f"left out: {x.name}, {why[x.path]}" for x in known if x.path in why]
+        known = [run for run in known if run.path not in why]
+        work = self.options.work / task.name
+        return distillation_report.report(task, known, left_out, work)
 
     def finish(self, jobs: Sequence[Job], at_a_time: int = 0) -> None:
         """Do the jobs that are not done."""
         start = launch.starter(NAME, self.args, self.options.work / "slurm", at_a_time)
-        launch.finish(NAME, jobs, at_a_time or self.args.jobs, start, shown)
+
+        def recorded(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+            for job, status in start(left):
+                self.keep()  # at once: the machine may go
+                yield job, status
+
+        self.keep()
+        launch.finish(NAME, jobs, at_a_time or self.args.jobs, recorded, shown)
+
+    def keep(self) -> None:
+        """Write the records of what is done."""
+        if self.args.records:
+            for task in self.tasks:
+                here = distillation_records.known(self.of(task), None)
+                distillation_records.keep(self.args.records, here)
 
 
 def shown(path: Path) -> str:
@@ -202,6 +336,8 @@ def shown(path: Path) -> str:
         scores = next(iter(content["scores"].values()))
         figures = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
         return f"{figures} ({launch.span(3600 * content['hours'])} in {content['updates']} updates)"
+    if "int8, greedy" not in content:
+        return "done"
     return f"{content['int8, greedy']['sentences_per_second']:.0f} sentences/s in int8"
 
 

@@ -1,0 +1,178 @@
+"""Small records of finished runs: a report can be drawn of them where nothing was trained.
+
+FOLDER/TASK/SYSTEM-seedN.json holds a run: its result with its translations, and its speeds.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from systems import SystemRecipe, teacher_of
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+
+HINT = "it should be what --records has written"
+# What a result has, and of which type. One that lacks some was written before there were records.
+FIELDS: dict[str, type] = {
+    **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher"), str),
+    **dict.fromkeys(("scores", "greedy", "hypotheses", "signatures", "machine"), dict),
+}
+UNLIKE = {
+    "settings": "other settings than these",
+    "data": "other data than what is here",
+    "references": "other references than those here",
+    "teacher": "another teacher than the one here",
+}
+
+
+class Run(NamedTuple):
+    """What is known of a run; empty where it is not done, or its model not timed."""
+
+    recipe: SystemRecipe
+    path: Path  # that tells of it
+    result: dict[str, Any]
+    speed: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self.recipe.system} seed {self.recipe.seeds[0]}"
+
+
+def pack(lines: Iterable[str]) -> str:
+    """Lines as a short text; a tenth of a megabyte becomes some 30 kB."""
+    text = "".join(f"{line}\n" for line in lines)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def unpack(packed: str) -> list[str]:
+    """The lines of `pack`."""
+    return zlib.decompress(base64.b64decode(packed)).decode().split("\n")[:-1]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What a job wrote; nothing where it has not."""
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def place(folder: Path, recipe: SystemRecipe) -> Path:
+    """The record of a run."""
+    return folder / recipe.name / recipe.result.name
+
+
+def known(recipes: Iterable[SystemRecipe], folder: Path | None) -> list[Run]:
+    """What is known of runs, here or else by the records in a folder.
+
+    Raises:
+        UserError: if a record is damaged, or is of another training than the result here.
+    """
+    found = []
+    for recipe in recipes:
+        path, result, speeds = recipe.result, load(recipe.result), [load(recipe.speed)]
+        record = place(folder, recipe) if folder else None
+        if record and record.is_file():
+            kept = files.read_json(record, FIELDS, HINT)
+            if not result:
+                path, result = record, {x: kept[x] for x in kept if x != "speed"}
+            elif result.get("checkpoint") != kept["checkpoint"]:
+                raise UserError(
+                    f"{record} is of another training than {path}: remove one of the two, or give "
+                    "another folder with --records"
+                )
+            speeds.append(kept.get("speed") or {})
+        # Speeds of an earlier model are none of this one's.
+        model = result.get("checkpoint", "")
+        speed = next((x for x in speeds if x and x.get("checkpoint") == model), {})
+        found.append(Run(recipe, path, result, speed))
+    return found
+
+
+def take(runs: Iterable[Run]) -> int:
+    """Put what records tell where the jobs would leave it; returns how many runs that are."""
+    taken = 0
+    for run in runs:
+        if run.result and not run.recipe.result.is_file():
+            files.write(run.recipe.result, files.as_json(run.result))
+            taken += 1
+        if run.speed and run.speed != load(run.recipe.speed):
+            files.write(run.recipe.speed, files.as_json(run.speed))
+    return taken
+
+
+def remove_stale_speeds(runs: Iterable[Run]) -> None:
+    """Remove the speeds of earlier models, so that those that are here are timed."""
+    for run in runs:
+        if not run.speed and run.recipe.checkpoint.is_file():
+            run.recipe.speed.unlink(missing_ok=True)
+
+
+def keep(folder: Path, runs: Iterable[Run]) -> None:
+    """Write the records of what is done here; one of another training stays (see `known`)."""
+    for run in runs:
+        path = place(folder, run.recipe)
+        kept, model = load(path), run.result.get("checkpoint")
+        if is_whole(run.result) and kept.get("checkpoint", model) == model:
+            content = {**run.result, "speed": run.speed or kept.get("speed", {})}
+            if kept != content:
+                files.write(path, files.as_json(content))
+
+
+def is_whole(result: dict[str, Any]) -> bool:
+    """Whether a result holds all that a report needs."""
+    return all(isinstance(result.get(name), kind) for name, kind in FIELDS.items())
+
+
+# --- Whether they belong together ----------------------------------------------------------------
+
+
+def unlike(runs: Sequence[Run], marks: Sequence[str]) -> list[tuple[Run, str]]:
+    """The runs of a task that are not of a piece with the rest, and what of them is other.
+
+    Args:
+        runs: the teacher first.
+        marks: their settings here.
+    """
+    here = {
+        "teacher": teacher_here(runs[0]),
+        "references": sha256_of_references(runs[0].recipe),
+    }
+    of_data: dict[Path, str] = {}
+    found = []
+    for run, mark in zip(runs, marks, strict=True):
+        result, data = run.result, run.recipe.data
+        # What is not here is what the first run says that it was.
+        here |= {name: here[name] or result.get(name, "") for name in here}
+        of_data[data] = of_data.get(data) or fingerprint(data) or result.get("data", "")
+        wanted = {**here, "settings": mark, "data": of_data[data]}
+        for name, what in UNLIKE.items():
+            # Some learn from no teacher, and older results tell of none.
+            if result.get(name) and result[name] != wanted[name]:
+                found.append((run, what))
+                break
+    return found
+
+
+def teacher_here(run: Run) -> str:
+    """The SHA-256 of the teacher by its run, or of the file that is there; "" without both."""
+    path = teacher_of(run.recipe.work)
+    return run.result.get("checkpoint") or (files.sha256(path) if path.is_file() else "")
+
+
+def fingerprint(data: Path) -> str:
+    """The beginning of a data folder's fingerprint; "" where it is not there."""
+    return load(data / "preprocessing.json").get("fingerprint", "")[:12]
+
+
+def references(recipe: SystemRecipe) -> Path:
+    """The references of the test set, which are the same in all data folders of a task."""
+    return recipe.work / "data" / "reference" / f"{recipe.test}.{recipe.target}"
+
+
+def sha256_of_references(recipe: SystemRecipe) -> str:
+    """Of the task's test set; "" where the data is not here."""
+    path = references(recipe)
+    return files.sha256(path) if path.is_file() else ""
