@@ -1,6 +1,6 @@
 """GELU and the linear map after it, which remember one tensor instead of two.
 
-An FFN of a language model is widest there. GELU is cheap beside the products around it, so its
+An FFN of a language model is widest there. GELU is cheap next to the products around it, so its
 result is made again on the way back.
 """
 
