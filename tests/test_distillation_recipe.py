@@ -189,15 +189,6 @@ def test_from_data_to_table(mini):
     mini.call()
     assert json.loads(path.read_text())["bytes"] == size
 
-    # A result from before there were records is made whole, and nothing is trained for it.
-    old, model = result(mini, "none"), mini.work / "runs/none/seed1/checkpoint_best.pt"
-    trained = model.stat().st_mtime_ns
-    shorter = {x: old[x] for x in old if x not in ("hypotheses", "teacher", "checkpoint")}
-    (mini.work / "results" / "none-seed1.json").write_text(json.dumps(shorter))
-    assert "left out: none seed 1, without its translations" in mini.call("report")
-    mini.call()
-    assert result(mini, "none") == old and old["load"] >= 0 and model.stat().st_mtime_ns == trained
-
     mini.call("--records", records)  # which get the new speed
     text = (mini.work / "report" / "report.md").read_text()
     shutil.copytree(mini.work / "teacher", mini.folder / "teacher")
@@ -550,19 +541,6 @@ def test_speeds_of_an_earlier_model_are_not_known(tmp_path):
     assert run.speed["bytes"] == 1
     distillation_records.take([run])
     assert distillation_records.known([recipe], None)[0].speed["bytes"] == 1
-
-
-def test_results_from_before_there_were_records_are_completed_without_training(mini):
-    """Where their model is there, and otherwise kept and named."""
-    result = mini.work / "results" / "none-seed1.json"
-    result.parent.mkdir(parents=True)
-    task = tasks.read(mini.folder / "tasks.yaml")["mini-en-de"]
-    settings = systems.read(mini.folder / "settings.yaml")
-    own = options(mini.folder / "work")
-    recipe = systems.recipe(task, settings, "none", 1, own)
-    result.write_text(json.dumps({"settings": systems.mark(task, settings, recipe, own)}))
-    assert "none-seed1.json lacks translations, and its model is gone" in mini.call(status=1)
-    assert result.is_file()
 
 
 def test_lines_are_packed_whole():

@@ -16,7 +16,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 
 HINT = "it should be what --records has written"
-# What a result has, and of which type. One that lacks some was written before there were records.
+# What a record has, and of which type.
 FIELDS: dict[str, type] = {
     **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher"), str),
     **dict.fromkeys(("scores", "greedy", "hypotheses", "signatures", "machine"), dict),
@@ -115,15 +115,10 @@ def keep(folder: Path, runs: Iterable[Run]) -> None:
     for run in runs:
         path = place(folder, run.recipe)
         kept, model = load(path), run.result.get("checkpoint")
-        if is_whole(run.result) and kept.get("checkpoint", model) == model:
+        if run.result and kept.get("checkpoint", model) == model:
             content = {**run.result, "speed": run.speed or kept.get("speed", {})}
             if kept != content:
                 files.write(path, files.as_json(content))
-
-
-def is_whole(result: dict[str, Any]) -> bool:
-    """Whether a result holds all that a report needs."""
-    return all(isinstance(result.get(name), kind) for name, kind in FIELDS.items())
 
 
 # --- Whether they belong together ----------------------------------------------------------------
@@ -149,8 +144,7 @@ def unlike(runs: Sequence[Run], marks: Sequence[str]) -> list[tuple[Run, str]]:
         of_data[data] = of_data.get(data) or fingerprint(data) or result.get("data", "")
         wanted = {**here, "settings": mark, "data": of_data[data]}
         for name, what in UNLIKE.items():
-            # Some learn from no teacher, and older results tell of none.
-            if result.get(name) and result[name] != wanted[name]:
+            if result.get(name) and result[name] != wanted[name]:  # some learn from no teacher
                 found.append((run, what))
                 break
     return found

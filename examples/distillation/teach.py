@@ -178,7 +178,6 @@ class Plan:
         for task in self.tasks:
             self.refuse_others(task)
         for task in self.tasks:
-            self.make_whole(task)
             if taken := distillation_records.take(self.known(task)):
                 say(task.name, f"{taken} runs are taken from {self.args.records}")
         self.finish([job for task in self.tasks for job in self.preparations(task)])
@@ -257,17 +256,6 @@ class Plan:
                 "another --work and no such --records"
             )
 
-    def make_whole(self, task: Task) -> None:
-        """Let results be written again that lack what newer ones have; no model is trained for it.
-
-        Ends the program where the model of such a result is gone.
-        """
-        for run in self.known(task):
-            if run.result and not distillation_records.is_whole(run.result):
-                if not run.recipe.checkpoint.is_file():
-                    sys.exit(f"{run.path} lacks translations, and its model is gone: remove it")
-                run.path.unlink()
-
     def refuse_without_teacher(self, task: Task) -> None:
         """End the program where a student cannot be trained since another's teacher is gone."""
         teacher, *students = self.known(task)
@@ -295,12 +283,8 @@ class Plan:
     def report(self, task: Task) -> str:
         """The report of what is known, without the runs that were made otherwise."""
         why = {run.path: f"made with {what}" for run, what in self.unlike(task)}
-        known = self.known(task)
-        for run in known:
-            if run.result and not distillation_records.is_whole(run.result):
-                why.setdefault(run.path, "without its translations: run the stage run")
-        left_out = [f"left out: {x.name}, {why[x.path]}" for x in known if x.path in why]
-        known = [run for run in known if run.path not in why]
+        known = [run for run in self.known(task) if run.path not in why]
+        left_out = [f"left out: {x.name}, {why[x.path]}" for x in self.known(task) if x.path in why]
         work = self.options.work / task.name
         return distillation_report.report(task, known, left_out, work)
 
