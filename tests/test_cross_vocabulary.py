@@ -630,6 +630,16 @@ def test_a_teacher_of_another_direction_is_refused(world, tmp_path):
     assert "translates from de to en, the student from en to de" in refusal(world, teacher=path)
 
 
+@pytest.mark.parametrize("kind", ["translation", "language_modeling"])
+def test_a_teacher_of_another_kind_is_refused(kind, world):
+    if kind == "translation":
+        found = refusal(world, teacher=world.lm_path)
+        assert "is a language model (a decoder alone), but the student is a translation" in found
+    else:
+        found = refusal(world, world.lm)
+        assert "is a translation model (encoder and decoder), but the student is a lang" in found
+
+
 def test_layers_and_outputs_that_do_not_fit_are_refused(world):
     with pytest.raises(UserError, match="--trajectory-layers 3:1 names layer 3 of the student's"):
         taught(world, student_of(world), trajectory_layers="3:1")
