@@ -51,8 +51,9 @@ def files(tmp_path_factory):
     return SimpleNamespace(paths=paths, models=models, both=":".join(map(str, paths)))
 
 
-def taught(model, data, *, wrapper=None, **options):
-    return outcome(Ours, model.train(), data, wrapper, for_task=translation(), **options)
+def taught(model, data, *, wrapper=None, for_task=None, **options):
+    for_task = for_task or translation()
+    return outcome(Ours, model.train(), data, wrapper, for_task=for_task, **options)
 
 
 # --- the formula ---------------------------------------------------------------------------------
@@ -193,9 +194,10 @@ def biased(model):
         {"ignore_prefix_size": 2, "sentence_avg": True, "report_accuracy": True},
     ],
 )
-def test_the_criterion_is_the_formula_on_whole_models(options, files):
+@pytest.mark.parametrize("name", ["translation", "macaron_translation"])
+def test_the_criterion_is_the_formula_on_whole_models(name, options, files):
     model, data = build(STUDENT, *FLAGS).train(), sample()
-    ours = taught(model, data, teacher=files.both, **options)
+    ours = taught(model, data, teacher=files.both, for_task=translation(name=name), **options)
     first = options.get("ignore_prefix_size", 0)
     target = data["target"][:, first:]
     counted = target.ne(PAD)

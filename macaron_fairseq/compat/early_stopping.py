@@ -1,7 +1,7 @@
 """The count of `--patience`, which fairseq does not save: a resumed run would begin it anew.
 
 fairseq keeps the best validation loss and the count as attributes of a function of its command. Its
-`save_checkpoint` asks a task what else to save, and no task of its own answers. Here each does.
+`save_checkpoint` asks a task what else to save, and none of fairseq's answers. Here each does.
 This can go when `test_fairseq_forgets_the_count_of_patience` fails.
 """
 
