@@ -4,7 +4,7 @@ import json
 import lzma
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from recipes import EXAMPLES
@@ -140,13 +140,15 @@ def test_students_are_compared_with_the_first_and_with_their_baseline():
         return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
 
     found = {"none": seeds(6, 6.4), "own": seeds(6.4, 6.8), "across": seeds(6, 6.8)}
-    baselines, tokens = {"own": "none", "across": "own"}, {"own": 1234, "across": 1234}
-    text = perplexity.report(found, COUNTS, COUNTS, "system", baselines, tokens)
+    others = dict.fromkeys(("own", "across"), replace(COUNTS, tokens=1234, unknown=7))
+    baselines = {"own": "none", "across": "own"}
+    text = perplexity.report(found, COUNTS, COUNTS, "system", baselines, others)
     assert text.count(" less `none`: ") == 2 and "| system " in text
     # Differences of 0.4 and 0 bits for each of 1,000 tokens, by 4,000 characters; t = 12.7.
     said = "`across` less `own`: -0.0500 bits per character, with a 95 % interval over 2 paired"
     assert said in text and "from -0.6853 to +0.5853, which holds 0" in text
     assert "With the merges of `own`, `across` it has 1,234 tokens: compare these per word" in text
+    assert "not in the dictionary: 7." in text
 
 
 # --- Stale results -------------------------------------------------------------------------------

@@ -222,12 +222,13 @@ def report(recipes: Sequence[TextRecipe], context: int) -> None:
     first = recipes[0]
     counts = stage_text.counts(first)
     found: dict[str, dict[int, perplexity.Perplexity]] = {}
-    tokens, baselines = {}, {}
+    others: dict[str, Counts] = {}
+    baselines: dict[str, str] = {}
     for name, (recipe, arch) in rows(recipes).items():
         if isinstance(recipe, StudentRecipe) and recipe.baseline:
             baselines[name] = recipe.baseline
         if recipe.data != first.data:
-            tokens[name] = stage_text.counts(recipe)["test"].tokens
+            others[name] = stage_text.counts(recipe)["test"]
         for seed in recipe.seeds:
             path = recipe.run(arch, seed) / "test" / "perplexity.json"
             if not path.is_file():
@@ -240,14 +241,14 @@ def report(recipes: Sequence[TextRecipe], context: int) -> None:
     what, folder = "architecture", first.work
     if isinstance(first, StudentRecipe):
         what, folder = "system", first.place
-    text = perplexity.report(found, counts["test"], counts["train"], what, baselines, tokens)
+    text = perplexity.report(found, counts["test"], counts["train"], what, baselines, others)
     out = folder / "report"
     content = {
         name: {seed: asdict(one) for seed, one in seeds.items()} for name, seeds in found.items()
     }
     kept: dict[str, Any] = {"test": asdict(counts["test"]), "runs": content}
-    if tokens:
-        kept["tokens"] = tokens
+    if others:
+        kept["tokens"] = {name: one.tokens for name, one in others.items()}
     files.write_all({out / "report.md": text, out / "report.json": files.as_json(kept)})
     files.show(f"\n{text}\nwritten to {out}")
 

@@ -76,7 +76,7 @@ def report(
     train: Counts,
     what: str = "architecture",
     baselines: Mapping[str, str] | None = None,
-    tokens: Mapping[str, int] | None = None,
+    others: Mapping[str, Counts] | None = None,
 ) -> str:
     """The table of all that were trained, the baseline first, and what its figures are of.
 
@@ -86,7 +86,7 @@ def report(
         train: of the text that was trained on.
         what: what has a row.
         baselines: what some are also compared with.
-        tokens: how many tokens the text has for those with other merges than the first.
+        others: of the text that is scored, for those with other merges than the first.
     """
     names = list(found)
     rows = []
@@ -110,15 +110,17 @@ def report(
         f"scored with at least {context} before it, but at the beginning. A word is a token of "
         "Moses, or a line end.",
     ]
-    for number in sorted({*(tokens or {}).values()}):
-        those = ", ".join(f"`{name}`" for name, of in (tokens or {}).items() if of == number)
+    tokens = {name: one.tokens for name, one in (others or {}).items()}
+    for number in sorted({*tokens.values()}):
+        those = ", ".join(f"`{name}`" for name, of in tokens.items() if of == number)
         lines.append(
             f"With the merges of {those} it has {number:,} tokens: compare these per word or "
             "character."
         )
-    if counts.unknown:
+    unknown = max(one.unknown for one in (counts, *(others or {}).values()))
+    if unknown:
         lines.append(
-            f"Tokens that are not in the dictionary: {counts.unknown}. The models do not spell "
+            f"Tokens that are not in the dictionary: {unknown}. The models do not spell "
             "them out, so that other BPE merges compare less."
         )
     return "\n".join(lines) + "\n"
