@@ -1,7 +1,7 @@
 """What fairseq gets to know: importing this registers it.
 
-It also lets `compat` mend three faults of fairseq's that no subclass reaches: checkpoints that
-PyTorch refuses, a name that numpy lost, and `--bf16` without a TPU.
+It also lets `compat` mend four faults of fairseq's that no subclass reaches: checkpoints that
+PyTorch refuses, a name that numpy lost, `--bf16` without a TPU, and `--patience` after a kill.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
 the one door to `fast/`, too: see `is_fused`.
@@ -17,7 +17,7 @@ quiet.import_fairseq()  # before anything else does
 from fairseq.models import MODEL_REGISTRY, register_model
 from fairseq.tasks import FairseqTask
 
-from macaron_fairseq.compat import numpy_names, tpu
+from macaron_fairseq.compat import early_stopping, numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
@@ -87,6 +87,7 @@ MODELS = {
 
 allow_safe_globals()
 numpy_names.mend()
+early_stopping.remember()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():
         register_model(name)(model)

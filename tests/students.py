@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 import torch
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from small import NO_DROPOUT, SMALL, arguments, build, dictionary
 
 STUDENT = "macaron_transformer_tiny"
@@ -11,10 +11,11 @@ FLAGS = [*SMALL, *NO_DROPOUT, "--share-all-embeddings"]
 LARGER = [*FLAGS, "--encoder-embed-dim", "24", "--decoder-embed-dim", "24"]
 
 
-def translation(types=60, source="en", target="de"):
-    """A whole task of fairseq, which loading a teacher needs."""
+def translation(types=60, source="en", target="de", name="translation"):
+    """A whole task, fairseq's or this package's, which loading a teacher needs."""
     d = dictionary(types)
-    return TranslationTask(TranslationConfig(source_lang=source, target_lang=target), d, d)
+    settings = TASK_DATACLASS_REGISTRY[name](source_lang=source, target_lang=target)
+    return TASK_REGISTRY[name](settings, d, d)
 
 
 def save(path, *flags, arch=STUDENT, seed=2, types=60, for_task=None, change=None, **task_settings):

@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import preprocess, train
@@ -364,12 +365,13 @@ def plain_sra(world, models, maps, texts, kinds, temperature=2.0):
 PARTS = "cosine_loss", "geometry_loss", "shared_loss"
 
 
-@pytest.mark.parametrize("kind", ["translation", "language_modeling"])
+@pytest.mark.parametrize("kind", ["translation", "macaron_translation", "language_modeling"])
 def test_the_criterion_is_the_formula(kind, world):
-    if kind == "translation":
+    if kind != "language_modeling":
         model, teacher, data = student_of(world), world.teacher, batch(world)
         texts, sides, options = [*zip(SOURCES, TARGETS, strict=True)], ["encoder", "decoder"], {}
-        task = world.task
+        settings = TASK_DATACLASS_REGISTRY[kind](**vars(world.task.cfg))
+        task = TASK_REGISTRY[kind](settings, world.ours, world.ours)
     else:
         model = build(*LM, for_task=world.lm).train()
         teacher, data, sides = world.lm_teacher, lm_batch(world), ["decoder"]
@@ -630,6 +632,16 @@ def test_a_teacher_of_another_direction_is_refused(world, tmp_path):
     assert "translates from de to en, the student from en to de" in refusal(world, teacher=path)
 
 
+@pytest.mark.parametrize("kind", ["translation", "language_modeling"])
+def test_a_teacher_of_another_kind_is_refused(kind, world):
+    if kind == "translation":
+        found = refusal(world, teacher=world.lm_path)
+        assert "is a language model (a decoder alone), but the student is a translation" in found
+    else:
+        found = refusal(world, world.lm)
+        assert "is a translation model (encoder and decoder), but the student is a lang" in found
+
+
 def test_layers_and_outputs_that_do_not_fit_are_refused(world):
     with pytest.raises(UserError, match="--trajectory-layers 3:1 names layer 3 of the student's"):
         taught(world, student_of(world), trajectory_layers="3:1")
@@ -710,10 +722,16 @@ def test_what_is_logged_is_by_the_size_of_samples(world):
     )
 
 
+OF_LM = ["--task", "language_modeling", "--arch", "transformer_lm", *SMALL_DECODER]
+
+
 @pytest.mark.slow
-def test_fairseq_trains_with_it(world, tmp_path, caplog):
+@pytest.mark.parametrize("kind", ["translation", "language_modeling"])
+def test_fairseq_trains_with_it(kind, world, tmp_path, caplog):
+    is_lm = kind == "language_modeling"
+    names = ["dict.txt"] if is_lm else ["dict.en.txt", "dict.de.txt"]
     folder = tmp_path / "student"
-    write_folder(folder, STUDENTS, ["dict.en.txt", "dict.de.txt"])
+    write_folder(folder, STUDENTS, names)
     random = Random(1)
     for name, size in (("train", 100), ("valid", 20)):
         words = ["".join(random.choices(LETTERS, k=random.randint(1, 5))) for _ in range(3 * size)]
@@ -723,22 +741,32 @@ def test_fairseq_trains_with_it(world, tmp_path, caplog):
     data = str(folder / "data-bin")
     parser = options.get_preprocessing_parser()
     dictionary = f"{world.folder}/student/data-bin/dict.en.txt"
-    words = ["-s", "en", "-t", "de", "--srcdict", dictionary, "--tgtdict", dictionary]
-    words += ["--trainpref", f"{tmp_path}/train", "--validpref", f"{tmp_path}/valid"]
+    words = ["--srcdict", dictionary]
+    words += ["--only-source"] if is_lm else ["-s", "en", "-t", "de", "--tgtdict", dictionary]
+    sets = [f"{tmp_path}/{name}" + ".en" * is_lm for name in ("train", "valid")]
+    words += ["--trainpref", sets[0], "--validpref", sets[1]]
     preprocess.main(parser.parse_args([*words, "--destdir", data]))
-    words = [*map(str, TRAIN), "--encoder-layers", "1", "--save-dir", str(tmp_path / "run")]
-    words += ["--criterion", "cross_vocabulary_label_smoothed_cross_entropy"]
-    words += ["--teacher", world.path, "--teacher-data", world.data, "--max-update", "8"]
+    if is_lm:
+        words = [*OF_LM, "--decoder-layers", "1", *map(str, TRAIN[TRAIN.index("--cpu") :])]
+        words += ["--tokens-per-sample", "32", "--required-batch-size-multiple", "1"]
+        words += ["--teacher", world.lm_path]
+        layers, told = "decoder layers 1 to 3", "1 to 3 of the decoder (16 to 16 wide)"
+    else:
+        words = [*map(str, TRAIN), "--encoder-layers", "1", "--teacher", world.path]
+        layers = "encoder layers 1 to 2; decoder layers 2 to 2"
+        told = "1 to 2 of the encoder (16 to 24 wide), 2 to 2 of the dec"
+    words += ["--save-dir", str(tmp_path / "run"), "--teacher-data", world.data]
+    words += ["--criterion", "cross_vocabulary_label_smoothed_cross_entropy", "--max-update", "8"]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=[data, *words])
     # Commands that ran in this process before may have silenced fairseq.
     with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "fairseq"):
         train.main(convert_namespace_to_omegaconf(args))
-    assert "encoder layers 1 to 2; decoder layers 2 to 2" in caplog.text
+    assert layers in caplog.text
     assert '"train_cross_loss"' in caplog.text and '"valid_cross_loss"' not in caplog.text
     found = [json.loads(x.message) for x in caplog.records if '"update"' in x.message]
     losses = [float(x["cross_loss"]) for x in found]
     assert len(losses) == 8 and losses[-1] < losses[0]
     state = torch.load(tmp_path / "run/checkpoint_last.pt", weights_only=True)
-    told = state["criterion"].pop("sra._extra_state")
-    assert told["layers"].startswith("1 to 2 of the encoder (16 to 24 wide), 2 to 2 of the dec")
-    assert {tuple(x.shape) for x in state["criterion"].values()} == {(24, 16)}
+    assert state["criterion"].pop("sra._extra_state")["layers"].startswith(told)
+    width = 16 if is_lm else 24
+    assert {tuple(x.shape) for x in state["criterion"].values()} == {(width, 16)}

@@ -10,7 +10,16 @@ import torch
 from conftest import USER_DIR, logged, run, train
 from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from small import NO_DROPOUT, SMALL, SMALL_DECODER, build, dictionary, language_task
+from small import (
+    NO_DROPOUT,
+    SMALL,
+    SMALL_DECODER,
+    SMALL_ENCODER,
+    build,
+    dictionary,
+    language_task,
+    masked_task,
+)
 from students import FLAGS, LARGER, STUDENT, save, translation
 from torch import nn
 
@@ -42,8 +51,9 @@ def files(tmp_path_factory):
     return SimpleNamespace(paths=paths, models=models, both=":".join(map(str, paths)))
 
 
-def taught(model, data, *, wrapper=None, **options):
-    return outcome(Ours, model.train(), data, wrapper, for_task=translation(), **options)
+def taught(model, data, *, wrapper=None, for_task=None, **options):
+    for_task = for_task or translation()
+    return outcome(Ours, model.train(), data, wrapper, for_task=for_task, **options)
 
 
 # --- the formula ---------------------------------------------------------------------------------
@@ -184,9 +194,10 @@ def biased(model):
         {"ignore_prefix_size": 2, "sentence_avg": True, "report_accuracy": True},
     ],
 )
-def test_the_criterion_is_the_formula_on_whole_models(options, files):
+@pytest.mark.parametrize("name", ["translation", "macaron_translation"])
+def test_the_criterion_is_the_formula_on_whole_models(name, options, files):
     model, data = build(STUDENT, *FLAGS).train(), sample()
-    ours = taught(model, data, teacher=files.both, **options)
+    ours = taught(model, data, teacher=files.both, for_task=translation(name=name), **options)
     first = options.get("ignore_prefix_size", 0)
     target = data["target"][:, first:]
     counted = target.ne(PAD)
@@ -406,6 +417,84 @@ def test_a_language_model_with_another_dictionary_is_refused(tmp_path):
     save(tmp_path / "t.pt", *flags, arch="transformer_lm", for_task=language_task(61))
     found = refusal(tmp_path / "t.pt", language_task(60))
     assert "dictionary has 64" in found and "--teacher-data FOLDER" in found
+
+
+@pytest.mark.parametrize("task_name", ["translation", "language_modeling"])
+def test_a_teacher_of_another_kind_is_refused(task_name, tmp_path):
+    """Their dictionaries have the same size."""
+    lm = "transformer_lm", [*SMALL_DECODER, *NO_DROPOUT], language_task(60)
+    pair = STUDENT, FLAGS, translation()
+    teacher, student = (lm, pair) if task_name == "translation" else (pair, lm)
+    save(tmp_path / "t.pt", *teacher[1], arch=teacher[0], for_task=teacher[2])
+    kinds = "a language model (a decoder alone)", "a translation model (encoder and decoder)"
+    first, second = kinds if task_name == "translation" else reversed(kinds)
+    assert refusal(tmp_path / "t.pt", student[2]) == (
+        f"--teacher {tmp_path / 't.pt'} is {first}, but the student is {second}: give a teacher of "
+        "the student's kind"
+    )
+
+
+def test_an_encoder_alone_teaches_no_translation(tmp_path):
+    flags = [*SMALL_ENCODER, *NO_DROPOUT, "--max-positions", "32"]
+    save(tmp_path / "t.pt", *flags, arch="roberta_base", for_task=masked_task())
+    assert "t.pt is an encoder alone, but the student is a translation" in refusal(
+        tmp_path / "t.pt"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--max-source-positions", "16"], "have 1024: give --max-source-positions 16, or"),
+        (["--max-target-positions", "16"], "have 1024: give --max-target-positions 16, or"),
+    ],
+)
+@pytest.mark.parametrize("learned", [[], ["--encoder-learned-pos", "--decoder-learned-pos"]])
+def test_a_teacher_that_reads_less_than_the_student_is_refused(flags, said, learned, tmp_path):
+    save(tmp_path / "t.pt", *FLAGS, *flags, *learned)
+    found = refusal(tmp_path / "t.pt")
+    assert "t.pt reads 16 tokens at most, but the student's samples may" in found and said in found
+    for_task = translation()
+    for_task.cfg.max_source_positions = for_task.cfg.max_target_positions = 16
+    ours = make(Ours, for_task=for_task, teacher=str(tmp_path / "t.pt"))
+    model = build(STUDENT, *FLAGS).train()
+    assert ours(model, sample(sizes=((16, 16),)))[0].isfinite()  # all that the task lets through
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({"tokens_per_sample": 32}, "--tokens-per-sample"),
+        ({"tokens_per_sample": 32, "max_target_positions": 64}, "--tokens-per-sample"),
+        (
+            {"tokens_per_sample": 9, "max_target_positions": 32, "sample_break_mode": "eos"},
+            "--max-target-positions",
+        ),
+    ],
+)
+def test_a_language_model_that_reads_less_is_refused(settings, flag, tmp_path):
+    flags = [*SMALL_DECODER, *NO_DROPOUT, "--max-target-positions"]
+    for positions in ("16", "32"):
+        save(
+            tmp_path / f"{positions}.pt",
+            *(*flags, positions, "--decoder-learned-pos"),
+            arch="transformer_lm",
+            for_task=language_task(60),
+        )
+    found = refusal(tmp_path / "16.pt", language_task(60, **settings))
+    assert f"reads 16 tokens at most, but the student's samples may have 32: give {flag} 1" in found
+    make(Ours, for_task=language_task(60, **settings), teacher=str(tmp_path / "32.pt"))
+
+
+def test_a_direction_that_nothing_tells_is_said_once(tmp_path, caplog):
+    said = f"--teacher {tmp_path / 't.pt'}: nothing tells its direction, which was not compared"
+    save(tmp_path / "t.pt", *FLAGS)
+    make(Ours, for_task=translation(), teacher=str(tmp_path / "t.pt"))
+    assert [x.message for x in caplog.records if "its direction" in x.message] == [said]
+    caplog.clear()
+    save(tmp_path / "t.pt", *FLAGS, source_lang="en", target_lang="de")
+    make(Ours, for_task=translation(), teacher=str(tmp_path / "t.pt"))
+    assert "its direction" not in caplog.text
 
 
 def test_a_teacher_of_another_direction_is_refused(tmp_path, monkeypatch):

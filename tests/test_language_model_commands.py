@@ -104,6 +104,27 @@ def test_a_causal_model_learns(corpus, causal):
     assert math.log2(20) / 12 < causal.valid < corpus.entropy - 1
 
 
+def test_a_student_learns_from_a_causal_model(corpus, causal, tmp_path):
+    """From its teacher alone: neither loss has the text's own next words."""
+    done = trained(
+        corpus,
+        tmp_path,
+        "language_modeling",
+        "transformer_lm",
+        *(*SMALL_DECODER, "--decoder-ffn-embed-dim", "32", "--decoder-layers", "1"),
+        *("--criterion", "distilled_label_smoothed_cross_entropy", "--label-smoothing", "0"),
+        *("--teacher", causal.folder / "checkpoint_last.pt", "--distill-weight", "1"),
+        *("--trajectory-weight", "0.1", "--max-update", "60", "--lr", "0.01"),
+    )
+    assert done.valid < corpus.entropy - 1 and "decoder layers 1 to 2" in done.log
+    lines = [x.split(" | ")[-1] for x in done.log.splitlines() if " | train_inner | " in x]
+    found = [json.loads(line) for line in lines]
+    for name in ("kd_loss", "trajectory_loss"):
+        first, last = (float(found[i][name]) for i in (0, -1))
+        assert last < first
+    assert len(found) == 60 and '"valid_kd_loss"' not in done.log
+
+
 def test_eval_lm_and_generate(corpus, causal):
     checkpoint = causal.folder / "checkpoint_last.pt"
     common = [corpus.data, "--user-dir", USER_DIR, "--path", checkpoint, "--cpu"]

@@ -4,7 +4,7 @@ import json
 import lzma
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from recipes import EXAMPLES
@@ -135,13 +135,29 @@ def test_the_table_has_mean_and_spread_over_seeds():
     assert "One seed: this says nothing" in one and math.isfinite(found["base"][1].per_word)
 
 
+def test_students_are_compared_with_the_first_and_with_their_baseline():
+    def seeds(*bits):
+        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
+
+    found = {"none": seeds(6, 6.4), "own": seeds(6.4, 6.8), "across": seeds(6, 6.8)}
+    others = dict.fromkeys(("own", "across"), replace(COUNTS, tokens=1234, unknown=7))
+    baselines = {"own": "none", "across": "own"}
+    text = perplexity.report(found, COUNTS, COUNTS, "system", baselines, others)
+    assert text.count(" less `none`: ") == 2 and "| system " in text
+    # Differences of 0.4 and 0 bits for each of 1,000 tokens, by 4,000 characters; t = 12.7.
+    said = "`across` less `own`: -0.0500 bits per character, with a 95 % interval over 2 paired"
+    assert said in text and "from -0.6853 to +0.5853, which holds 0" in text
+    assert "With the merges of `own`, `across` it has 1,234 tokens: compare these per word" in text
+    assert "not in the dictionary: 7." in text
+
+
 # --- Stale results -------------------------------------------------------------------------------
 
 
 def evaluated(work, *words):
     """The recipe with a training and its perplexity, and the arguments of its report."""
     options = ["report", "--work", str(work), "--archs", "a", "--cpu", *words]
-    recipe, context = language_modeling.read(options)
+    [recipe], context = language_modeling.read(options)
     run = recipe.run("a", 1)
     paths = {
         recipe.data / "preprocessing.json": '{"fingerprint": "text"}',
@@ -164,11 +180,11 @@ def evaluated(work, *words):
 
 def test_a_report_is_of_these_models_and_options(tmp_path):
     recipe, context = evaluated(tmp_path)
-    language_modeling.report(recipe, context)
-    said = refusal(language_modeling.report, recipe, context - 1)
+    language_modeling.report([recipe], context)
+    said = refusal(language_modeling.report, [recipe], context - 1)
     assert "is of another checkpoint or options: run the stage evaluate" in said
     (recipe.run("a", 1) / "checkpoint_last.pt").write_text("trained on")
-    assert "run the stage evaluate" in refusal(language_modeling.report, recipe, context)
+    assert "run the stage evaluate" in refusal(language_modeling.report, [recipe], context)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +198,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(name, conten
     recipe, context = evaluated(tmp_path)
     (recipe.run("a", 1) / name).write_text(content)
     for stage in (language_modeling.report, language_modeling.evaluate):
-        assert said in refusal(stage, recipe, context)
+        assert said in refusal(stage, [recipe], context)
 
 
 # --- The command line ----------------------------------------------------------------------------
@@ -201,8 +217,72 @@ def test_mistakes_get_a_sentence(words, said):
     assert said in refusal(language_modeling.read, words)
 
 
+def students(tmp_path, *words, arch="transformer_lm_tiny_pre_norm"):
+    (tmp_path / "teacher.pt").touch()
+    options = ["--text", "a", "--test", "b", "--work", str(tmp_path / "work"), "--archs", arch]
+    return [*options, "--cpu", "--seeds", "1 2", "--teacher", str(tmp_path / "teacher.pt"), *words]
+
+
+def test_each_way_to_learn_is_a_recipe(tmp_path):
+    recipes, _ = language_modeling.read(students(tmp_path, "--merges", "9000", "--", "--lr", "1"))
+    by_name = {recipe.system: recipe for recipe in recipes}
+    assert [*by_name][:3] == ["none", "word", "trajectory"]
+    assert by_name["none"].extra == ["--lr", "1"]
+    work = tmp_path / "work"
+    trajectory, across = by_name["trajectory"], by_name["across"]
+    assert trajectory.data == work / "data" and trajectory.merges == 9000
+    assert str(tmp_path / "teacher.pt") in trajectory.extra
+    assert trajectory.extra[-2:] == ["--lr", "1"]
+    assert across.data == work / "merges4000" / "data" == across.preparation.data
+    assert (across.merges, across.baseline) == (4000, "none-own-bpe")
+    given = across.extra[across.extra.index("--teacher-data") + 1]
+    assert given == str(work / "data")
+    folders = {recipe.run(recipe.archs[0], seed) for recipe in recipes for seed in recipe.seeds}
+    assert len(folders) == 2 * len(recipes)
+
+
+def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path, capfd):
+    language_modeling.run(students(tmp_path, "--dry-run"))
+    lines = [x for x in capfd.readouterr().out.splitlines() if x.startswith("fairseq-train")]
+    recipes, _ = language_modeling.read(students(tmp_path))
+    assert len(lines) == 2 * len(recipes) and len({*lines}) == len(lines)
+    for recipe in recipes:
+        flags = ["data", *recipe.benchmark.training.words(), *recipe.extra]
+        assert not language_modeling.stage_train.unknown_to_fairseq(recipe.archs, flags)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("systems: {}", "systems should name one at least"),
+        ("systems: {a/b: {}}", "a system's name has letters, digits, '.', '_' and '-': not a/b"),
+        ("systems: {a: {baseline: b}}", "the baseline of a is b, and no other system"),
+        ("systems: {a: {merges: -1}}", "a has -1 merges"),
+        ("systems: {a: {flag: x}}", "systems/a has no 'flag'; it may have flags, merges"),
+        ("systems: {a: {flags: '{x}'}}", "of a: only {teacher} and {teacher_data} stand for"),
+        ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
+    ],
+)
+def test_a_file_of_students_is_checked(content, said, tmp_path):
+    (tmp_path / "mine.yaml").write_text(content)
+    words = students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
+    assert said in refusal(language_modeling.read, words)
+
+
+def test_students_need_a_teacher_and_one_architecture(tmp_path):
+    words = students(tmp_path, arch="a b")
+    assert "have one architecture: name it by --archs" in refusal(language_modeling.read, words)
+    words = students(tmp_path, "--teacher-data", str(tmp_path / "gone"))
+    assert "gone: no such folder" in refusal(language_modeling.read, words)
+    words = students(tmp_path)
+    (tmp_path / "teacher.pt").unlink()
+    assert "teacher.pt: no such checkpoint" in refusal(language_modeling.read, words)
+    words = ["--text", "a", "--test", "b", "--students", "mine.yaml"]
+    assert "students need --teacher CHECKPOINT" in refusal(language_modeling.read, words)
+
+
 def test_half_of_a_sample_is_context():
     words = ["--text", "a", "--test", "b", "--tokens-per-sample", "128"]
-    recipe, context = language_modeling.read(words)
+    [recipe], context = language_modeling.read(words)
     assert context == 64 and recipe.block == 128 and recipe.held_out["test"] == ["b"]
     assert language_modeling.read([*words, "--context-window", "0"])[1] == 0

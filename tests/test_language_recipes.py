@@ -100,6 +100,42 @@ def test_from_books_to_perplexities(books, tmp_path):
     assert not [*(tmp_path / "other").glob("data*")]
 
 
+SYSTEMS = """systems:
+  none: {}
+  trajectory:
+    flags: >
+      --criterion distilled_label_smoothed_cross_entropy --teacher {teacher} --trajectory-weight 2
+  across:
+    merges: 20
+    baseline: trajectory
+    flags: >
+      --criterion cross_vocabulary_label_smoothed_cross_entropy --teacher {teacher}
+      --teacher-data {teacher_data}
+"""
+
+
+def test_from_books_to_students(books, tmp_path):
+    options = ["--text", books, "--split-at", "# Title: ", "--valid", "Omoo", "--test", "Typee"]
+    options += ["--work", tmp_path, *SHORT, "--archs"]
+    flags = ["--", "--warmup-updates", "1", *of_side("decoder")]
+    run(language_modeling, *options, "macaron_transformer_lm_tiny", *flags)
+    (tmp_path / "ways.yaml").write_text(SYSTEMS)
+    teacher = tmp_path / "macaron_transformer_lm_tiny/seed1/checkpoint_last.pt"
+    options += ["transformer_lm_tiny_pre_norm", "--teacher", teacher]
+    options += ["--students", tmp_path / "ways.yaml"]
+    output = run(language_modeling, *options, *flags)
+    assert "`across` less `none`: " in output and "`across` less `trajectory`: " in output
+    place = tmp_path / "students" / "transformer_lm_tiny_pre_norm"
+    found = json.loads((place / "report" / "report.json").read_text())
+    assert [*found["runs"]] == ["none", "trajectory", "across"]
+    assert found["tokens"]["across"] > found["test"]["tokens"]  # it has fewer merges
+    for name, loss in (("trajectory", "trajectory_loss"), ("across", "cross_loss")):
+        log = (place / name / "seed1" / "train.log").read_text()
+        assert f'"train_{loss}"' in log and f'"valid_{loss}"' not in log
+    again = run(language_modeling, *options, *flags)
+    assert "scoring" not in again and "learning" not in again and "updates" not in again
+
+
 def write_glue(folder):
     rng = random.Random(1)
 

@@ -1,12 +1,13 @@
-"""Train causal language models, and compare their perplexities (see reproduce.sh)."""
+"""Train causal language models, or students of one, and compare them (see reproduce.sh)."""
 
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "common"))
@@ -14,15 +15,18 @@ sys.path.insert(0, str(HERE.parent / "common"))
 import benchmark  # noqa: E402
 import options as recipe_options  # noqa: E402
 import perplexity  # noqa: E402
-import recipe as recipes  # noqa: E402
+import recipe as entry  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
+import student_recipes  # noqa: E402
 import text_recipe  # noqa: E402
 import train_command  # noqa: E402
 from options import PLUGIN, STAGES, Once, Parser, from_zero  # noqa: E402
+from stage_text import Counts  # noqa: E402
 from steps import Words, hash_of, hold, logged, made, say, step  # noqa: E402
+from student_recipes import StudentRecipe  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
@@ -37,7 +41,7 @@ Run it again after an interruption: finished work is kept, training resumes."""
 def parser() -> Parser:
     """What the command line may hold."""
     script = HERE / "reproduce.sh"
-    result = recipe_options.new_parser(recipes.header(script), STAGES, EPILOG, script.name)
+    result = recipe_options.new_parser(entry.header(script), STAGES, EPILOG, script.name)
     text_recipe.add_text(result)
     result.add_argument(
         "--test",
@@ -53,48 +57,114 @@ def parser() -> Parser:
         metavar="N",
         help="tokens before each that is scored, at least (default: half of a sample's)",
     )
+    student_recipes.add_options(result)
     recipe_options.add_training(result)
     return result
 
 
-def read(words: Sequence[str]) -> tuple[TextRecipe, int]:
-    """The recipe of a command line, and the least context of a token that is scored.
+def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
+    """The recipes of a command line, and the least context of a token that is scored.
+
+    There is one recipe, or with a teacher one for each way to learn from it.
 
     Ends the program with a sentence where the options do not fit, before anything is written.
     """
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
     described = benchmark.read(HERE / "benchmark.yaml")
-    fields = text_recipe.of_text(NAME, HERE, described, args, extra)
+
+    def fields(*flags: str) -> dict[str, Any]:
+        return text_recipe.of_text(NAME, HERE, described, args, [*flags, *extra])
+
     stages = ["train"] if args.dry_run else args.stages or list(STAGES)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
     held_out = {"valid": args.valid, "test": args.test}
-    recipe = TextRecipe(**fields, stages=stages, held_out=held_out)
+    recipe = TextRecipe(**fields(), stages=stages, held_out=held_out)
     context = recipe.block // 2 if args.context_window is None else args.context_window
     if context >= recipe.block:
         sys.exit(f"--context-window {context} leaves nothing of a sample of {recipe.block} tokens")
-    return recipe, context
+    if args.teacher:
+        return students(args, recipe, fields), context
+    if args.students or args.teacher_data:
+        sys.exit("students need --teacher CHECKPOINT")
+    return [recipe], context
+
+
+def students(
+    args: Any, recipe: TextRecipe, fields: Callable[..., dict[str, Any]]
+) -> list[TextRecipe]:
+    """The recipe of each way to learn from a teacher.
+
+    Args:
+        args: the options.
+        recipe: without a teacher.
+        fields: the fields of a recipe that has these flags, too.
+    """
+    if len(recipe.archs) != 1:
+        sys.exit("students of one teacher have one architecture: name it by --archs")
+    file = args.students or student_recipes.FILE
+    systems = student_recipes.read(file)
+    result: list[TextRecipe] = []
+    for name, flags in student_recipes.flags_of(file, systems, args, recipe.work).items():
+        how, shared = systems[name], fields(*flags)
+        shared |= {"stages": recipe.stages, "held_out": recipe.held_out}
+        shared |= {"merges": how.merges or recipe.merges, "has_own_bpe": bool(how.merges)}
+        result.append(StudentRecipe(**shared, system=name, baseline=how.baseline))
+    return result
 
 
 def run(words: Sequence[str]) -> None:
     """The stages that the command line names."""
-    recipe, context = read(words)
-    if not recipe.dry_run:
-        recipe.work.mkdir(parents=True, exist_ok=True)
+    recipes, context = read(words)
+    first = recipes[0]
+    if not first.dry_run:
+        first.work.mkdir(parents=True, exist_ok=True)
     os.environ["PYTHONUTF8"] = "1"
     # What cannot be trained is refused before hours of work on text.
-    devices = stage_train.plan(recipe) if "train" in recipe.stages else None
-    for stage in recipe.stages:
+    devices = stage_train.plan(first) if "train" in first.stages else None
+    for stage in first.stages:
         if stage == "prepare":
-            stage_text.prepare(recipe)
+            prepare(recipes, devices)
         elif stage == "train":
             assert devices
-            stage_train.train(recipe, devices)
+            train(recipes, devices)
         elif stage == "evaluate":
-            evaluate(recipe, context)
+            evaluate(recipes, context)
         else:
-            report(recipe, context)
+            report(recipes, context)
+
+
+def prepare(recipes: Sequence[TextRecipe], devices: train_command.Devices | None) -> None:
+    """The text of all recipes, once for each number of merges."""
+    for recipe in recipes[1:]:
+        if devices and not all((run / "manifest.json").is_file() for run in recipe.runs()):
+            stage_train.refuse_unknown_flags(recipe, devices)
+    prepared: set[Path] = set()
+    for recipe in recipes:
+        if recipe.data in prepared:
+            continue
+        prepared.add(recipe.data)
+        own = recipe.preparation if isinstance(recipe, StudentRecipe) else recipe
+        own.work.mkdir(parents=True, exist_ok=True)
+        stage_text.prepare(own)
+
+
+def train(recipes: Sequence[TextRecipe], devices: train_command.Devices) -> None:
+    """Train what is not trained yet, seed by seed."""
+    for seed, recipe in product(recipes[0].seeds, recipes):
+        if isinstance(recipe, StudentRecipe) and not recipe.dry_run:
+            say(NAME, f"student {recipe.system}, seed {seed}")
+        stage_train.train(replace(recipe, seeds=[seed]), devices)
+
+
+def rows(recipes: Sequence[TextRecipe]) -> dict[str, tuple[TextRecipe, str]]:
+    """Recipe and architecture of each row of the table."""
+    return {
+        recipe.system if isinstance(recipe, StudentRecipe) else arch: (recipe, arch)
+        for recipe in recipes
+        for arch in recipe.archs
+    }
 
 
 def trained(recipe: TextRecipe, arch: str, seed: int) -> Path:
@@ -119,11 +189,11 @@ def scored_from(recipe: TextRecipe, checkpoint: Path, context: int) -> list[str]
     return [*own, str(recipe.block), recipe.benchmark.evaluation.decode, made(recipe.data)]
 
 
-def evaluate(recipe: TextRecipe, context: int) -> None:
+def evaluate(recipes: Sequence[TextRecipe], context: int) -> None:
     """Score the test set with the last checkpoint of each training."""
-    counts = stage_text.counts(recipe)["test"]
-    cpu = [] if stage_train.count_gpus(recipe) else ["--cpu"]
-    for arch, seed in product(recipe.archs, recipe.seeds):
+    cpu = [] if stage_train.count_gpus(recipes[0]) else ["--cpu"]
+    for (recipe, arch), seed in product(rows(recipes).values(), recipes[0].seeds):
+        counts = stage_text.counts(recipe)["test"]
         checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
         words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
         words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
@@ -132,8 +202,10 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
         words += ["--distributed-world-size", "1"]
         words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
-        def fill(out: Path, words: Words = words) -> None:
-            say(NAME, f"scoring {out.parent.relative_to(recipe.work)}")
+        def fill(
+            out: Path, words: Words = words, work: Path = recipe.work, counts: Counts = counts
+        ) -> None:
+            say(NAME, f"scoring {out.parent.relative_to(work)}")
             logs = out / "printed.log", out / "eval-lm.log"  # fairseq logs to either
             with logs[0].open("wb") as file:
                 logged(logs[1], words, stdout=file)
@@ -145,11 +217,18 @@ def evaluate(recipe: TextRecipe, context: int) -> None:
             step(run / "test", scored_from(recipe, checkpoint, context), fill)
 
 
-def report(recipe: TextRecipe, context: int) -> None:
+def report(recipes: Sequence[TextRecipe], context: int) -> None:
     """The table of all training runs, written and printed."""
-    counts = stage_text.counts(recipe)["test"]
+    first = recipes[0]
+    counts = stage_text.counts(first)
     found: dict[str, dict[int, perplexity.Perplexity]] = {}
-    for arch in recipe.archs:
+    others: dict[str, Counts] = {}
+    baselines: dict[str, str] = {}
+    for name, (recipe, arch) in rows(recipes).items():
+        if isinstance(recipe, StudentRecipe) and recipe.baseline:
+            baselines[name] = recipe.baseline
+        if recipe.data != first.data:
+            others[name] = stage_text.counts(recipe)["test"]
         for seed in recipe.seeds:
             path = recipe.run(arch, seed) / "test" / "perplexity.json"
             if not path.is_file():
@@ -158,24 +237,25 @@ def report(recipe: TextRecipe, context: int) -> None:
             if made(path.parent) != hash_of(*scored_from(recipe, checkpoint, context)):
                 sys.exit(f"{path} is of another checkpoint or options: run the stage evaluate")
             one = perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
-            found.setdefault(arch, {})[seed] = one
-    text = perplexity.report(found, counts, stage_text.counts(recipe)["train"])
-    out = recipe.work / "report"
+            found.setdefault(name, {})[seed] = one
+    what, folder = "architecture", first.work
+    if isinstance(first, StudentRecipe):
+        what, folder = "system", first.place
+    text = perplexity.report(found, counts["test"], counts["train"], what, baselines, others)
+    out = folder / "report"
     content = {
-        arch: {seed: asdict(one) for seed, one in seeds.items()} for arch, seeds in found.items()
+        name: {seed: asdict(one) for seed, one in seeds.items()} for name, seeds in found.items()
     }
-    files.write_all(
-        {
-            out / "report.md": text,
-            out / "report.json": files.as_json({"test": asdict(counts), "runs": content}),
-        }
-    )
+    kept: dict[str, Any] = {"test": asdict(counts["test"]), "runs": content}
+    if others:
+        kept["tokens"] = {name: one.tokens for name, one in others.items()}
+    files.write_all({out / "report.md": text, out / "report.json": files.as_json(kept)})
     files.show(f"\n{text}\nwritten to {out}")
 
 
 def main(words: Sequence[str]) -> None:
     """Do what the command line says; every mistake is one sentence and a status of 1."""
-    with recipes.refusals(NAME):
+    with entry.refusals(NAME):
         run(words)
 
 

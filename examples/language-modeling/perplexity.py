@@ -70,26 +70,38 @@ FIGURES = {
 }
 
 
-def report(found: Mapping[str, Mapping[int, Perplexity]], counts: Counts, train: Counts) -> str:
-    """The table of all architectures, the baseline first, and what its figures are of.
+def report(
+    found: Mapping[str, Mapping[int, Perplexity]],
+    counts: Counts,
+    train: Counts,
+    what: str = "architecture",
+    baselines: Mapping[str, str] | None = None,
+    others: Mapping[str, Counts] | None = None,
+) -> str:
+    """The table of all that were trained, the baseline first, and what its figures are of.
 
     Args:
-        found: by architecture and seed.
+        found: by architecture or system, and seed.
         counts: of the text that is scored.
         train: of the text that was trained on.
+        what: what has a row.
+        baselines: what some are also compared with.
+        others: of the text that is scored, for those with other merges than the first.
     """
-    archs = list(found)
+    names = list(found)
     rows = []
-    for arch, by_seed in found.items():
-        cells = [f"`{arch}`", str(len(by_seed))]
-        for name, form in FIGURES.values():
-            cells.append(spread([getattr(one, name) for one in by_seed.values()], form))
+    for name, by_seed in found.items():
+        cells = [f"`{name}`", str(len(by_seed))]
+        for figure, form in FIGURES.values():
+            cells.append(spread([getattr(one, figure) for one in by_seed.values()], form))
         rows.append(cells)
     lines = ["# Perplexity of the held-back text", ""]
-    lines += [markdown.table(["architecture", "seeds", *FIGURES], rows), ""]
-    for arch in archs[1:]:
-        lines += [difference(archs[0], arch, found[archs[0]], found[arch]), ""]
-    context = next(iter(found[archs[0]].values())).context
+    lines += [markdown.table([what, "seeds", *FIGURES], rows), ""]
+    pairs = [(names[0], name) for name in names[1:]]
+    pairs += [(base, name) for name, base in (baselines or {}).items() if base != names[0]]
+    for base, name in pairs:
+        lines += [difference(base, name, found[base], found[name], what), ""]
+    context = next(iter(found[names[0]].values())).context
     documents = ", ".join(counts.documents)
     lines += [
         f"Held back: {documents}. It has {counts.lines:,} lines, {counts.words:,} words, "
@@ -98,9 +110,17 @@ def report(found: Mapping[str, Mapping[int, Perplexity]], counts: Counts, train:
         f"scored with at least {context} before it, but at the beginning. A word is a token of "
         "Moses, or a line end.",
     ]
-    if counts.unknown:
+    tokens = {name: one.tokens for name, one in (others or {}).items()}
+    for number in sorted({*tokens.values()}):
+        those = ", ".join(f"`{name}`" for name, of in tokens.items() if of == number)
         lines.append(
-            f"Tokens that are not in the dictionary: {counts.unknown}. The models do not spell "
+            f"With the merges of {those} it has {number:,} tokens: compare these per word or "
+            "character."
+        )
+    unknown = max(one.unknown for one in (counts, *(others or {}).values()))
+    if unknown:
+        lines.append(
+            f"Tokens that are not in the dictionary: {unknown}. The models do not spell "
             "them out, so that other BPE merges compare less."
         )
     return "\n".join(lines) + "\n"
@@ -114,17 +134,18 @@ def spread(values: list[float], form: str) -> str:
 
 def difference(
     baseline: str,
-    arch: str,
+    name: str,
     base: Mapping[int, Perplexity],
     other: Mapping[int, Perplexity],
+    what: str = "architecture",
 ) -> str:
-    """How much better or worse an architecture is, over the seeds that both have."""
+    """How much better or worse one is than its baseline, over the seeds that both have."""
     seeds = [seed for seed in base if seed in other]
     values = [other[seed].bits_per_character - base[seed].bits_per_character for seed in seeds]
-    said = f"`{arch}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
+    said = f"`{name}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
     interval = intervals.over_seeds(values)
     if interval is None:
-        return f"{said}. One seed: this says nothing about the architecture."
+        return f"{said}. One seed: this says nothing about the {what}."
     low, high = interval
     verdict = "which leaves out 0" if low > 0 or high < 0 else "which holds 0"
     return (

@@ -20,7 +20,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
-from macaron_fairseq.distillation.layers import DECODER, ENCODER
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
 from macaron_fairseq.distillation.teachers import Teachers
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
@@ -30,6 +30,12 @@ from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_mod
 
 logger = logging.getLogger(__name__)
 
+# What a task's models are, by the sides that they have.
+KINDS = {
+    (ENCODER, DECODER): "a translation model (encoder and decoder)",
+    (DECODER,): "a language model (a decoder alone)",
+    (ENCODER,): "an encoder alone",
+}
 WAY_OUT = (
     "or learn across vocabularies, with --criterion "
     "cross_vocabulary_label_smoothed_cross_entropy --teacher-data FOLDER"
@@ -45,14 +51,18 @@ def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
         precision: a key of `PRECISIONS`; in half precision only a GPU computes.
 
     Raises:
-        UserError: if a file is missing or bad, or if a teacher was trained with other dictionaries
-            or in another direction than the student.
+        UserError: if a file is missing or bad, or if a teacher is of another kind than the student,
+            takes shorter texts, or was trained with other dictionaries or in another direction.
     """
-    for name in path.split(os.pathsep):
+    names = path.split(os.pathsep)
+    for name in names:
         refuse_missing(name)
         refuse_other_training(Path(name), task)
     # Building a model sets fairseq's task up to translate with it: the student's must not be.
-    return Teachers(load_models(path, copy.copy(task)), precision)
+    models = load_models(path, copy.copy(task))
+    for name, model in zip(names, models, strict=True):
+        refuse_fewer_positions(name, model, task)
+    return Teachers(models, precision)
 
 
 def load_across(
@@ -70,12 +80,13 @@ def load_across(
         The teacher, and what makes its tokens of the student's, for each side of the models.
 
     Raises:
-        UserError: if a file is missing or bad, there are several teachers, or the teacher has
-            another direction, other languages or other steps before BPE than the student.
+        UserError: if a file is missing or bad, there are several teachers, or the teacher is of
+            another kind, or has another direction, languages or steps before BPE than the student.
     """
     if os.pathsep in path and not Path(path).exists():
         raise UserError(f"--teacher {path}: across vocabularies there is one teacher, not several")
     refuse_missing(path)
+    refuse_other_kind(path, task)
     refuse_other_direction(path, task_settings(Path(path)), task)
     data = data_folder.read(Path(folder))
     refuse_other_text(data, task)
@@ -113,14 +124,63 @@ def refuse_missing(path: str) -> None:
         )
 
 
+def kind_of(task: Any) -> tuple[str, ...] | None:
+    """The sides that a task's models have; None of a task that is not known here."""
+    if isinstance(task, TranslationTask):
+        return ENCODER, DECODER
+    return (DECODER,) if isinstance(task, LanguageModelingTask) else None
+
+
+def refuse_other_kind(path: str, task: Any) -> None:
+    """Raise a `UserError` if a teacher has other sides, encoder or decoder, than the student."""
+    names = checkpoints.load(Path(path))["model"]
+    theirs = tuple(x for x in SIDES if any(name.startswith(f"{x}.") for name in names))
+    ours = kind_of(task)
+    if ours and theirs and theirs != ours:
+        raise UserError(
+            f"--teacher {path} is {KINDS[theirs]}, but the student is {KINDS[ours]}: give a "
+            "teacher of the student's kind"
+        )
+
+
+def longest_of(task: Any) -> dict[str, int]:
+    """How many tokens a task's samples can have on each side, by the flags that say so."""
+    own = settings_of(task)
+    if isinstance(task, TranslationTask):
+        flags = "--max-source-positions", "--max-target-positions"
+        return dict(zip(flags, task.max_positions(), strict=True))
+    if not isinstance(task, LanguageModelingTask):
+        return {}
+    positions = getattr(own, "max_target_positions", None)
+    if positions is None or getattr(own, "sample_break_mode", None) in (None, "none"):
+        return {"--tokens-per-sample": own.tokens_per_sample}
+    return {"--max-target-positions": positions}  # a line can be longer than a sample
+
+
+def refuse_fewer_positions(path: str, model: Any, task: Any) -> None:
+    """Raise a `UserError` if a teacher cannot read all that the student's task lets through.
+
+    Learned positions end there, in the middle of a training.
+    """
+    theirs = model.max_positions()
+    limits = theirs if isinstance(theirs, tuple) else (theirs,)
+    for (flag, ours), limit in zip(longest_of(task).items(), limits, strict=False):
+        if limit is not None and limit < ours:
+            raise UserError(
+                f"--teacher {path} reads {limit} tokens at most, but the student's samples may "
+                f"have {ours}: give {flag} {limit}, or another teacher"
+            )
+
+
 def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None:
-    """Raise a `UserError` if a teacher has another direction or other dictionaries than a task.
+    """Raise a `UserError` if a teacher has another kind, direction or dictionaries than a task.
 
     Args:
         path: its checkpoint.
         task: with the dictionaries.
         way_out: what the sentence on other dictionaries ends with.
     """
+    refuse_other_kind(str(path), task)
     settings = task_settings(path)
     refuse_other_direction(str(path), settings, task)
     refuse_other_dictionaries(path, settings, task, way_out)
@@ -174,9 +234,14 @@ def direction_of_teacher(path: Path, settings: Mapping[str, Any]) -> tuple[Any, 
 
 
 def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) -> None:
-    """Raise a `UserError` if a teacher translates in another direction than the student."""
+    """Raise a `UserError` if a teacher translates in another direction than the student.
+
+    Where nothing tells the teacher's, the log says so.
+    """
     theirs, ours = direction_of_teacher(Path(path), settings), direction_of(task)
-    if all(theirs) and all(ours) and theirs != ours:
+    if all(ours) and not all(theirs):
+        logger.warning("--teacher %s: nothing tells its direction, which was not compared", path)
+    elif all(ours) and theirs != ours:
         raise UserError(
             f"--teacher {path} translates from {theirs[0]} to {theirs[1]}, the student from "
             f"{ours[0]} to {ours[1]}: give a teacher of the same direction"

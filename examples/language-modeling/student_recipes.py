@@ -1,0 +1,119 @@
+"""Students of one teacher that learn in several ways: students.yaml, and a recipe for each way."""
+
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import split
+from typing import Any
+
+import benchmark
+from text_recipe import TextRecipe
+
+FILE = Path(__file__).with_name("students.yaml")
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to learn."""
+
+    flags: str = ""  # over the recipe's
+    merges: int = 0  # of its own BPE; 0: the teacher's BPE
+    baseline: str = ""  # what it is also compared with, next to the first one
+
+
+@dataclass(frozen=True)
+class Students:
+    """All that students.yaml says."""
+
+    systems: dict[str, System]  # the first one is the baseline of all
+
+
+@dataclass(frozen=True)
+class StudentRecipe(TextRecipe):
+    """The recipe of one way to learn; all that have the same BPE share its data."""
+
+    system: str
+    baseline: str
+    has_own_bpe: bool
+
+    @property
+    def data(self) -> Path:
+        """The teacher's data, or that of the student's own BPE."""
+        return self.preparation.data if self.has_own_bpe else super().data
+
+    @property
+    def preparation(self) -> "StudentRecipe":
+        """The recipe that prepares the data; another BPE has its own folder."""
+        if not self.has_own_bpe:
+            return self
+        return replace(self, work=self.work / f"merges{self.merges}", has_own_bpe=False)
+
+    @property
+    def place(self) -> Path:
+        """What all students of this architecture have."""
+        return self.work / "students" / self.archs[0]
+
+    def run(self, arch: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.place / self.system / f"seed{seed}"
+
+
+def add_options(parser: Any) -> None:
+    """Add the options on students."""
+    parser.add_argument(
+        "--teacher",
+        metavar="CHECKPOINT",
+        type=Path,
+        help="train students of this model, of the one architecture that --archs names",
+    )
+    parser.add_argument(
+        "--teacher-data",
+        metavar="FOLDER",
+        type=Path,
+        help="the teacher's data (default: this recipe's, of the same text and --merges)",
+    )
+    parser.add_argument(
+        "--students",
+        metavar="FILE",
+        type=Path,
+        help=f"in which ways they learn (default: {FILE.name} next to this script)",
+    )
+
+
+def read(path: Path) -> dict[str, System]:
+    """The ways to learn; ends the program with a sentence where the file is not as it should be."""
+    try:
+        systems = benchmark.typed(Students, benchmark.read_yaml(path), "").systems
+    except ValueError as error:
+        sys.exit(f"{path}: {error}")
+    if not systems:
+        sys.exit(f"{path}: systems should name one at least")
+    for name, how in systems.items():
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            sys.exit(f"{path}: a system's name has letters, digits, '.', '_' and '-': not {name}")
+        if how.baseline and (how.baseline not in systems or how.baseline == name):
+            sys.exit(f"{path}: the baseline of {name} is {how.baseline}, and no other system")
+        if how.merges < 0:
+            sys.exit(f"{path}: {name} has {how.merges} merges")
+    return systems
+
+
+def flags_of(path: Path, systems: dict[str, System], args: Any, work: Path) -> dict[str, list[str]]:
+    """The flags of each system, with the teacher that the options name.
+
+    Ends the program with a sentence where there is no such teacher.
+    """
+    if not args.teacher.is_file():
+        sys.exit(f"--teacher {args.teacher}: no such checkpoint")
+    if args.teacher_data and not args.teacher_data.is_dir():
+        sys.exit(f"--teacher-data {args.teacher_data}: no such folder")
+    data = (args.teacher_data or work / "data").absolute()
+    places = {"teacher": args.teacher.absolute(), "teacher_data": data}
+    result = {}
+    for name, how in systems.items():
+        try:
+            result[name] = [word.format(**places) for word in split(how.flags)]
+        except (KeyError, IndexError, ValueError):
+            sys.exit(f"{path}: of {name}: only {{teacher}} and {{teacher_data}} stand for a path")
+    return result
