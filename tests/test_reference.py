@@ -6,6 +6,7 @@ part of such a folder, made from random weights.
 """
 
 import os
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def stored(state, folder, tmp_path):
     return copy
 
 
-@pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
 def test_bert_file_that_lacks_something_or_has_more_is_refused(load, loaded, folder, tmp_path):
     def lose(model):
         del model["encoder.layers.0.fc1.bias"]
@@ -164,14 +165,74 @@ def test_bert_file_that_lacks_something_or_has_more_is_refused(load, loaded, fol
         model["encoder.layers.0.fc3.bias"] = torch.zeros(3)
 
     def widen(model):
-        model["mid_layer.0.bias"] = torch.zeros(3)
+        model["encoder.layers.0.fc1.bias"] = torch.zeros(3)
 
     with pytest.raises(UserError, match=r"lacks 'encoder\S+fc1\.bias'"):
         load(stored(changed(folder, lose), folder, tmp_path))
     with pytest.raises(UserError, match=r"has 'encoder\S+fc3\.bias', which the model has not"):
         loaded(folder).load_state_dict(changed(folder, gain)["model"])
-    with pytest.raises(UserError, match=r"'encoder\.lm_head\.dense\.bias' is \(3,\) in the check"):
+    with pytest.raises(UserError, match=r"'encoder\S+fc1\.bias' is \(3,\) in the checkpoint and"):
         loaded(folder).load_state_dict(changed(folder, widen)["model"])
+
+
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_file_with_other_heads_than_their_code_saves_is_refused(loaded, folder):
+    model, own = loaded(folder), changed(folder, dict)["model"]
+    kind = "pre-trained model" if folder in PRETRAINED else "classifier"
+    of_head = [name for name in own if not name.startswith("encoder.")]
+    losses = [{name} for name in of_head]
+    losses += [{name for name in of_head if name.startswith("classifier.")}]
+    for lost in losses:
+        rest = {name: tensor for name, tensor in own.items() if name not in lost}
+        with pytest.raises(UserError, match=f"lacks '.*, which each {kind} of the authors"):
+            model.load_state_dict(rest)
+    names = ["classification_heads.foo.out_proj.weight", f"classification_heads.{HEAD}.dense.bias"]
+    if kind == "classifier":
+        names += ["mid_layer.0.weight", "mid_layer.2.bias"]
+    for name in names:
+        with pytest.raises(UserError, match=f"has '{name}', which no {kind} of the authors' code"):
+            model.load_state_dict({**own, name: torch.zeros(3, 3)})
+
+
+@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+def test_bert_classifier_without_its_head_is_refused_under_todays_names_too(loaded, folder):
+    model = loaded(folder)
+    saved = model.state_dict()
+    names = [name for name in saved if name.startswith("classification_heads.")]
+    for lost in ([names[0]], [names[1]], names):
+        rest = {name: tensor for name, tensor in saved.items() if name not in lost}
+        with pytest.raises(UserError, match=f"the checkpoint lacks '{lost[0]}'"):
+            model.load_state_dict(rest)
+
+
+def encoder_of(folder):
+    """The shapes of an encoder's parameters."""
+    own = changed(folder, dict)["model"]
+    return {name: x.shape for name, x in own.items() if name.startswith("encoder.")}
+
+
+# Each classifier with the pre-trained models that it can begin from.
+BEGINNINGS = [
+    (classifier, pretrained)
+    for classifier in MODELS
+    for pretrained in PRETRAINED
+    if "classifier" in classifier.name and encoder_of(classifier) == encoder_of(pretrained)
+]
+
+
+@pytest.mark.parametrize(("folder", "beginning"), BEGINNINGS[:1], **NAMES)
+def test_bert_pretrained_file_begins_a_classifier(loaded, folder, beginning, caplog):
+    model = deepcopy(loaded(folder))
+    head = model.classification_heads[HEAD].out_proj.weight.clone()
+    pretrained = changed(beginning, dict)["model"]
+    model.load_state_dict({**pretrained})
+    assert f"lacks 'classification_heads.{HEAD}.out_proj.weight', which begins" in caplog.text
+    assert torch.equal(model.classification_heads[HEAD].out_proj.weight, head)
+    embedding = model.encoder.sentence_encoder.embed_tokens.weight
+    assert torch.equal(embedding, pretrained["encoder.embed_tokens.weight"])
+    del pretrained["mid_layer.2.bias"]
+    with pytest.raises(UserError, match=r"lacks 'mid_layer\.2\.bias', which each pre-trained"):
+        model.load_state_dict(pretrained)
 
 
 @pytest.mark.parametrize("folder", MODELS, **NAMES)

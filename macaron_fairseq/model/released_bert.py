@@ -40,6 +40,14 @@ CLASSES = "sentence_classification_head"  # fairseq's default for fine-tuning
 
 FIRST, SECOND = 1, 0  # rows of the sentences' embeddings; the first is zero and stays so
 
+# What their files hold beside the encoder, by their names.
+CLASSIFIER = ("classifier.weight", "classifier.bias")
+PRETRAINED = (
+    "embed_out",
+    *(f"mid_layer.{layer}.{name}" for layer in (0, 2) for name in ("weight", "bias")),
+    *CLASSIFIER,
+)
+
 RENAMED = {
     r"(encoder\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
     r"(encoder\.layers\.\d+)\.layer_norms\.2\.(.*)": r"\1.earlier.0.layer_norm.\2",
@@ -219,28 +227,47 @@ class ReleasedBertModel(MacaronRobertaModel):
         """Rename what the authors' code named otherwise, and complete new heads.
 
         As in fairseq's RoBERTa, the head of another fine-tuning is left out. Both are logged.
-        """
-        if "encoder.embed_tokens.weight" in state_dict:
-            self.rename(state_dict)
-        BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
-        own = self.state_dict()
-        heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
-        for key in [x for x in state_dict if x.startswith("classification_heads.")]:
-            head = key.split(".")[1]
-            if heads and head not in {*self.classification_heads, NEXT_SENTENCE}:
-                logger.warning("the checkpoint's head '%s' is left out: %s", head, key)
-                del state_dict[key]
-        for key in own:
-            is_of_finetuning = (
-                key.startswith("classification_heads.") and key.split(".")[1] in heads
-            )
-            if is_of_finetuning and key not in state_dict:
-                logger.warning("the checkpoint lacks '%s', which begins untrained", key)
-                state_dict[key] = own[key]
 
-    def rename(self, state_dict: dict[str, Tensor]) -> None:
+        Raises:
+            UserError: if a file of theirs has other heads than their code saves.
+        """
+        is_pretrained = any(x == "embed_out" or ".lm_head." in x for x in state_dict)
+        if "encoder.embed_tokens.weight" in state_dict:
+            self.refuse_other_heads(state_dict)
+            self.rename(state_dict, is_pretrained)
+        BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
+        heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
+        saved = {head_of(x) for x in state_dict} - {None, NEXT_SENTENCE}
+        others = saved - heads if heads else set()
+        for key in [x for x in state_dict if head_of(x) in others]:
+            logger.warning("the checkpoint's head '%s' is left out: %s", head_of(key), key)
+            del state_dict[key]
+        if not (is_pretrained or others):
+            return  # a classifier without its head, which is missed
+        for key, value in self.state_dict().items():
+            if head_of(key) in heads - saved:
+                logger.warning("the checkpoint lacks '%s', which begins untrained", key)
+                state_dict[key] = value
+
+    def refuse_other_heads(self, state_dict: dict[str, Tensor]) -> None:
+        """Raise a `UserError` if a file of theirs is not whole beside the encoder, or has more."""
+        found = [x for x in state_dict if not x.startswith("encoder.")]
+        is_classifier = self.args.only_classifies and "embed_out" not in found
+        kind = "classifier" if is_classifier else "pre-trained model"
+        wanted = CLASSIFIER if is_classifier else PRETRAINED
+        if missing := [x for x in wanted if x not in found]:
+            raise UserError(
+                f"the checkpoint lacks {shortened(missing)}, which each {kind} of the authors' "
+                "code has: use a whole one, or another --arch"
+            )
+        if more := [x for x in found if x not in wanted]:
+            raise UserError(
+                f"the checkpoint has {shortened(more)}, which no {kind} of the authors' code has: "
+                "use a file as their code saved it, or another --arch"
+            )
+
+    def rename(self, state_dict: dict[str, Tensor], is_pretrained: bool) -> None:
         """Give a file's parameters their names here."""
-        is_pretrained = "mid_layer.0.weight" in state_dict
         head = NEXT_SENTENCE
         if not is_pretrained:
             heads = [x for x in self.classification_heads if x != NEXT_SENTENCE]
@@ -289,6 +316,11 @@ class ReleasedBertModel(MacaronRobertaModel):
         steps = "a Macaron" if self.args.macaron_scheme != "lie-trotter" else "a plain"
         layers = len(self.encoder.sentence_encoder.layers)
         return f"{steps} model of {layers} layers, or another --arch"
+
+
+def head_of(name: str) -> str | None:
+    """Which head a parameter is of, by today's names; None if of none."""
+    return name.split(".")[1] if name.startswith("classification_heads.") else None
 
 
 def shortened(names: Sequence[str], most: int = 2) -> str:
