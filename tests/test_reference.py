@@ -16,6 +16,7 @@ from conftest import FIXTURES
 from fairseq import checkpoint_utils
 
 from macaron_fairseq import UserError
+from macaron_fairseq.compat import preflight
 from macaron_fairseq.model import released_bert
 from macaron_fairseq.plugin import allow_safe_globals
 
@@ -218,6 +219,67 @@ BEGINNINGS = [
     for pretrained in PRETRAINED
     if "classifier" in classifier.name and encoder_of(classifier) == encoder_of(pretrained)
 ]
+
+
+def command(folder, data, path, *changed):
+    """fairseq-train from a checkpoint, for the model and the dictionary of a folder."""
+    args = torch.load(folder / "checkpoint.pt")["args"]
+    lines = "<mask> 1\n<cls> 1\n" + (folder.parent / "dict.txt").read_text()
+    for place, text in {"": lines, "input0": lines, "label": "0 1\n"}.items():
+        (data / place).mkdir(parents=True, exist_ok=True)
+        (data / place / "dict.txt").write_text(text)
+    task = "sentence_prediction" if "classifier" in folder.name else "masked_lm"
+    flags = {"arch": args.arch, "task": task, "criterion": task}
+    flags["max-positions"] = args.max_positions
+    if task == "masked_lm":
+        flags["tokens-per-sample"] = args.max_positions
+    else:
+        flags["num-classes"] = args.num_classes
+    for name in ("layers", "embed-dim", "attention-heads", "ffn-embed-dim"):
+        flags[f"encoder-{name}"] = vars(args)[f"encoder_{name}".replace("-", "_")]
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    learned = ["--encoder-learned-pos"] if args.encoder_learned_pos else []
+    return ["fairseq-train", str(data), "--cpu", "--restore-file", str(path), *words, *learned]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_path):
+    """fairseq would answer with two tracebacks."""
+    whole, data = folder / "checkpoint.pt", tmp_path / "data"
+    words = command(folder, data, whole)
+    preflight.check(words)
+    preflight.check([x.replace("--restore-file", "--finetune-from-model") for x in words])
+    preflight.check([*words, "--nonsense"])  # which fairseq will say
+
+    def refusal(*changed):
+        with pytest.raises(UserError) as refused:
+            preflight.check([*words, *changed])
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+    lost = stored(changed(folder, lambda x: x.pop("encoder.layers.0.fc1.bias")), folder, tmp_path)
+    sentence = refusal("--restore-file", str(lost))
+    assert sentence.startswith(f"{lost}: the checkpoint lacks 'encoder.sentence_encoder.layers.0.f")
+    lost = stored(changed(folder, lambda x: x.pop("classifier.bias")), folder, tmp_path)
+    assert "lacks 'classifier.bias', which each" in refusal("--restore-file", str(lost))
+    arch = torch.load(whole)["args"].arch
+    if arch.endswith("_macaron"):
+        sentence = refusal("--arch", arch.removesuffix("_macaron"))
+        assert ".earlier.0.network.fc1.weight' and '" in sentence and "a plain model" in sentence
+    else:
+        sentence = refusal("--arch", f"{arch}_macaron")
+        assert "lacks 'encoder.sentence_encoder.layers.0.earlier" in sentence
+    if folder not in PRETRAINED:
+        classes = len(expected_of(folder)["logits"][0])
+        sentence = refusal(f"--num-classes={classes + 1}")
+        assert f"has {classes} classes and the task {classes + 1}: give --num-cl" in sentence
+        # Under another name it is another head.
+        preflight.check([*words, f"--num-classes={classes + 1}", "--classification-head-name", "x"])
+    with (data / "dict.txt").open("a") as file:
+        print("one-more", 1, file=file)
+    (data / "input0" / "dict.txt").write_bytes((data / "dict.txt").read_bytes())
+    assert "with its special symbols: use the dict.txt that the model was" in refusal()
 
 
 @pytest.mark.parametrize(("folder", "beginning"), BEGINNINGS[:1], **NAMES)

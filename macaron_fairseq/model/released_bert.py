@@ -29,7 +29,11 @@ from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model.layers import MacaronEncoderLayer
-from macaron_fairseq.model.masked_language_model import MacaronRobertaEncoder, MacaronRobertaModel
+from macaron_fairseq.model.masked_language_model import (
+    MacaronRobertaEncoder,
+    MacaronRobertaModel,
+    refuse_other_sizes,
+)
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 
 logger = logging.getLogger(__name__)
@@ -268,10 +272,7 @@ class ReleasedBertModel(MacaronRobertaModel):
 
     def rename(self, state_dict: dict[str, Tensor], is_pretrained: bool) -> None:
         """Give a file's parameters their names here."""
-        head = NEXT_SENTENCE
-        if not is_pretrained:
-            heads = [x for x in self.classification_heads if x != NEXT_SENTENCE]
-            head = heads[0] if heads else CLASSES
+        head = NEXT_SENTENCE if is_pretrained else CLASSES
         for old in list(state_dict):
             new = re.sub(r"^classifier\.", f"classification_heads.{head}.out_proj.", old)
             for pattern, replacement in RENAMED.items():
@@ -291,9 +292,19 @@ class ReleasedBertModel(MacaronRobertaModel):
         """Load parameters, of the authors' file or of a run of fairseq-train.
 
         Raises:
+            UserError: as `refuse_other_parameters` does.
+        """
+        self.refuse_other_parameters(state_dict)
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def refuse_other_parameters(self, state_dict: dict[str, Tensor]) -> None:
+        """Give parameters their names here, and compare them with the model's.
+
+        Raises:
             UserError: if the file lacks some, or has more than the model, or of other shapes.
         """
         self.upgrade_state_dict(state_dict)
+        refuse_other_sizes(self, state_dict)
         own = self.state_dict()
         if missing := [x for x in own if x not in state_dict]:
             raise UserError(f"the checkpoint lacks {shortened(missing)}: use one of {self.kind()}")
@@ -307,9 +318,8 @@ class ReleasedBertModel(MacaronRobertaModel):
             if shapes[0] != shapes[1]:
                 raise UserError(
                     f"'{name}' is {shapes[0]} in the checkpoint and {shapes[1]} in the model: "
-                    "give the model the checkpoint's sizes and dictionary, and the task its classes"
+                    "give the model the checkpoint's sizes"
                 )
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def kind(self) -> str:
         """What the model is, in words."""
