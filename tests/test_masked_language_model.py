@@ -5,9 +5,13 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationConfig
 from formulas import ENCODERS, layer_of
 from small import (
     NO_DROPOUT,
+    SMALL,
     SMALL_DECODER,
     SMALL_ENCODER,
     arguments,
@@ -291,9 +295,23 @@ def test_what_does_not_go_together_is_refused(arch):
         build(arch, *SMALL_ENCODER, for_task=unmasked)
 
 
-def test_a_translation_model_is_not_for_masked_tokens():
-    with pytest.raises(UserError, match="is not for --task masked_lm: give --task translation"):
-        build("macaron_transformer_tiny", for_task=masked_task())
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+def test_a_translation_model_is_for_no_task_of_language_models(arch):
+    for other in (masked_task(), language_task(), sentences()):
+        name = type(other).__module__.split(".")[-1]
+        sentence = f"--arch {arch} is not for --task {name}: give --task translation, or an arch"
+        with pytest.raises(UserError, match=sentence):
+            build(arch, for_task=other)
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+@pytest.mark.parametrize(
+    "name", ["translation", "macaron_translation", "translation_from_pretrained_xlm"]
+)
+def test_a_translation_model_is_for_tasks_that_derive_from_translation(arch, name):
+    words = dictionary()
+    one = TASK_REGISTRY[name](TranslationConfig(), words, words)
+    assert isinstance(one.build_model(arguments(arch, *SMALL)), TransformerModel)
 
 
 def test_senseless_steps_and_numbers_are_refused():

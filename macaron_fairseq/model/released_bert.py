@@ -44,7 +44,7 @@ CLASSES = "sentence_classification_head"  # fairseq's default for fine-tuning
 
 FIRST, SECOND = 1, 0  # rows of the sentences' embeddings; the first is zero and stays so
 
-# What their files hold beside the encoder, by their names.
+# What their files hold but the encoder, by their names.
 CLASSIFIER = ("classifier.weight", "classifier.bias")
 PRETRAINED = (
     "embed_out",
@@ -254,7 +254,7 @@ class ReleasedBertModel(MacaronRobertaModel):
                 state_dict[key] = value
 
     def refuse_other_heads(self, state_dict: dict[str, Tensor]) -> None:
-        """Raise a `UserError` if a file of theirs is not whole beside the encoder, or has more."""
+        """Raise a `UserError` if a file of theirs lacks something of its heads, or has more."""
         found = [x for x in state_dict if not x.startswith("encoder.")]
         is_classifier = self.args.only_classifies and "embed_out" not in found
         kind = "classifier" if is_classifier else "pre-trained model"
