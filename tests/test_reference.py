@@ -5,6 +5,7 @@ folders with checkpoint.pt and expected.pt. By default it is tests/fixtures/refe
 part of such a folder, made from random weights.
 """
 
+import json
 import os
 from copy import deepcopy
 from functools import cache
@@ -15,7 +16,9 @@ import torch
 from conftest import FIXTURES
 from fairseq import checkpoint_utils
 
-from macaron_fairseq import UserError
+from macaron_fairseq import UserError, cli, plugin
+from macaron_fairseq.analysis import models, sentences
+from macaron_fairseq.analysis.dynamics import measurement
 from macaron_fairseq.compat import preflight
 from macaron_fairseq.model import released_bert
 from macaron_fairseq.plugin import allow_safe_globals
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.reference
 ROOT = Path(os.environ.get("MACARON_REFERENCE") or FIXTURES / "reference")
 MODELS = sorted(path.parent for path in ROOT.glob("bert*/*/expected.pt"))
 PRETRAINED = [x for x in MODELS if "classifier" not in x.name]
+CLASSIFIERS = [x for x in MODELS if x not in PRETRAINED]
 UPDATES = [x for x in MODELS if (x / "expected_update.pt").is_file()]
 NAMES = {"ids": lambda path: f"{path.parent.name}/{path.name}"}
 HEAD, NEXT = "sentence_classification_head", released_bert.NEXT_SENTENCE
@@ -101,7 +105,7 @@ def test_bert_hidden_tokens_and_next_sentence(loaded, folder):
         assert (following[:, 0] - expected[f"{prefix}nsp_logits"]).abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
 def test_bert_classes(loaded, folder):
     expected = expected_of(folder)
     model = loaded(folder)
@@ -195,7 +199,7 @@ def test_bert_file_with_other_heads_than_their_code_saves_is_refused(loaded, fol
             model.load_state_dict({**own, name: torch.zeros(3, 3)})
 
 
-@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
 def test_bert_classifier_without_its_head_is_refused_under_todays_names_too(loaded, folder):
     model = loaded(folder)
     saved = model.state_dict()
@@ -240,6 +244,43 @@ def command(folder, data, path, *changed):
     words = [f"--{name}={value}" for name, value in flags.items()]
     learned = ["--encoder-learned-pos"] if args.encoder_learned_pos else []
     return ["fairseq-train", str(data), "--cpu", "--restore-file", str(path), *words, *learned]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
+def test_bert_commands_take_a_classifier(folder, tmp_path, capsys):
+    """They need no head: what a class is, only the task knows."""
+    data = Path(command(folder, tmp_path / "data", folder)[1])
+    args = torch.load(folder / "checkpoint.pt")["args"]
+    words = (folder.parent / "dict.txt").read_text().split()[0:20:2]
+    (tmp_path / "text").write_text(" ".join(words) + "\n" + " ".join(words[::-1]) + "\n")
+    path, out = ["--path", str(folder / "checkpoint.pt")], tmp_path / "out"
+    cli.main(["describe", *path])
+    size = f"encoder, {args.encoder_layers} layers of width {args.encoder_embed_dim}"
+    assert size in capsys.readouterr().out
+    common = [*path, "--data", str(data), str(tmp_path / "text")]
+    cli.main(["order", *common, "--scheme", "strang-marchuk", "--substep", "euler", "-o", str(out)])
+    (whole, *_) = json.loads((out / "order.json").read_text())["results"]
+    assert whole["side"] == "encoder"
+    (model,), opened = models.load([folder / "checkpoint.pt"], data)
+    assert not model.model.classification_heads
+    sample = sentences.read(opened, tmp_path / "text")
+    settings = measurement.Settings(jacobian_sentences=1, shown_sentences=1)
+    (side,) = measurement.compare([model], sample, settings)["models"][0]["sides"]
+    assert side["side"] == "encoder"
+    with pytest.raises(UserError, match="has no head for hidden tokens: use --task sentence_pred"):
+        model.model(torch.tensor([[5, 7, 2]]))
+
+
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
+def test_bert_hub_interface_takes_the_heads_along(folder, tmp_path):
+    """As with fairseq's RoBERTa, whichever task the file names."""
+    data = command(folder, tmp_path, folder)[1]
+    hub = plugin.MODELS["released_bert"].from_pretrained(
+        str(folder), "checkpoint.pt", data, task="masked_lm"
+    )
+    own = torch.load(folder / "checkpoint.pt")["model"]
+    assert torch.equal(hub.model.classification_heads[HEAD].out_proj.bias, own["classifier.bias"])
 
 
 @pytest.mark.slow
@@ -313,7 +354,7 @@ def test_bert_dictionary(folder):
     assert [words.index(x) for x in ("<pad>", "</s>", "<unk>", "<mask>", "<cls>")] == [*range(1, 6)]
 
 
-@pytest.mark.parametrize("folder", [x for x in MODELS if x not in PRETRAINED], **NAMES)
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
 def test_bert_head_of_another_name_is_left_out_and_a_new_one_named(load, folder, caplog):
     """As in fairseq's RoBERTa, so that a refused head can be trained under another name."""
     model = load(folder / "checkpoint.pt")

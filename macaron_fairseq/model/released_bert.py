@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.pretrained import of_head, rows
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import (
     MacaronRobertaEncoder,
@@ -165,6 +166,11 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
         """fairseq's output; `segment`, (batch, time), is what `segments` would say otherwise."""
         x, extra = self.extract_features(src_tokens, return_all_hiddens, segment=segment)
         if not features_only:
+            if self.lm_head is None:
+                raise UserError(
+                    "this classifier of the authors' code has no head for hidden tokens: use "
+                    "--task sentence_prediction, or --arch transformer_bert_..."
+                )
             x = self.output_layer(x, masked_tokens=masked_tokens)
         return x, extra
 
@@ -230,7 +236,8 @@ class ReleasedBertModel(MacaronRobertaModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename what the authors' code named otherwise, and complete new heads.
 
-        As in fairseq's RoBERTa, the head of another fine-tuning is left out. Both are logged.
+        As in fairseq's RoBERTa, a head that the model has not is left out, or with the argument
+        `load_checkpoint_heads` put on it. A new head and one left out are logged.
 
         Raises:
             UserError: if a file of theirs has other heads than their code saves.
@@ -241,8 +248,12 @@ class ReleasedBertModel(MacaronRobertaModel):
             self.rename(state_dict, is_pretrained)
         BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
         heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
-        saved = {head_of(x) for x in state_dict} - {None, NEXT_SENTENCE}
-        others = saved - heads if heads else set()
+        saved = {head for x in state_dict if (head := head_of(x)) not in (None, NEXT_SENTENCE)}
+        others = saved - heads
+        if getattr(self.args, "load_checkpoint_heads", False):  # as the hub interface does
+            for head in sorted(others):
+                self.register_classification_head(head, rows(state_dict, of_head(head)))
+            others = set()
         for key in [x for x in state_dict if head_of(x) in others]:
             logger.warning("the checkpoint's head '%s' is left out: %s", head_of(key), key)
             del state_dict[key]
