@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import FIXTURES
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
 
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences
@@ -341,11 +342,22 @@ def test_bert_pretrained_file_begins_a_classifier(loaded, folder, beginning, cap
 @pytest.mark.parametrize("folder", MODELS, **NAMES)
 def test_bert_sentences_are_told_apart_by_their_ends(folder):
     expected = expected_of(folder)
-    words = released_bert.dictionary(folder.parent / "dict.txt")
-    found = released_bert.segments(expected["src_tokens"], words)
+    tokens, segment = expected["src_tokens"], expected["segment"]
+    found = released_bert.segments(tokens, released_bert.dictionary(folder.parent / "dict.txt"))
+    assert found.shape == segment.shape
     # A random token in place of a hidden one may be the end of a sentence.
-    kept = [row.eq(2).sum() == 2 for row in expected["src_tokens"]]
-    assert torch.equal(found[kept], expected["segment"][kept])
+    sentences_in = 1 + segment.eq(released_bert.SECOND).any(1).long()
+    kept = tokens.eq(2).sum(1) == sentences_in
+    assert kept.any()
+    assert torch.equal(found[kept], segment[kept])
+
+
+def test_bert_a_single_sentence_is_the_first():
+    """Padding is of the first, too; in a pair the second begins after the end of the first."""
+    words = Dictionary()
+    tokens = torch.tensor([[5, 7, 8, 2, 1, 1], [5, 7, 2, 8, 2, 1], [5, 2, 9, 9, 9, 2]])
+    wanted = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 1], [1, 1, 0, 0, 0, 0]])
+    assert torch.equal(released_bert.segments(tokens, words), wanted)
 
 
 @pytest.mark.parametrize("folder", PRETRAINED[:1], **NAMES)
