@@ -1,5 +1,7 @@
 """Masked language models: what they share with fairseq's RoBERTa, schemes, heads and refusals."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -219,6 +221,11 @@ def test_a_checkpoint_of_other_shapes_is_refused():
     model.load_state_dict({**saved})
 
 
+def save(path, model, arch, name):
+    args = Namespace(arch=arch, task=name)
+    torch.save({"args": args, "model": model.state_dict()}, path)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -230,7 +237,7 @@ def test_a_checkpoint_of_other_shapes_is_refused():
 )
 def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sentence, tmp_path):
     path = tmp_path / "checkpoint.pt"
-    torch.save({"model": classifier(classes=3).state_dict()}, path)
+    save(path, classifier(classes=3), "macaron_roberta_tiny", "sentence_prediction")
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
     words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny"]
     # Who trains fairseq's own may want what it does: a new head.
@@ -256,7 +263,7 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     else:
         arch = "macaron_roberta_tiny" if is_macaron else "roberta_tiny_pre_norm"
         model = classifier(arch, classes=3)
-    torch.save({"model": model.state_dict()}, path)
+    save(path, model, arch, name)
     flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch]
     flags += ["--max-positions", "32"] if name != "language_modeling" else []
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]

@@ -165,6 +165,11 @@ def refuse_other_sizes(
         )
 
 
+def is_language_model(arch: str | None) -> bool:
+    """Whether an architecture is one of the language models here, or of the authors'."""
+    return re.match(f"{OURS}|{AUTHORS}", arch or "") is not None
+
+
 def types_in(data: Path, task: str) -> int | None:
     """How many types a task's dictionary has; None if there is no file, which fairseq will say."""
     path = data / DICTIONARIES[task]
