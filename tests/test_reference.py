@@ -360,6 +360,97 @@ def test_bert_a_single_sentence_is_the_first():
     assert torch.equal(released_bert.segments(tokens, words), wanted)
 
 
+def plain_forward(own, args, tokens, segment):
+    """Features and logits of all tokens, by the authors' formulas and their files' names."""
+    width, heads = args.encoder_embed_dim, args.encoder_attention_heads
+    real = tokens.ne(1)
+
+    def norm(x):
+        return (x - x.mean(-1, True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+
+    def gelu(x):
+        return x * 0.5 * (1 + torch.erf(x / 2**0.5))
+
+    def ffn(x, layer, name, activation):
+        w = {y: own[f"encoder.layers.{layer}.{name}{y}"] for y in FFN}
+        y = activation(x @ w["fc1.weight"].T + w["fc1.bias"])
+        return y @ w["fc2.weight"].T + w["fc2.bias"]
+
+    def attend(x, layer):
+        name = f"encoder.layers.{layer}.self_attn"
+        qkv = x @ own[f"{name}.in_proj_weight"].T + own[f"{name}.in_proj_bias"]
+        q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in qkv.chunk(3, -1))
+        scores = q @ k.transpose(2, 3) / (width / heads) ** 0.5
+        scores = scores.masked_fill(~real[:, None, None], -torch.inf)
+        y = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return y @ own[f"{name}.out_proj.weight"].T + own[f"{name}.out_proj.bias"]
+
+    numbers = torch.where(real, torch.arange(tokens.shape[1]) + 2, 1)
+    if args.encoder_learned_pos:
+        positions = own["encoder.embed_positions.weight"][numbers]
+    else:
+        steps = torch.arange(width // 2) / (width // 2 - 1)
+        angles = numbers[..., None] * 10000.0 ** -steps.double()
+        positions = torch.cat([angles.sin(), angles.cos()], -1)
+    x = own["encoder.embed_tokens.weight"][tokens] * width**0.5
+    x = x + positions + own["encoder.embed_segment.weight"][segment]
+    is_macaron = "encoder.layers.0.macaron_fc1.weight" in own
+    size = 0.5 if is_macaron else 1
+    for layer in range(args.encoder_layers):
+        if is_macaron:
+            x = x + size * ffn(norm(x), layer, "macaron_", torch.relu)
+        x = x + attend(norm(x), layer)
+        x = x + size * ffn(norm(x), layer, "", gelu)
+    features = norm(x)
+    y = gelu(features @ own["mid_layer.0.weight"].T + own["mid_layer.0.bias"])
+    y = norm(y) * own["mid_layer.2.weight"] + own["mid_layer.2.bias"]
+    return features, y @ own["embed_out"].T
+
+
+FFN = [f"fc{i}.{name}" for i in (1, 2) for name in ("weight", "bias")]
+
+
+@pytest.mark.parametrize("is_tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("is_learned", [True, False], ids=["learned", "sinusoidal"])
+@pytest.mark.parametrize("folder", PRETRAINED, **NAMES)
+def test_bert_with_learned_positions_and_an_output_of_its_own(
+    load, folder, is_learned, is_tied, tmp_path
+):
+    """Against formulas, which are held against what the authors' code computed where it did."""
+    expected, generator = expected_of(folder), torch.Generator().manual_seed(1)
+    tokens, segment = expected["src_tokens"], expected["segment"]
+    state = changed(folder, lambda model: None)
+    own, args = state["model"], state["args"]
+    was = args.encoder_learned_pos, args.share_all_embeddings
+    if is_learned and not was[0]:
+        del own["encoder.embed_positions._float_tensor"]
+        shape = args.max_positions + 2, args.encoder_embed_dim
+        own["encoder.embed_positions.weight"] = torch.randn(shape, generator=generator)
+    if not is_tied and was[1]:
+        shape = own["embed_out"].shape
+        own["embed_out"] = torch.randn(shape, generator=generator) / shape[1] ** 0.5
+    args.encoder_learned_pos = is_learned or was[0]
+    args.share_all_embeddings = is_tied and was[1]
+    doubled = {name: tensor.double() for name, tensor in own.items()}
+    features, logits = plain_forward(doubled, args, tokens, segment)
+    real, hidden = tokens.ne(1), expected["output_mask"]
+    if was == (args.encoder_learned_pos, args.share_all_embeddings):
+        wanted = expected["encoder_out_all"].transpose(0, 1)
+        assert (features - wanted)[real].abs().max() <= 1e-5
+        assert (logits[hidden] - expected["mlm_logits"]).abs().max() <= 1e-5
+    model = load(stored(state, folder, tmp_path))
+    inner = model.encoder.sentence_encoder
+    is_one = model.encoder.lm_head.weight is inner.embed_tokens.weight
+    assert is_one is args.share_all_embeddings
+    with torch.no_grad():
+        found = model(tokens, segment=segment, features_only=True)[0]
+        assert (found - features)[real].abs().max() <= 1e-5
+        found = model(tokens, segment=segment)[0]
+        assert (found - logits)[real].abs().max() <= 1e-5
+        found = model(tokens, segment=segment, masked_tokens=hidden)[0]
+        assert (found - logits[hidden]).abs().max() <= 1e-5
+
+
 @pytest.mark.parametrize("folder", PRETRAINED[:1], **NAMES)
 def test_bert_dictionary(folder):
     words = released_bert.dictionary(folder.parent / "dict.txt")
