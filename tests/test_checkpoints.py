@@ -121,6 +121,29 @@ def test_broken_files_are_refused(tmp_path):
         checkpoints.load(path)
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({}, "which model it holds: use one of fairseq-train"),
+        ({"args": None, "cfg": None}, "which model it holds: use one of fairseq-train"),
+        ({"args": Namespace(arch="macaron_roberta_tiny")}, "which task its model, macaron_rob"),
+        ({"args": Namespace(arch="transformer_bert_base")}, "which task its model, transformer_b"),
+        ({"cfg": {"model": {"_name": "transformer_lm_tiny_pre_norm"}}}, "which task its model, tr"),
+    ],
+)
+def test_files_that_do_not_say_what_they_hold_are_refused(said, reason, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {}, **said}, path)
+    with pytest.raises(UserError, match=f"^{path} does not say {reason}"):
+        checkpoints.load(path)
+
+
+def test_old_files_without_a_task_are_of_translation_models(tmp_path):
+    """As fairseq takes them."""
+    torch.save({"model": {}, "args": Namespace(arch="transformer")}, tmp_path / "checkpoint.pt")
+    checkpoints.load(tmp_path / "checkpoint.pt")
+
+
 @pytest.mark.parametrize("changed", [1, 400])
 def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
     path = tmp_path / "checkpoint.pt"
@@ -142,7 +165,7 @@ def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
 
 def test_files_without_checksums_are_taken(tmp_path):
     """PyTorch need not write them, and did not in its format of old."""
-    state = {"model": {"weight": torch.ones(3)}}
+    state = {"args": Namespace(), "model": {"weight": torch.ones(3)}}
     torch.save(state, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.serialization.set_crc32_options(False)
     try:

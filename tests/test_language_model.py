@@ -19,6 +19,7 @@ from small import (
 )
 
 from macaron_fairseq import UserError
+from macaron_fairseq.fast import attention
 from macaron_fairseq.schemes import splitting, substeps
 
 SIZES = {"": (768, 12, 12, 1536), "_small": (512, 8, 6, 1024), "_tiny": (256, 4, 4, 512)}
@@ -134,6 +135,27 @@ def test_a_position_sees_nothing_after_it(flags, kernels):
             other = tokens.clone()
             other[:, t:] = (other[:, t:] - 4 + 7) % 60 + 4
             after = model(other)[0]
+            assert (after[:, :t] - before[:, :t]).abs().max() <= 1e-12
+            assert (after[:, t] - before[:, t]).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("scheme", splitting.SCHEMES)
+def test_a_position_of_a_long_text_sees_nothing_after_it(scheme):
+    """On a CPU, PyTorch's causal kernel attends from 65 tokens on."""
+    flags = ["--macaron-scheme", scheme, "--macaron-kernels"]
+    fused, plain = (
+        lm("macaron_transformer_lm_tiny", *WIDE, *flags, kernels).double()
+        for kernels in ("fused", "fairseq")
+    )
+    tokens = lines((70, 70))
+    assert tokens.shape[1] > attention.SHORT
+    with torch.no_grad():
+        before = fused(tokens)[0]
+        assert (before - plain(tokens)[0]).abs().max() <= 1e-9
+        for t in (1, 63, 64, 65, 69):
+            other = tokens.clone()
+            other[:, t:] = (other[:, t:] - 4 + 7) % 60 + 4
+            after = fused(other)[0]
             assert (after[:, :t] - before[:, :t]).abs().max() <= 1e-12
             assert (after[:, t] - before[:, t]).abs().max() > 1e-6
 

@@ -133,10 +133,32 @@ def test_eval_lm_and_generate(corpus, causal):
     assert float(found.split(",")[0]) == pytest.approx(causal.valid, rel=0.02)
     done = run(
         *("fairseq-generate", *common, "--task", "language_modeling", "--gen-subset", "test"),
-        *("--sample-break-mode", "eos", "--prefix-size", "3", "--max-len-b", "14", "--beam", "2"),
+        *("--sample-break-mode", "eos", "--prefix-size", "3", "--max-len-b", "14", "--beam", "1"),
     )
-    hypotheses = [x.split("\t")[2] for x in done.stdout.splitlines() if x.startswith("H-")]
-    assert hypotheses and {len(x.split()[:3]) for x in hypotheses} == {3}
+    hypotheses = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("H-"):
+            name, _, text = line.split("\t")
+            hypotheses[int(name.removeprefix("H-"))] = text
+    lines = corpus.text.read_text().splitlines()
+    (model,), data = models.load([checkpoint], corpus.data)
+    assert [*sorted(hypotheses)] == [*range(len(lines))]
+    for number, text in hypotheses.items():
+        prefix = lines[number].split()[:3]
+        assert text.split() == greedy(model.model, data.source, prefix, most=14), lines[number]
+
+
+def greedy(model, words, prefix, most):
+    """The prefix and what follows, each word the likeliest after all before it, without caches."""
+    found = [words.eos(), *map(words.index, prefix)]
+    while len(found) <= most:
+        with torch.no_grad():
+            scores = model(torch.tensor([found]))[0][0, -1]
+        scores[words.pad()] = -torch.inf
+        if scores.argmax() == words.eos():
+            break
+        found.append(int(scores.argmax()))
+    return [words[x] for x in found[1:]]
 
 
 def test_eval_lm_scores_every_token_or_says_why_not(corpus, causal):

@@ -9,6 +9,7 @@ import zipfile
 
 import commands
 import pytest
+from conftest import FIXTURES
 from recipes import EXAMPLES, environment, printed
 
 sys.path.insert(0, str(EXAMPLES / "glue"))
@@ -210,3 +211,29 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     assert report.split("\n`")[0] == (work / "report" / "report.md").read_text().split("\nNo")[0]
     other = run(glue, "finetune", *options, "--epochs", "1", *kept, *flags, status=1)
     assert "with other options, text or start: name another file" in other
+
+
+def test_from_a_model_of_the_authors_to_glue(tmp_path, monkeypatch):
+    """Nothing is pre-trained. Text goes through the model's dictionary, and begins with <cls>."""
+    monkeypatch.setattr(launch, "local", forked)
+    write_glue(tmp_path / "glue data")
+    theirs = FIXTURES / "reference" / "bert_small"
+    words = (theirs / "dict.txt").read_text()
+    (tmp_path / "dict.txt").write_text(f"<mask> 1\n<cls> 1\n{words}")
+    (tmp_path / "codes").write_text("#version: 0.2\nt h\nth e</w>\n")
+    arch, work = "transformer_bert_base_macaron", tmp_path / "work"
+    options = ["--pretrained", theirs / "macaron" / "checkpoint.pt", "--work", work]
+    options += ["--codes", tmp_path / "codes", "--dictionary", tmp_path / "dict.txt"]
+    options += ["--glue", tmp_path / "glue data", "--archs", arch, *SHORT, "--sizes", "any"]
+    options += ["--learning-rates", "1e-3", "--finetune-max-update", "2"]
+    sizes = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-attention-heads", "2"]
+    flags = ["--", *sizes, "--encoder-ffn-embed-dim", "24"]
+    output = run(glue, *options, *flags)
+    assert f"2/2 STS-B, {arch}, learning rate 0.001, seed 1: Pearson" in output
+    folder = work / "finetuned" / arch / "CoLA" / "rate0.001-seed1"
+    given = json.loads((folder / "plan.json").read_text())["flags"]
+    assert given[given.index("--init-token") + 1] == "5" and "--separator-token" not in given
+    # A file that does not fit: the recipe shows why.
+    options[1] = theirs / "classifier_3way" / "checkpoint.pt"
+    output = run(glue, "finetune", *options, "--tasks", "CoLA", *flags, status=1)
+    assert "lacks 'embed_out' and 'mid_layer.0.weight' and 3 more, which each pre-tr" in output

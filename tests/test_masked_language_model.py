@@ -1,13 +1,19 @@
 """Masked language models: what they share with fairseq's RoBERTa, schemes, heads and refusals."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer import TransformerModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationConfig
 from formulas import ENCODERS, layer_of
 from small import (
     NO_DROPOUT,
+    SMALL,
     SMALL_DECODER,
     SMALL_ENCODER,
     arguments,
@@ -215,6 +221,11 @@ def test_a_checkpoint_of_other_shapes_is_refused():
     model.load_state_dict({**saved})
 
 
+def save(path, model, arch, name):
+    args = Namespace(arch=arch, task=name)
+    torch.save({"args": args, "model": model.state_dict()}, path)
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -226,7 +237,7 @@ def test_a_checkpoint_of_other_shapes_is_refused():
 )
 def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sentence, tmp_path):
     path = tmp_path / "checkpoint.pt"
-    torch.save({"model": classifier(classes=3).state_dict()}, path)
+    save(path, classifier(classes=3), "macaron_roberta_tiny", "sentence_prediction")
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
     words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny"]
     # Who trains fairseq's own may want what it does: a new head.
@@ -252,7 +263,7 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     else:
         arch = "macaron_roberta_tiny" if is_macaron else "roberta_tiny_pre_norm"
         model = classifier(arch, classes=3)
-    torch.save({"model": model.state_dict()}, path)
+    save(path, model, arch, name)
     flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch]
     flags += ["--max-positions", "32"] if name != "language_modeling" else []
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
@@ -291,9 +302,23 @@ def test_what_does_not_go_together_is_refused(arch):
         build(arch, *SMALL_ENCODER, for_task=unmasked)
 
 
-def test_a_translation_model_is_not_for_masked_tokens():
-    with pytest.raises(UserError, match="is not for --task masked_lm: give --task translation"):
-        build("macaron_transformer_tiny", for_task=masked_task())
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+def test_a_translation_model_is_for_no_task_of_language_models(arch):
+    for other in (masked_task(), language_task(), sentences()):
+        name = type(other).__module__.split(".")[-1]
+        sentence = f"--arch {arch} is not for --task {name}: give --task translation, or an arch"
+        with pytest.raises(UserError, match=sentence):
+            build(arch, for_task=other)
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+@pytest.mark.parametrize(
+    "name", ["translation", "macaron_translation", "translation_from_pretrained_xlm"]
+)
+def test_a_translation_model_is_for_tasks_that_derive_from_translation(arch, name):
+    words = dictionary()
+    one = TASK_REGISTRY[name](TranslationConfig(), words, words)
+    assert isinstance(one.build_model(arguments(arch, *SMALL)), TransformerModel)
 
 
 def test_senseless_steps_and_numbers_are_refused():

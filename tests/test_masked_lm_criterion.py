@@ -17,6 +17,7 @@ from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCrite
 from macaron_fairseq.fast.masked_lm_criterion import ChunkedMaskedLmLoss, has_plain_head
 
 TYPES = 65  # of `masked_task`, with <mask>
+AUTHORS = "transformer_bert_base_macaron", "transformer_bert_base"
 ARCHITECTURES = ["macaron_roberta_tiny", "roberta_tiny_pre_norm"]
 
 
@@ -72,6 +73,20 @@ def test_equals_fairseqs(arch, flags):
     assert_same(*both(model, sample()), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("arch", AUTHORS)
+@pytest.mark.parametrize("flags", [[], ["--untie-weights-roberta"]], ids=["tied", "untied"])
+def test_equals_fairseqs_on_the_authors_head(arch, flags):
+    """Which has no bias."""
+    task = masked_task(types=59)
+    task.dictionary.add_symbol("<cls>")
+    model = build(arch, *SMALL_ENCODER, *flags, for_task=task)
+    assert has_plain_head(model) and not hasattr(model.encoder.lm_head, "bias")
+    ours, fairseqs = both(model, sample())
+    assert_same(ours, fairseqs, tolerance=1e-5)
+    assert fairseqs.gradients["encoder.lm_head.dense.weight"].abs().max() > 0
+    assert_of_some_hidden_tokens_at_a_time(model)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.02, 1.0])
 def test_few_hidden_tokens_and_none(share):
     model, data = model_of("macaron_roberta_tiny"), sample(share=share)
@@ -81,8 +96,11 @@ def test_few_hidden_tokens_and_none(share):
 
 
 def test_is_of_some_hidden_tokens_at_a_time():
-    model, data = model_of("macaron_roberta_tiny"), sample((30,) * 4, share=0.9)
-    rows = []
+    assert_of_some_hidden_tokens_at_a_time(model_of("macaron_roberta_tiny"))
+
+
+def assert_of_some_hidden_tokens_at_a_time(model):
+    data, rows = sample((30,) * 4, share=0.9), []
     for cls in (ChunkedMaskedLmLoss, MaskedLmLoss):
         with Spy(TYPES) as spy:
             cls(MaskedLmConfig(tpu=False), masked_task())(model, data)

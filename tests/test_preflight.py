@@ -150,6 +150,17 @@ def test_a_missing_checkpoint_to_decode_with(tmp_path):
         assert refusal(*words, tmp_path).startswith(f"{tmp_path} is a folder")
 
 
+def test_fairseq_hides_what_a_model_says_of_a_checkpoint():
+    """Behind its own traceback and sentence, in training."""
+    cfg = FairseqConfig(common=CommonConfig(cpu=True))
+    model = build_model(arguments("macaron_transformer_tiny"), task())  # of another dictionary
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    with pytest.raises(Exception, match="ensure that the architectures match") as raised:
+        trainer.load_checkpoint(str(STORED / "checkpoint.pt"))
+    assert not isinstance(raised.value, SystemExit)
+    assert isinstance(raised.value.__context__, UserError)
+
+
 # --- batches that are left out -------------------------------------------------------------------
 
 

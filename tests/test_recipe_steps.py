@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -103,7 +104,8 @@ def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
 
 def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
     for number in (1, 2):
-        torch.save({"model": {"x": torch.ones(number)}}, tmp_path / f"checkpoint{number}.pt")
+        state = {"args": Namespace(), "model": {"x": torch.ones(number)}}
+        torch.save(state, tmp_path / f"checkpoint{number}.pt")
     whole = (tmp_path / "checkpoint2.pt").read_bytes()
     last = tmp_path / "checkpoint_last.pt"
 

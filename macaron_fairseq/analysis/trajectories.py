@@ -170,7 +170,7 @@ def run(model: Any, source: Tensor, target: Tensor | None = None) -> list[Layer]
         return calls
     with torch.no_grad(), recording(ENCODER, layers[ENCODER], calls):
         if DECODER not in layers:
-            model(source[None])
+            model(source[None], features_only=True)  # a classifier has no more
             return calls
         encoded = model.encoder(source[None], src_lengths=source.new_tensor([len(source)]))
     if target is not None:

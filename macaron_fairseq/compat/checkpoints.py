@@ -25,6 +25,7 @@ from torch.torch_version import TorchVersion
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
+from macaron_fairseq.compat.pretrained import is_language_model
 
 # fairseq until 0.8, and so the authors' code, saved these from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
@@ -76,8 +77,9 @@ def load(path: Path) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; tensors of today's format stay on disk until used.
 
     Raises:
-        UserError: if the file is missing, empty, truncated or no fairseq checkpoint, or if it holds
-            a class that is not allowed (nothing in it runs).
+        UserError: if the file is missing, empty, truncated or no fairseq checkpoint; if it does not
+            say which model it holds, and for which task; or if it holds a class that is not allowed
+            (nothing in it runs).
     """
     allow_safe_globals()
     if path.is_dir():
@@ -102,7 +104,25 @@ def load(path: Path) -> dict[str, Any]:
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
         raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
+    refuse_without_arguments(path, state)
     return state
+
+
+def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:
+    """Raise a `UserError` if a checkpoint does not say what fairseq builds a model from.
+
+    fairseq ends in a traceback then. It takes a model without a task for one of translation, as old
+    ones are. No language model is.
+    """
+    args, cfg = state.get("args"), state.get("cfg")
+    if args is None and cfg is None:
+        raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
+    task = (cfg or {}).get("task") if args is None else getattr(args, "task", None)
+    arch = model_arguments(state)["arch"]
+    if task is None and is_language_model(arch):
+        raise UserError(
+            f"{path} does not say which task its model, {arch}, is for: use one of fairseq-train"
+        )
 
 
 def load_checked(path: Path) -> dict[str, Any]:

@@ -3,15 +3,26 @@
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
 one. It answers another dictionary or number of positions with a traceback. All of this can go when
 `test_fairseq_drops_a_head_of_other_classes` fails.
+
+Where training starts from the authors' BERT, fairseq hides each of the model's sentences behind two
+tracebacks. `refuse_other_parameters` can go when
+`test_fairseq_hides_what_a_model_says_of_a_checkpoint` fails.
 """
 
+import io
+import logging
 import re
 from argparse import ArgumentError, ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from typing import Any
 
+from fairseq import options, tasks
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq.common.errors import UserError
 
@@ -20,11 +31,9 @@ HEAD = "sentence_classification_head"  # fairseq's default
 CAUSAL_TYPES = "decoder.embed_tokens.weight"
 MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
-# Architectures of this package and of the authors; others' users may mean what fairseq does.
-OURS = (
-    "macaron_roberta|roberta_.*_pre_norm$|transformer_(bert|classifier)_|"
-    "macaron_transformer_lm|transformer_lm_.*_pre_norm$"
-)
+# Architectures of this package; others' users may mean what fairseq does.
+OURS = "macaron_roberta|roberta_.*_pre_norm$|macaron_transformer_lm|transformer_lm_.*_pre_norm$"
+AUTHORS = "transformer_(bert|classifier)_"  # whose files have other names
 # How many positions a model has where no flag says it, by the task.
 DEFAULTS = {"masked_lm": 1024, "sentence_prediction": 512}
 # Where in a data folder the dictionary of a task lies.
@@ -56,6 +65,8 @@ def refuse_other(
         args, _ = parser.parse_known_args(flags)
     except ArgumentError:  # fairseq will say it
         return
+    if re.match(AUTHORS, args.arch or ""):
+        refuse_other_parameters(path, weights, flags)
     if args.task not in DICTIONARIES or not re.match(OURS, args.arch or ""):
         return
     refuse_other_sizes(
@@ -65,6 +76,55 @@ def refuse_other(
         positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
         classes={args.classification_head_name: args.num_classes},
     )
+
+
+def refuse_other_parameters(
+    path: Path, weights: Mapping[str, Tensor], flags: Sequence[str]
+) -> None:
+    """Raise a `UserError` if the authors' BERT of these flags has other parameters than the file.
+
+    Args:
+        path: of the checkpoint.
+        weights: its parameters by name.
+        flags: those of fairseq-train.
+    """
+    model = shapes_of_model(flags)
+    if not hasattr(model, "refuse_other_parameters"):
+        return
+    try:
+        with unlogged():
+            model.refuse_other_parameters({**weights})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def shapes_of_model(flags: Sequence[str]) -> Any:
+    """The model that fairseq-train would build, whose parameters take no memory.
+
+    None where fairseq could not build it, which it will say itself.
+    """
+    try:
+        with unlogged(), redirect_stderr(io.StringIO()):
+            args = options.parse_args_and_arch(options.get_training_parser(), [*flags])
+            cfg = convert_namespace_to_omegaconf(args)
+            task = tasks.setup_task(cfg.task)
+            with FakeTensorMode():
+                return task.build_model(cfg.model)
+    except UserError:
+        raise
+    except (Exception, SystemExit):  # the second of the parser
+        return None
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Log nothing: fairseq-train will do the same once more, and log it."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def refuse_other_sizes(
@@ -103,6 +163,11 @@ def refuse_other_sizes(
         raise UserError(
             f"{name} has {found} positions and the model {positions}: give --max-positions {found}"
         )
+
+
+def is_language_model(arch: str | None) -> bool:
+    """Whether an architecture is one of the language models here, or of the authors'."""
+    return re.match(f"{OURS}|{AUTHORS}", arch or "") is not None
 
 
 def types_in(data: Path, task: str) -> int | None:

@@ -28,8 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.pretrained import of_head, rows
 from macaron_fairseq.model.layers import MacaronEncoderLayer
-from macaron_fairseq.model.masked_language_model import MacaronRobertaEncoder, MacaronRobertaModel
+from macaron_fairseq.model.masked_language_model import (
+    MacaronRobertaEncoder,
+    MacaronRobertaModel,
+    refuse_other_sizes,
+)
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 
 logger = logging.getLogger(__name__)
@@ -39,6 +44,14 @@ NEXT_SENTENCE = "next_sentence"  # the head of pre-training: above 0, the second
 CLASSES = "sentence_classification_head"  # fairseq's default for fine-tuning
 
 FIRST, SECOND = 1, 0  # rows of the sentences' embeddings; the first is zero and stays so
+
+# What their files hold but the encoder, by their names.
+CLASSIFIER = ("classifier.weight", "classifier.bias")
+PRETRAINED = (
+    "embed_out",
+    *(f"mid_layer.{layer}.{name}" for layer in (0, 2) for name in ("weight", "bias")),
+    *CLASSIFIER,
+)
 
 RENAMED = {
     r"(encoder\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
@@ -153,6 +166,11 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
         """fairseq's output; `segment`, (batch, time), is what `segments` would say otherwise."""
         x, extra = self.extract_features(src_tokens, return_all_hiddens, segment=segment)
         if not features_only:
+            if self.lm_head is None:
+                raise UserError(
+                    "this classifier of the authors' code has no head for hidden tokens: use "
+                    "--task sentence_prediction, or --arch transformer_bert_..."
+                )
             x = self.output_layer(x, masked_tokens=masked_tokens)
         return x, extra
 
@@ -218,33 +236,54 @@ class ReleasedBertModel(MacaronRobertaModel):
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Rename what the authors' code named otherwise, and complete new heads.
 
-        As in fairseq's RoBERTa, the head of another fine-tuning is left out. Both are logged.
-        """
-        if "encoder.embed_tokens.weight" in state_dict:
-            self.rename(state_dict)
-        BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
-        own = self.state_dict()
-        heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
-        for key in [x for x in state_dict if x.startswith("classification_heads.")]:
-            head = key.split(".")[1]
-            if heads and head not in {*self.classification_heads, NEXT_SENTENCE}:
-                logger.warning("the checkpoint's head '%s' is left out: %s", head, key)
-                del state_dict[key]
-        for key in own:
-            is_of_finetuning = (
-                key.startswith("classification_heads.") and key.split(".")[1] in heads
-            )
-            if is_of_finetuning and key not in state_dict:
-                logger.warning("the checkpoint lacks '%s', which begins untrained", key)
-                state_dict[key] = own[key]
+        As in fairseq's RoBERTa, a head that the model has not is left out, or with the argument
+        `load_checkpoint_heads` put on it. A new head and one left out are logged.
 
-    def rename(self, state_dict: dict[str, Tensor]) -> None:
+        Raises:
+            UserError: if a file of theirs has other heads than their code saves.
+        """
+        is_pretrained = any(x == "embed_out" or ".lm_head." in x for x in state_dict)
+        if "encoder.embed_tokens.weight" in state_dict:
+            self.refuse_other_heads(state_dict)
+            self.rename(state_dict, is_pretrained)
+        BaseFairseqModel.upgrade_state_dict_named(self, state_dict, name)
+        heads = {x for x in self.classification_heads if x != NEXT_SENTENCE}
+        saved = {head for x in state_dict if (head := head_of(x)) not in (None, NEXT_SENTENCE)}
+        others = saved - heads
+        if getattr(self.args, "load_checkpoint_heads", False):  # as the hub interface does
+            for head in sorted(others):
+                self.register_classification_head(head, rows(state_dict, of_head(head)))
+            others = set()
+        for key in [x for x in state_dict if head_of(x) in others]:
+            logger.warning("the checkpoint's head '%s' is left out: %s", head_of(key), key)
+            del state_dict[key]
+        if not (is_pretrained or others):
+            return  # a classifier without its head, which is missed
+        for key, value in self.state_dict().items():
+            if head_of(key) in heads - saved:
+                logger.warning("the checkpoint lacks '%s', which begins untrained", key)
+                state_dict[key] = value
+
+    def refuse_other_heads(self, state_dict: dict[str, Tensor]) -> None:
+        """Raise a `UserError` if a file of theirs lacks something of its heads, or has more."""
+        found = [x for x in state_dict if not x.startswith("encoder.")]
+        is_classifier = self.args.only_classifies and "embed_out" not in found
+        kind = "classifier" if is_classifier else "pre-trained model"
+        wanted = CLASSIFIER if is_classifier else PRETRAINED
+        if missing := [x for x in wanted if x not in found]:
+            raise UserError(
+                f"the checkpoint lacks {shortened(missing)}, which each {kind} of the authors' "
+                "code has: use a whole one, or another --arch"
+            )
+        if more := [x for x in found if x not in wanted]:
+            raise UserError(
+                f"the checkpoint has {shortened(more)}, which no {kind} of the authors' code has: "
+                "use a file as their code saved it, or another --arch"
+            )
+
+    def rename(self, state_dict: dict[str, Tensor], is_pretrained: bool) -> None:
         """Give a file's parameters their names here."""
-        is_pretrained = "mid_layer.0.weight" in state_dict
-        head = NEXT_SENTENCE
-        if not is_pretrained:
-            heads = [x for x in self.classification_heads if x != NEXT_SENTENCE]
-            head = heads[0] if heads else CLASSES
+        head = NEXT_SENTENCE if is_pretrained else CLASSES
         for old in list(state_dict):
             new = re.sub(r"^classifier\.", f"classification_heads.{head}.out_proj.", old)
             for pattern, replacement in RENAMED.items():
@@ -264,9 +303,19 @@ class ReleasedBertModel(MacaronRobertaModel):
         """Load parameters, of the authors' file or of a run of fairseq-train.
 
         Raises:
+            UserError: as `refuse_other_parameters` does.
+        """
+        self.refuse_other_parameters(state_dict)
+        return super().load_state_dict(state_dict, *args, **kwargs)
+
+    def refuse_other_parameters(self, state_dict: dict[str, Tensor]) -> None:
+        """Give parameters their names here, and compare them with the model's.
+
+        Raises:
             UserError: if the file lacks some, or has more than the model, or of other shapes.
         """
         self.upgrade_state_dict(state_dict)
+        refuse_other_sizes(self, state_dict)
         own = self.state_dict()
         if missing := [x for x in own if x not in state_dict]:
             raise UserError(f"the checkpoint lacks {shortened(missing)}: use one of {self.kind()}")
@@ -280,15 +329,19 @@ class ReleasedBertModel(MacaronRobertaModel):
             if shapes[0] != shapes[1]:
                 raise UserError(
                     f"'{name}' is {shapes[0]} in the checkpoint and {shapes[1]} in the model: "
-                    "give the model the checkpoint's sizes and dictionary, and the task its classes"
+                    "give the model the checkpoint's sizes"
                 )
-        return super().load_state_dict(state_dict, *args, **kwargs)
 
     def kind(self) -> str:
         """What the model is, in words."""
         steps = "a Macaron" if self.args.macaron_scheme != "lie-trotter" else "a plain"
         layers = len(self.encoder.sentence_encoder.layers)
         return f"{steps} model of {layers} layers, or another --arch"
+
+
+def head_of(name: str) -> str | None:
+    """Which head a parameter is of, by today's names; None if of none."""
+    return name.split(".")[1] if name.startswith("classification_heads.") else None
 
 
 def shortened(names: Sequence[str], most: int = 2) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.compat.arguments import complete_layers_to_keep
 from macaron_fairseq.model import arguments, initialization, released
-from macaron_fairseq.model.base import MacaronModel, as_namespace
+from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
@@ -134,6 +134,7 @@ class BaselineTransformerModel(TransformerModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerModel:
         """Build fairseq's transformer from the command line's or a checkpoint's arguments."""
+        refuse_other_task(args, task, MacaronTransformerModel.tasks)
         model = TransformerModel.build_model(args, task)
         initialization.start(model, args)
         return model
