@@ -339,3 +339,17 @@ def test_the_plugin_registers_the_fused_model():
     plain.load_state_dict(fused.state_dict())
     with torch.no_grad():
         assert (fused(texts())[0] - plain(texts())[0]).abs().max() <= 1e-5
+
+
+def test_what_the_first_ffn_writes_next_to_the_embeddings():
+    """docs/howto/pretrain-and-finetune.md says when it is more than they are."""
+    shares = []
+    for flags in ([], ["--layernorm-embedding"]):
+        encoder = roberta("macaron_roberta_tiny", *flags).eval().encoder.sentence_encoder
+        x, _ = encoder.forward_embedding(texts((12, 9)))
+        first = encoder.layers[0].steps[0]
+        network, layer_norm = encoder.layers[0].weights(first.operators[0])
+        y = network.fc2(torch.nn.functional.gelu(network.fc1(layer_norm(x))))
+        assert first.operators[0].kind == splitting.FFN
+        shares.append((first.size * y.norm() / x.norm()).item())
+    assert shares[0] > 1 and shares[1] < 0.1
