@@ -134,6 +134,7 @@ def test_eval_lm_and_generate(corpus, causal):
     done = run(
         *("fairseq-generate", *common, "--task", "language_modeling", "--gen-subset", "test"),
         *("--sample-break-mode", "eos", "--prefix-size", "3", "--max-len-b", "14", "--beam", "1"),
+        *("--required-batch-size-multiple", "1"),
     )
     hypotheses = {}
     for line in done.stdout.splitlines():
