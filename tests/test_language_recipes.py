@@ -234,6 +234,7 @@ def test_from_a_model_of_the_authors_to_glue(tmp_path, monkeypatch):
     given = json.loads((folder / "plan.json").read_text())["flags"]
     assert given[given.index("--init-token") + 1] == "5" and "--separator-token" not in given
     # A file that does not fit: the recipe shows why.
+    monkeypatch.undo()  # a process of its own, whose log is read
     options[1] = theirs / "classifier_3way" / "checkpoint.pt"
     output = run(glue, "finetune", *options, "--tasks", "CoLA", *flags, status=1)
     assert "lacks 'embed_out' and 'mid_layer.0.weight' and 3 more, which each pre-tr" in output
