@@ -42,7 +42,7 @@ def check(argv: Sequence[str]) -> None:
 
     That is what the GPUs here cannot do, or `--macaron-matmul bf16`, `--macaron-compile` and
     `--loss-kernel liger` where they cannot work. It is a checkpoint that is missing, bad or does
-    not fit, data that was cut short, text without a batch, or processes that would train apart.
+    not fit, or processes that would train apart. It is data that was cut short, or has no batch.
 
     Raises:
         UserError: naming what to change.
