@@ -21,6 +21,7 @@ from macaron_fairseq import plugin
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import DistilledLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.distillation.teachers import PRECISIONS
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
 assert plugin  # has registered the architectures
@@ -78,6 +79,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         path = Path(folder, "teacher.pt")
         save(path, args.teacher, task)
         given: dict[str, Any] = {**COMMON, "teacher": str(path)}
+        given["teacher_precision"] = args.teacher_precision
         criteria[WORD] = DistilledLabelSmoothedCrossEntropyCriterion(task, **given)
         for spans in ("words", "tokens"):
             given |= {"trajectory_weight": 2.0, "trajectory_spans": spans}
@@ -101,6 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help="its --arch")
     for name, default in (("types", 10000), ("sentences", 80), ("length", 25), ("repetitions", 5)):
         parser.add_argument(f"--{name}", type=positive, default=default, metavar="N")
+    parser.add_argument("--teacher-precision", default="fp32", choices=PRECISIONS)
     parser.add_argument("--threads", type=positive, default=1, metavar="N")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)

@@ -96,7 +96,9 @@ def attend(connection):
     """Run one command in a process of its own, and tell how it ended."""
     received, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
     while not received.endswith(b"\n"):
-        received += connection.recv(1 << 20)
+        if not (more := connection.recv(1 << 20)):  # the stand-in was killed
+            os._exit(0)
+        received += more
     child = os.fork()
     if not child:
         connection.close()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 
 import numpy as np
@@ -336,3 +337,14 @@ def test_a_mistake_is_one_sentence_and_status_1(tmp_path):
     (line,) = done.stdout.splitlines()  # standard error is there, too
     assert line == "none.pt: no such checkpoint"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_command_that_is_killed_while_it_starts_leaves_no_process():
+    ours, servers = socket.socketpair()
+    socket.send_fds(ours, [b'[["fairseq-train"'], [0, 1, 2])
+    ours.close()
+    child = os.fork()
+    if not child:
+        served.attend(servers)
+    servers.close()
+    assert os.waitpid(child, 0)[1] == 0
