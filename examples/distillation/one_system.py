@@ -69,7 +69,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             place.parent.mkdir(exist_ok=True)
             shutil.copy(recipe.checkpoint, place.with_suffix(".part"))
             place.with_suffix(".part").replace(place)
-            copy_manifest(folder, place.parent)
+            shutil.copy(folder / "manifest.json", place.parent)  # what it was trained with
         scores = {test: scores_of(folder / test) for test in recipe.tests}
         training = training_log.read(folder / "train.log")
         result = {
@@ -109,16 +109,11 @@ def train_and_tell_load(recipe: SystemRecipe) -> float | None:
     return float(path.read_text("utf-8")) if path.is_file() else None
 
 
-def copy_manifest(run: Path, folder: Path) -> None:
-    """What tells of the data that the teacher was trained with."""
-    shutil.copy(run / "manifest.json", folder)
-
-
 def sha256_of_teacher(recipe: SystemRecipe) -> str:
     """Of what a run learns from: the teacher, or what wrote the translations; "" from neither."""
     if recipe.asks_teacher:
         return files.sha256(systems.teacher_of(recipe.work))
-    return translator_of(recipe.data) if recipe.reads_translations else ""
+    return translator_of(made_by(recipe.data)) if recipe.reads_translations else ""
 
 
 def decode_greedily(recipe: SystemRecipe) -> Path:
@@ -184,9 +179,13 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
             distill(recipe, settings, "--join")
 
 
-def translator_of(folder: Path) -> str:
-    """The SHA-256 of the teacher that wrote a folder of translations."""
-    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+def made_by(folder: Path) -> dict[str, Any]:
+    """What a folder of translations says of how it was made."""
+    return files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
+
+
+def translator_of(known: dict[str, Any]) -> str:
+    """The SHA-256 of the teacher that wrote translations which tell this of themselves."""
     return " ".join(x["sha256"] for x in known["teacher"])
 
 
@@ -198,10 +197,9 @@ def refuse_other_translations(folder: Path, settings: Settings, teacher: str) ->
         settings: whose flags should have made them.
         teacher: the SHA-256 of what should have made them.
     """
-    instead = "remove it, or give another --work"
-    if translator_of(folder) != teacher:
+    known, instead = made_by(folder), "remove it, or give another --work"
+    if translator_of(known) != teacher:
         sys.exit(f"{folder} was made by another teacher than the one here: {instead}")
-    known = files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
     parser = argparse.ArgumentParser(allow_abbrev=False)
     distill_command.add_arguments(parser)
     needed = ["--teacher", "x", "--data", "x", "-o", "x"]
