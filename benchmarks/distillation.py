@@ -80,6 +80,7 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
         save(path, args.teacher, task)
         given: dict[str, Any] = {**COMMON, "teacher": str(path)}
         given["teacher_precision"] = args.teacher_precision
+        given["teacher_memory"] = args.teacher_memory
         criteria[WORD] = DistilledLabelSmoothedCrossEntropyCriterion(task, **given)
         for spans in ("words", "tokens"):
             given |= {"trajectory_weight": 2.0, "trajectory_spans": spans}
@@ -104,6 +105,13 @@ def main(argv: list[str] | None = None) -> None:
     for name, default in (("types", 10000), ("sentences", 80), ("length", 25), ("repetitions", 5)):
         parser.add_argument(f"--{name}", type=positive, default=default, metavar="N")
     parser.add_argument("--teacher-precision", default="fp32", choices=PRECISIONS)
+    parser.add_argument(
+        "--teacher-memory",
+        type=float,
+        default=0.0,
+        metavar="GIB",
+        help="from the second turn on, which counts, the teacher is not asked (default: 0)",
+    )
     parser.add_argument("--threads", type=positive, default=1, metavar="N")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)

@@ -408,6 +408,38 @@ def test_the_criterion_is_the_formula(kind, world):
         torch.testing.assert_close(found[name], expected_gradient, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("task", ["translation", "language_modeling"])
+@pytest.mark.parametrize("kind", crossing.KINDS)
+def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
+    """New sentences, then one of them and one that is new, then both in another order."""
+    options = {"cross_vocabulary_loss": kind}
+    if task == "translation":
+        model = student_of(world)
+        pairs = [(SOURCES[:2], TARGETS[:2]), (SOURCES[1:], TARGETS[1:])]
+        data = [batch(world, *x) for x in (*pairs, [x[::-1] for x in pairs[1]])]
+    else:
+        model = build(*LM, for_task=world.lm).train()
+        data = [lm_batch(world, x) for x in (TARGETS[:2], TARGETS[1:], TARGETS[:0:-1])]
+        options |= {"task": world.lm, "teacher": world.lm_path}
+    ours, plain = (taught(world, model, **options, teacher_memory=x) for x in (1.0, 0.0))
+    read = []
+    ours.teachers.models[0].register_forward_pre_hook(
+        lambda _, args, kwargs: read.append(len(kwargs["src_tokens"])), with_kwargs=True
+    )
+
+    def learnt(criterion, data):
+        model.zero_grad()
+        criterion.zero_grad()
+        loss, _, log = criterion(model, data)
+        loss.backward()
+        gradients = [p.grad.clone() for x in (model, criterion) for p in x.parameters()]
+        return [loss.detach(), *map(torch.as_tensor, log.values()), *gradients]
+
+    for x in data:
+        torch.testing.assert_close(learnt(ours, x), learnt(plain, x), rtol=1e-4, atol=1e-5)
+    assert read == [2, 1]
+
+
 @pytest.mark.parametrize("kind", crossing.KINDS)
 def test_padding_does_not_matter(kind, world):
     model = student_of(world)

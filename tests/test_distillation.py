@@ -259,7 +259,7 @@ def test_neither_model_makes_a_tensor_of_tokens_by_types(files, tmp_path, monkey
 def test_in_evaluation_it_is_the_plain_criterion_and_asks_no_teacher(files, monkeypatch):
     model = build(STUDENT, *FLAGS)
     ours = make(Ours, for_task=translation(), teacher=files.both)
-    monkeypatch.setattr(ours.teachers, "answers", None)
+    monkeypatch.setattr(ours.teachers, "answer", None)
     found = ours(model, sample())
     assert found == make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, sample())
 

@@ -5,9 +5,10 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
+from macaron_fairseq.distillation.layers import States
+from macaron_fairseq.distillation.memory import Found
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
@@ -35,6 +38,7 @@ from macaron_fairseq.fast.criterion import (
 )
 
 NAME = "distilled_label_smoothed_cross_entropy"
+OUTPUT = layers.DECODER, "output"  # a teacher's, next to its states
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +119,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         distill_temperature: float = 1.0,
         no_temperature_squared: bool = False,
         teacher_precision: str = "fp32",
+        teacher_memory: float = 0.0,
         trajectory_weight: float = 0.0,
         trajectory_layers: str = "",
         trajectory_encoder_layers: str = "",
@@ -135,6 +140,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
         numbers.refuse_no_weight("--trajectory-weight", trajectory_weight)
+        numbers.refuse_no_weight("--teacher-memory", teacher_memory)
         self.trajectory_weight = trajectory_weight
         self.needs_student = trajectory_weight > 0
         self.plan = Plan(
@@ -148,7 +154,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 f"or leave {unused[0]} out"
             )
         self.following: Following | None = None
-        self.teacher_states: layers.States | None = None  # of the batch that is being learnt
+        self.teacher_states: States | None = None  # of the batch that is being learnt
         self.sums: dict[str, Tensor] = {}  # what it adds to the log
         self.teachers: teachers.Teachers | None = None
         if distill_weight or trajectory_weight:
@@ -158,7 +164,9 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 )
             from macaron_fairseq.distillation import teacher_files  # a second that few need
 
-            self.teachers = teacher_files.load(teacher, task, str(teacher_precision))
+            self.teachers = teacher_files.load(
+                teacher, task, str(teacher_precision), teacher_memory
+            )
             logger.info(
                 "%d teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
                 *(len(self.teachers.models), 1 - distill_weight, self.mixture.factor),
@@ -265,21 +273,20 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         # What the student's criterion asked of it, which not every model knows.
         own = "features_only", "alignment_layer"
         inputs = {k: v for k, v in sample["net_input"].items() if k not in own}
-        sample = {**sample, "net_input": inputs}
-        plain = all(has_plain_projection(model) for model in self.teachers.models)
-        options = {"features_only": True} if plain else {}
         answers: list[Logits] = []
-        first = self.teachers.models[0]
-        with layers.recorded(first) if self.following else nullcontext() as states:
-            for model, output in self.teachers.answers(sample, **options):
-                if plain:
-                    features, weight, _ = self.select(model, output, sample)
-                    answers.append(projected(features, weight))
-                else:
-                    log_q, target = self.get_lprobs_and_target(model, output, sample)
-                    answers.append(log_q[target.ne(self.padding_idx)].__getitem__)
-        if states is not None:
-            self.teacher_states = states
+        for number, model in enumerate(self.teachers.models):
+            places = self.following.places if self.following and not number else ()
+            is_plain = has_plain_projection(model)
+            found = self.teachers.answer(number, inputs, partial(read, places, is_plain))
+            if places:
+                self.teacher_states = States.of(found)
+            output = found[OUTPUT].transpose(0, 1), None
+            if is_plain:
+                features, weight, _ = self.select(model, output, sample)
+                answers.append(projected(features, weight))
+            else:
+                log_q, target = self.get_lprobs_and_target(model, output, sample)
+                answers.append(log_q[target.ne(self.padding_idx)].__getitem__)
         return answers
 
     @classmethod
@@ -296,6 +303,24 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             sizes = sum(log.get("sample_size", 0) for log in logging_outputs)
             total = sum(log.get("trajectory_loss", 0) for log in logging_outputs)
             metrics.log_scalar("trajectory_loss", total / sizes, sizes, round=4)
+
+
+def read(
+    places: Sequence[tuple[str, int]], is_plain: bool, model: Any, inputs: Mapping[str, Any]
+) -> Found:
+    """A teacher's pass: its output, and its states after some layers.
+
+    Args:
+        places: side and number of these layers.
+        is_plain: whether the output is features, of which a plain projection makes logits.
+        model: a teacher.
+        inputs: the "net_input" of a batch.
+    """
+    options = {"features_only": True} if is_plain else {}
+    with layers.recorded(model) if places else nullcontext() as states:
+        output = model(**inputs, **options)
+    found = {OUTPUT: output[0].transpose(0, 1)}
+    return {**found, **states.raw(places)} if states else found
 
 
 def register() -> None:

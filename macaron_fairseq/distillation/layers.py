@@ -5,7 +5,7 @@ and of a shallow model meet at the same share of the whole time.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
@@ -32,6 +32,12 @@ def layers_of(model: Any) -> dict[str, Sequence[Any]]:
         for side, x in sides.items()
         if hasattr(x, "layers")
     }
+
+
+def read_by(side: str, inputs: Mapping[str, Tensor]) -> Tensor:
+    """The tokens that a side reads, (batch, length); in a language model those are the source."""
+    is_source = side == ENCODER or "prev_output_tokens" not in inputs
+    return inputs["src_tokens" if is_source else "prev_output_tokens"]
 
 
 def refuse_layer_dropout(model: Any, side: str) -> None:
@@ -122,6 +128,19 @@ class States:
     def __init__(self) -> None:
         self.before: dict[str, Tensor] = {}
         self.after: dict[str, dict[int, Tensor]] = {side: {} for side in SIDES}
+
+    def raw(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Tensor]:
+        """The states after some layers that ran, (length, batch, channel)."""
+        return {(side, number): self.after[side][number] for side, number in places}
+
+    @classmethod
+    def of(cls, found: Mapping[tuple[Any, ...], Tensor]) -> "States":
+        """Those that `raw` gave; entries of another kind are left out."""
+        states = cls()
+        for place, state in found.items():
+            if len(place) == 2 and isinstance(place[1], int):
+                states.after[place[0]][place[1]] = state
+        return states
 
     def __getitem__(self, place: tuple[str, int]) -> Tensor:
         """The state after a side's layer, counted from 1; (batch, length, channel).

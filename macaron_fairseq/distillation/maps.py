@@ -48,6 +48,11 @@ class Maps(nn.Module):
             ]
             self.maps[side] = nn.ModuleList([Map(*x, bias=bias) for x in self.widths[side]])
 
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The teacher's layers that are compared: their sides and numbers."""
+        return [(side, j) for side, met in self.pairs.items() for _, j in met]
+
     def get_extra_state(self) -> dict[str, str]:
         """What a checkpoint tells of the maps: between which layers they are, of which widths."""
         found = [

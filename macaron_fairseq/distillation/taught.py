@@ -44,6 +44,13 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
             "GPUs, and on CPUs that have instructions for it"
         },
     )
+    teacher_memory: float = field(
+        default=0.0,
+        metadata={
+            "help": "GiB of the computer's memory for what teachers say of the sentences, which "
+            "then are not asked again in the next epoch; of each process"
+        },
+    )
 
 
 class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):

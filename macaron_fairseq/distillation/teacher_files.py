@@ -21,6 +21,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
+from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
@@ -42,13 +43,14 @@ WAY_OUT = (
 )
 
 
-def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
+def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> Teachers:
     """Load the teachers of a student that learns a task with the same dictionaries.
 
     Args:
         path: checkpoints, with ":" between them.
         task: the student's, with its dictionaries.
         precision: a key of `PRECISIONS`; in half precision only a GPU computes.
+        memory: GiB for what they say, see `Memory`; 0 for none.
 
     Raises:
         UserError: if a file is missing or bad, or if a teacher is of another kind than the student,
@@ -62,11 +64,13 @@ def load(path: str, task: Any, precision: str = "fp32") -> Teachers:
     models = load_models(path, copy.copy(task))
     for name, model in zip(names, models, strict=True):
         refuse_fewer_positions(name, model, task)
-    return Teachers(models, precision)
+    return Teachers(
+        models, precision, remembering(memory, dictionaries_of(task)) if memory else None
+    )
 
 
 def load_across(
-    path: str, folder: str, task: Any, precision: str = "fp32"
+    path: str, folder: str, task: Any, precision: str = "fp32", memory: float = 0.0
 ) -> tuple[Teachers, dict[str, Recoder]]:
     """Load a teacher with a vocabulary that is not the student's.
 
@@ -75,6 +79,7 @@ def load_across(
         folder: its data folder, with `preprocessing.json`, `code` and data-bin.
         task: the student's.
         precision: a key of `PRECISIONS`.
+        memory: as in `load`.
 
     Returns:
         The teacher, and what makes its tokens of the student's, for each side of the models.
@@ -93,26 +98,42 @@ def load_across(
     data.refuse_changed(manifest.data_hashes(Path(path)), f"the manifest.json of {path} says")
     segment = bpe(data.path / CODES)
     theirs = copy.copy(task)
+    sides = dictionaries_of(task)
     if isinstance(task, TranslationTask):
-        sides = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
         languages = task.cfg.source_lang, task.cfg.target_lang
         found = [load_dictionary(data.dictionary(language)) for language in languages]
         theirs.src_dict, theirs.tgt_dict = found
-    elif isinstance(task, LanguageModelingTask):
-        sides = {DECODER: task.source_dictionary}
+    else:
         name = data.path / "data-bin" / "dict.txt"
         if not name.is_file():
             raise UserError(f"{name} is missing: --teacher-data {folder} is no language model's")
         found = [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
-    else:
-        raise UserError(
-            f"--teacher-data is for translation and language_modeling, not for a task of the kind "
-            f"{type(task).__name__}"
-        )
-    teachers = Teachers(load_models(path, theirs), precision)
-    pairs = zip(sides.items(), found, strict=True)
-    return teachers, {side: Recoder(ours, other, segment) for (side, ours), other in pairs}
+    read = dict(zip(sides, found, strict=True))
+    kept = remembering(memory, read) if memory else None
+    teachers = Teachers(load_models(path, theirs), precision, kept)
+    return teachers, {side: Recoder(sides[side], read[side], segment) for side in sides}
+
+
+def remembering(gibibytes: float, dictionaries: Mapping[str, Dictionary]) -> Memory:
+    """A memory of teachers that read such dictionaries."""
+    return Memory(gibibytes, {side: x.pad() for side, x in dictionaries.items()})
+
+
+def dictionaries_of(task: Any) -> dict[str, Dictionary]:
+    """What each side of a task's models reads.
+
+    Raises:
+        UserError: if it is another task than translation and language modeling.
+    """
+    if isinstance(task, TranslationTask):
+        return {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
+    if isinstance(task, LanguageModelingTask):
+        return {DECODER: task.source_dictionary}
+    raise UserError(
+        "--teacher-data and --teacher-memory are for translation and language_modeling, not for a "
+        f"task of the kind {type(task).__name__}"
+    )
 
 
 def refuse_missing(path: str) -> None:

@@ -1,10 +1,12 @@
 """Trained models that teach: how they are run. `teacher_files` loads them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+
+from macaron_fairseq.distillation.memory import Found, Memory
 
 NOT_FINITE = (
     "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or another "
@@ -19,23 +21,38 @@ class Teachers:
     This is no module: a criterion that has it neither saves the models nor moves nor trains them.
     """
 
-    def __init__(self, models: Sequence[nn.Module], precision: str = "fp32") -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], precision: str = "fp32", memory: Memory | None = None
+    ) -> None:
         self.models = list(models)
         self.dtype = PRECISIONS[precision]
+        self.memory = memory
         self.device: torch.device | None = None
 
-    def answers(self, sample: Mapping[str, Any], **options: Any) -> Iterator[tuple[Any, Any]]:
-        """Each model, and its output for a batch of the student's; without gradients.
+    def answer(
+        self,
+        number: int,
+        inputs: Mapping[str, Any],
+        ask: Callable[[Any, Mapping[str, Any]], Found],
+    ) -> Found:
+        """What one of them says of a batch, without gradients.
 
         Args:
-            sample: a batch, as fairseq's tasks make it.
-            options: further arguments of the models, such as `features_only`.
+            number: which of `models`.
+            inputs: the "net_input" of a batch, as fairseq's tasks make it.
+            ask: makes a model's pass over such inputs. With a memory these may be some rows of
+                the batch.
         """
-        device = next(x.device for x in sample["net_input"].values() if torch.is_tensor(x))
+        device = inputs["src_tokens"].device
         if device != self.device:
             for model in self.models:
                 model.eval().requires_grad_(False).to(device=device, dtype=self.dtype)
             self.device = device
-        for model in self.models:
+
+        def asked(inputs: Mapping[str, Any]) -> Found:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
-                yield model, model(**sample["net_input"], **options)
+                return ask(self.models[number], inputs)
+
+        return (
+            self.memory.recall(number, inputs, asked) if self.memory is not None else asked(inputs)
+        )

@@ -4,6 +4,7 @@
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     Sra,
 )
 from macaron_fairseq.distillation.layers import DECODER, match_last, refuse_layer_dropout
+from macaron_fairseq.distillation.memory import Found
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.distillation.trajectory.following import Plan
 from macaron_fairseq.fast.criterion import (
@@ -96,6 +98,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         trajectory_encoder_layers: str = "",
         trajectory_decoder_layers: str = "",
         teacher_precision: str = "fp32",
+        teacher_memory: float = 0.0,
     ) -> None:
         """Load the teacher; the arguments are the parent's and the options.
 
@@ -109,6 +112,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         numbers.refuse_no_share("--distill-weight", distill_weight)
         numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
         numbers.refuse_no_weight("--geometry-weight", geometry_weight)
+        numbers.refuse_no_weight("--teacher-memory", teacher_memory)
         self.weight = distill_weight
         self.kind = str(cross_vocabulary_loss)
         self.temperature = distill_temperature
@@ -136,7 +140,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             from macaron_fairseq.distillation import teacher_files  # a second that few need
 
             self.teachers, self.recoders = teacher_files.load_across(
-                teacher, teacher_data, task, str(teacher_precision)
+                *(teacher, teacher_data, task, str(teacher_precision), teacher_memory)
             )
 
     def follow(self, student: Any) -> None:
@@ -207,13 +211,18 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     def ask(self, sample: dict[str, Any]) -> Pass:
         """The teacher's pass over its batch."""
         assert self.teachers is not None
-        teacher = self.teachers.models[0]
+        teacher: Any = self.teachers.models[0]
         padding = self.recoders[DECODER].teacher.pad()
+        places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
         options = {"features_only": True} if has_plain_projection(teacher) else {}
-        with crossing.passing(teacher, padding, sample) as made:
-            for _ in self.teachers.answers(sample, **options):
-                pass
-        return made
+
+        def read(model: Any, inputs: Mapping[str, Any]) -> Found:
+            with crossing.passing(model, padding, {"net_input": inputs}) as made:
+                model(**inputs, **options)
+            return made.found(sorted(places))
+
+        found = self.teachers.answer(0, sample["net_input"], read)
+        return Pass.of(teacher, padding, sample, found)
 
     def compare(self, student: Pass, teacher: Pass, crossed: crossing.Crossed) -> dict[str, Tensor]:
         """The loss of these passes, `cross_loss`, and its parts."""

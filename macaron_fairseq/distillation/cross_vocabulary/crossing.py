@@ -3,7 +3,7 @@
 `losses.py` and `minimum_edit.py` have the formulas and their sources.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,13 +18,14 @@ from macaron_fairseq.distillation import layers
 from macaron_fairseq.distillation.cross_vocabulary import losses, minimum_edit
 from macaron_fairseq.distillation.cross_vocabulary.last_token import Attended, attended
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, read_by
 from macaron_fairseq.distillation.maps import Maps
+from macaron_fairseq.distillation.memory import Found
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
-from macaron_fairseq.distillation.trajectory.following import read_by
 from macaron_fairseq.fast.criterion import chunks
 
 SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
+QUERY = "query"  # what an attention reads
 
 Sample = Mapping[str, Any]
 
@@ -156,6 +157,21 @@ class Pass:
         counted = self.outputs()[self.sample["target"].ne(self.padding)]
         parts = chunks(len(counted), self.model.decoder.output_projection.weight)
         return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
+
+    def found(self, places: Iterable[tuple[str, int]]) -> Found:
+        """What a memory keeps of the pass: states after layers, and what their attentions read."""
+        result: Found = dict(self.states.raw(places))
+        return result | {(*x, QUERY): self.attended.found[x[0]][x[1]][1] for x in [*result]}
+
+    @classmethod
+    def of(cls, model: Any, padding: int, sample: Sample, found: Found) -> "Pass":
+        """The pass of which `found` tells."""
+        read = Attended()
+        for side, number, *kind in found:
+            if kind:
+                network = layers.layers_of(model)[side][number - 1].self_attn
+                read.found[side][number] = network, found[side, number, QUERY]
+        return cls(model, padding, sample, States.of(found), read)
 
 
 @contextmanager

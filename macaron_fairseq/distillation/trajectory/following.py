@@ -14,7 +14,14 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.distillation import layers, text_spans
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, match_in_time
+from macaron_fairseq.distillation.layers import (
+    DECODER,
+    ENCODER,
+    Pairs,
+    States,
+    match_in_time,
+    read_by,
+)
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
@@ -194,9 +201,3 @@ class Following(Maps):
             )
             found.append(f"{side} layers {met}")
         return "; ".join(found)
-
-
-def read_by(side: str, inputs: Mapping[str, Tensor]) -> Tensor:
-    """The tokens that a side reads, (batch, length); in a language model those are the source."""
-    is_source = side == ENCODER or "prev_output_tokens" not in inputs
-    return inputs["src_tokens" if is_source else "prev_output_tokens"]
