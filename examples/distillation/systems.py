@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import split
 
 import benchmark
+import students
 import tasks
 from many_runs import Options
 from options import Recipe
@@ -29,13 +30,10 @@ class Model:
 
 
 @dataclass(frozen=True)
-class System:
-    """A way to learn."""
+class System(students.System):
+    """A way to learn; its flags go over the student's."""
 
-    flags: str = ""  # over the student's
     reads_translations: bool = False
-    merges: int = 0  # of its own BPE; 0: the teacher's BPE
-    baseline: str = ""  # what it is also compared with; the first one by default
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,12 @@ def read(path: Path = FILE) -> Settings:
         found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    if not found.systems or TEACHER in found.systems:
+    students.refuse_bad(found.systems, path)
+    if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
-        if how.baseline and (how.baseline not in found.systems or how.baseline == name):
-            sys.exit(f"{path}: the baseline of {name} is {how.baseline}, and no other system")
     return found
 
 
@@ -95,10 +92,8 @@ class SystemRecipe(Recipe):
 
     @property
     def preparation(self) -> "SystemRecipe":
-        """The recipe that prepares the data; another BPE has its own folder."""
-        if not self.has_own_bpe:
-            return self
-        return replace(self, work=self.work / f"merges{self.merges}", has_own_bpe=False)
+        """The recipe that prepares the data."""
+        return students.preparation(self, self.has_own_bpe)
 
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
@@ -135,8 +130,7 @@ def recipe(
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
     work = options.work / task.name
-    places = {"teacher": teacher_of(work), "teacher_data": work / "data"}
-    learns = [word.format(**places) for word in words(how)]
+    learns = students.flags_of(how, teacher_of(work), work / "data")
     training = replace(
         task.benchmark.training,
         archs=[model.arch],
@@ -160,15 +154,10 @@ def recipe(
         system=system,
         reads_translations=how.reads_translations,
         has_own_bpe=bool(how.merges),
-        learns=tuple(words(how)),
+        learns=tuple(split(how.flags)),
         baseline=how.baseline or settings.baseline,
         test=task.kind.test,
     )
-
-
-def words(how: System) -> list[str]:
-    """The flags of a system, before its teacher has a path."""
-    return split(how.flags)
 
 
 def teacher_of(work: Path) -> Path:

@@ -106,7 +106,7 @@ def students(
     file = args.students or student_recipes.FILE
     systems = student_recipes.read(file)
     result: list[TextRecipe] = []
-    for name, flags in student_recipes.flags_of(file, systems, args, recipe.work).items():
+    for name, flags in student_recipes.flags_of(systems, args, recipe.work).items():
         how, shared = systems[name], fields(*flags)
         shared |= {"stages": recipe.stages, "held_out": recipe.held_out}
         shared |= {"merges": how.merges or recipe.merges, "has_own_bpe": bool(how.merges)}

@@ -1,25 +1,16 @@
 """Students of one teacher that learn in several ways: students.yaml, and a recipe for each way."""
 
-import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from shlex import split
 from typing import Any
 
 import benchmark
+import students
+from students import System
 from text_recipe import TextRecipe
 
 FILE = Path(__file__).with_name("students.yaml")
-
-
-@dataclass(frozen=True)
-class System:
-    """A way to learn."""
-
-    flags: str = ""  # over the recipe's
-    merges: int = 0  # of its own BPE; 0: the teacher's BPE
-    baseline: str = ""  # what it is also compared with, next to the first one
 
 
 @dataclass(frozen=True)
@@ -44,10 +35,8 @@ class StudentRecipe(TextRecipe):
 
     @property
     def preparation(self) -> "StudentRecipe":
-        """The recipe that prepares the data; another BPE has its own folder."""
-        if not self.has_own_bpe:
-            return self
-        return replace(self, work=self.work / f"merges{self.merges}", has_own_bpe=False)
+        """The recipe that prepares the data."""
+        return students.preparation(self, self.has_own_bpe)
 
     @property
     def place(self) -> Path:
@@ -87,19 +76,11 @@ def read(path: Path) -> dict[str, System]:
         systems = benchmark.typed(Students, benchmark.read_yaml(path), "").systems
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    if not systems:
-        sys.exit(f"{path}: systems should name one at least")
-    for name, how in systems.items():
-        if not re.fullmatch(r"\w[\w.-]*", name):
-            sys.exit(f"{path}: a system's name has letters, digits, '.', '_' and '-': not {name}")
-        if how.baseline and (how.baseline not in systems or how.baseline == name):
-            sys.exit(f"{path}: the baseline of {name} is {how.baseline}, and no other system")
-        if how.merges < 0:
-            sys.exit(f"{path}: {name} has {how.merges} merges")
+    students.refuse_bad(systems, path)
     return systems
 
 
-def flags_of(path: Path, systems: dict[str, System], args: Any, work: Path) -> dict[str, list[str]]:
+def flags_of(systems: dict[str, System], args: Any, work: Path) -> dict[str, list[str]]:
     """The flags of each system, with the teacher that the options name.
 
     Ends the program with a sentence where there is no such teacher.
@@ -109,11 +90,6 @@ def flags_of(path: Path, systems: dict[str, System], args: Any, work: Path) -> d
     if args.teacher_data and not args.teacher_data.is_dir():
         sys.exit(f"--teacher-data {args.teacher_data}: no such folder")
     data = (args.teacher_data or work / "data").absolute()
-    places = {"teacher": args.teacher.absolute(), "teacher_data": data}
-    result = {}
-    for name, how in systems.items():
-        try:
-            result[name] = [word.format(**places) for word in split(how.flags)]
-        except (KeyError, IndexError, ValueError):
-            sys.exit(f"{path}: of {name}: only {{teacher}} and {{teacher_data}} stand for a path")
-    return result
+    return {
+        name: students.flags_of(how, args.teacher.absolute(), data) for name, how in systems.items()
+    }

@@ -1,0 +1,54 @@
+"""Ways in which students learn from a teacher: the entries of a data file, and their recipes."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import split
+from typing import Any, TypeVar
+
+from options import Recipe
+
+RecipeT = TypeVar("RecipeT", bound=Recipe)
+
+
+@dataclass(frozen=True)
+class System:
+    """A way to learn."""
+
+    flags: str = ""  # of fairseq-train; {teacher} and {teacher_data} stand for paths
+    merges: int = 0  # of its own BPE; 0: the teacher's BPE
+    baseline: str = ""  # what it is also compared with, next to the first one
+
+
+def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
+    """End the program with a sentence where the entries of a file are not as they should be."""
+    if not systems:
+        sys.exit(f"{path}: systems should name one at least")
+    for name, how in systems.items():
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            sys.exit(f"{path}: a system's name has letters, digits, '.', '_' and '-': not {name}")
+        if how.baseline and (how.baseline not in systems or how.baseline == name):
+            sys.exit(f"{path}: the baseline of {name} is {how.baseline}, and no other system")
+        if how.merges < 0:
+            sys.exit(f"{path}: {name} has {how.merges} merges")
+        try:
+            how.flags.format(teacher="", teacher_data="")
+            split(how.flags)
+        except (KeyError, IndexError, ValueError):
+            sys.exit(f"{path}: of {name}: only {{teacher}} and {{teacher_data}} stand for a path")
+
+
+def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:
+    """The flags of a system, with the paths of its teacher."""
+    places = {"teacher": teacher, "teacher_data": teacher_data}
+    return [word.format(**places) for word in split(how.flags)]
+
+
+def preparation(recipe: RecipeT, has_own_bpe: bool) -> RecipeT:
+    """The recipe that prepares the data of another; a student's own BPE has a folder."""
+    if not has_own_bpe:
+        return recipe
+    changed: dict[str, Any] = {"work": recipe.work / f"merges{recipe.merges}", "has_own_bpe": False}
+    return replace(recipe, **changed)
