@@ -140,7 +140,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
         numbers.refuse_no_weight("--trajectory-weight", trajectory_weight)
-        numbers.refuse_no_weight("--teacher-memory", teacher_memory)
+        numbers.refuse_no_room("--teacher-memory", teacher_memory)
         self.trajectory_weight = trajectory_weight
         self.needs_student = trajectory_weight > 0
         self.plan = Plan(
@@ -280,12 +280,13 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             found = self.teachers.answer(number, inputs, partial(read, places, is_plain))
             if places:
                 self.teacher_states = States.of(found)
-            output = found[OUTPUT].transpose(0, 1), None
+            output = found[OUTPUT], None
             if is_plain:
                 features, weight, _ = self.select(model, output, sample)
                 answers.append(projected(features, weight))
             else:
-                log_q, target = self.get_lprobs_and_target(model, output, sample)
+                with teachers.undisturbed(sample["target"].device):
+                    log_q, target = self.get_lprobs_and_target(model, output, sample)
                 answers.append(log_q[target.ne(self.padding_idx)].__getitem__)
         return answers
 
@@ -319,7 +320,7 @@ def read(
     options = {"features_only": True} if is_plain else {}
     with layers.recorded(model) if places else nullcontext() as states:
         output = model(**inputs, **options)
-    found = {OUTPUT: output[0].transpose(0, 1)}
+    found = {OUTPUT: output[0]}
     return {**found, **states.raw(places)} if states else found
 
 

@@ -17,6 +17,12 @@ def refuse_no_temperature(flag: str, value: float) -> None:
         raise UserError(f"{flag} {value} is no temperature: give one above 0")
 
 
+def refuse_no_room(flag: str, value: float) -> None:
+    """Raise a `UserError` unless it is a finite number from 0 on."""
+    if not 0 <= value < math.inf:
+        raise UserError(f"{flag} {value} is no size: give GiB, or 0 for none")
+
+
 def refuse_no_weight(flag: str, value: float) -> None:
     """Raise a `UserError` unless it is a finite number from 0 on."""
     if not 0 <= value < math.inf:

@@ -47,8 +47,8 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
     teacher_memory: float = field(
         default=0.0,
         metadata={
-            "help": "GiB of the computer's memory for what teachers say of the sentences, which "
-            "then are not asked again in the next epoch; of each process"
+            "help": "GiB of the computer's memory, of each process, for what teachers say of "
+            "batches, which it then does not compute again in the next epoch"
         },
     )
 

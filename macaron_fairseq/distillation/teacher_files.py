@@ -64,9 +64,7 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
     models = load_models(path, copy.copy(task))
     for name, model in zip(names, models, strict=True):
         refuse_fewer_positions(name, model, task)
-    return Teachers(
-        models, precision, remembering(memory, dictionaries_of(task)) if memory else None
-    )
+    return Teachers(models, precision, Memory(memory) if memory else None)
 
 
 def load_across(
@@ -109,15 +107,10 @@ def load_across(
             raise UserError(f"{name} is missing: --teacher-data {folder} is no language model's")
         found = [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
-    read = dict(zip(sides, found, strict=True))
-    kept = remembering(memory, read) if memory else None
+    kept = Memory(memory) if memory else None
     teachers = Teachers(load_models(path, theirs), precision, kept)
-    return teachers, {side: Recoder(sides[side], read[side], segment) for side in sides}
-
-
-def remembering(gibibytes: float, dictionaries: Mapping[str, Dictionary]) -> Memory:
-    """A memory of teachers that read such dictionaries."""
-    return Memory(gibibytes, {side: x.pad() for side, x in dictionaries.items()})
+    pairs = zip(sides.items(), found, strict=True)
+    return teachers, {side: Recoder(ours, other, segment) for (side, ours), other in pairs}
 
 
 def dictionaries_of(task: Any) -> dict[str, Dictionary]:
@@ -131,8 +124,8 @@ def dictionaries_of(task: Any) -> dict[str, Dictionary]:
     if isinstance(task, LanguageModelingTask):
         return {DECODER: task.source_dictionary}
     raise UserError(
-        "--teacher-data and --teacher-memory are for translation and language_modeling, not for a "
-        f"task of the kind {type(task).__name__}"
+        "--teacher-data is for translation and language_modeling, not for a task of the kind "
+        f"{type(task).__name__}"
     )
 
 

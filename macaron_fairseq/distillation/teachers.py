@@ -1,6 +1,8 @@
 """Trained models that teach: how they are run. `teacher_files` loads them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,20 +41,21 @@ class Teachers:
 
         Args:
             number: which of `models`.
-            inputs: the "net_input" of a batch, as fairseq's tasks make it.
-            ask: makes a model's pass over such inputs. With a memory these may be some rows of
-                the batch.
+            inputs: the "net_input" of the batch, as fairseq's tasks make it.
+            ask: makes a model's pass over such inputs.
         """
         device = inputs["src_tokens"].device
         if device != self.device:
             for model in self.models:
                 model.eval().requires_grad_(False).to(device=device, dtype=self.dtype)
             self.device = device
+        asked = partial(ask, self.models[number])
+        with undisturbed(device):
+            return self.memory.recall(number, inputs, asked) if self.memory else asked(inputs)
 
-        def asked(inputs: Mapping[str, Any]) -> Found:
-            with torch.no_grad(), torch.autocast(device.type, enabled=False):
-                return ask(self.models[number], inputs)
 
-        return (
-            self.memory.recall(number, inputs, asked) if self.memory is not None else asked(inputs)
-        )
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Compute without gradients, and in a teacher's precision whatever the student's is."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield

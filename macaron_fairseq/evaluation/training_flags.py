@@ -29,7 +29,9 @@ SAVING = (
     "--no-progress-bar",
     "--num-workers",
 )
-CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING)
+# What is kept instead of computed again.
+CACHES = ("--teacher-memory",)
+CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING, *CACHES)
 # What a report names with the architecture.
 SCHEME = ("--macaron-scheme", "--macaron-substep")
 

@@ -112,7 +112,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         numbers.refuse_no_share("--distill-weight", distill_weight)
         numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
         numbers.refuse_no_weight("--geometry-weight", geometry_weight)
-        numbers.refuse_no_weight("--teacher-memory", teacher_memory)
+        numbers.refuse_no_room("--teacher-memory", teacher_memory)
         self.weight = distill_weight
         self.kind = str(cross_vocabulary_loss)
         self.temperature = distill_temperature
@@ -140,7 +140,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             from macaron_fairseq.distillation import teacher_files  # a second that few need
 
             self.teachers, self.recoders = teacher_files.load_across(
-                *(teacher, teacher_data, task, str(teacher_precision), teacher_memory)
+                teacher, teacher_data, task, str(teacher_precision), teacher_memory
             )
 
     def follow(self, student: Any) -> None:
@@ -219,7 +219,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         def read(model: Any, inputs: Mapping[str, Any]) -> Found:
             with crossing.passing(model, padding, {"net_input": inputs}) as made:
                 model(**inputs, **options)
-            return made.found(sorted(places))
+            return made.found(places)
 
         found = self.teachers.answer(0, sample["net_input"], read)
         return Pass.of(teacher, padding, sample, found)

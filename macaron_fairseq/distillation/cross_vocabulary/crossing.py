@@ -3,7 +3,7 @@
 `losses.py` and `minimum_edit.py` have the formulas and their sources.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -158,10 +158,11 @@ class Pass:
         parts = chunks(len(counted), self.model.decoder.output_projection.weight)
         return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
 
-    def found(self, places: Iterable[tuple[str, int]]) -> Found:
+    def found(self, places: Collection[tuple[str, int]]) -> Found:
         """What a memory keeps of the pass: states after layers, and what their attentions read."""
-        result: Found = dict(self.states.raw(places))
-        return result | {(*x, QUERY): self.attended.found[x[0]][x[1]][1] for x in [*result]}
+        found = self.attended.found
+        queries = {(side, i, QUERY): found[side][i][1] for side, i in places}
+        return {**self.states.raw(places), **queries}
 
     @classmethod
     def of(cls, model: Any, padding: int, sample: Sample, found: Found) -> "Pass":
