@@ -257,7 +257,7 @@ def test_mistakes(mini, monkeypatch):
     path.write_text(SETTINGS.replace("both:\n", "both:\n    baseline: words\n"))
     assert "the baseline of both is words, and no other system" in mini.call(status=1)
     path.write_text(SETTINGS.replace("none: {}", "none: {flags: '{x}'}"))
-    assert "of none: only {teacher} and {teacher_data} stand for a path" in mini.call(status=1)
+    assert "the flags of none: only {teacher} and {teacher_data} stand" in mini.call(status=1)
     path.write_text(SETTINGS.replace("none: {}", "teacher: {}"))
     assert "systems should name students, and none of them teacher" in mini.call(status=1)
 

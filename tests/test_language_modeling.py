@@ -259,7 +259,9 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
         ("systems: {a: {baseline: b}}", "the baseline of a is b, and no other system"),
         ("systems: {a: {merges: -1}}", "a has -1 merges"),
         ("systems: {a: {flag: x}}", "systems/a has no 'flag'; it may have flags, merges"),
-        ("systems: {a: {flags: '{x}'}}", "of a: only {teacher} and {teacher_data} stand for"),
+        ("systems: {a: {flags: '{x}'}}", "the flags of a: only {teacher} and {teacher_data} stand"),
+        ("systems: {a: {flags: '{teacher.x}'}}", "the flags of a: only {teacher} and"),
+        ("systems: {a: {flags: --arch 'a''b}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import split
 
 import benchmark
-import students
+import student_systems
 import tasks
 from many_runs import Options
 from options import Recipe
@@ -30,7 +30,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class System(students.System):
+class System(student_systems.System):
     """A way to learn; its flags go over the student's."""
 
     reads_translations: bool = False
@@ -58,7 +58,7 @@ def read(path: Path = FILE) -> Settings:
         found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    students.refuse_bad(found.systems, path)
+    student_systems.refuse_bad(found.systems, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
     for name, how in found.systems.items():
@@ -93,7 +93,7 @@ class SystemRecipe(Recipe):
     @property
     def preparation(self) -> "SystemRecipe":
         """The recipe that prepares the data."""
-        return students.preparation(self, self.has_own_bpe)
+        return student_systems.preparation(self, self.has_own_bpe)
 
     def run(self, arch: str, seed: int) -> Path:
         """The folder of one training."""
@@ -130,7 +130,7 @@ def recipe(
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
     work = options.work / task.name
-    learns = students.flags_of(how, teacher_of(work), work / "data")
+    learns = student_systems.flags_of(how, teacher_of(work), work / "data")
     training = replace(
         task.benchmark.training,
         archs=[model.arch],

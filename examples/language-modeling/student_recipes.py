@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import benchmark
-import students
-from students import System
+import student_systems
+from student_systems import System
 from text_recipe import TextRecipe
 
 FILE = Path(__file__).with_name("students.yaml")
@@ -36,7 +36,7 @@ class StudentRecipe(TextRecipe):
     @property
     def preparation(self) -> "StudentRecipe":
         """The recipe that prepares the data."""
-        return students.preparation(self, self.has_own_bpe)
+        return student_systems.preparation(self, self.has_own_bpe)
 
     @property
     def place(self) -> Path:
@@ -76,7 +76,7 @@ def read(path: Path) -> dict[str, System]:
         systems = benchmark.typed(Students, benchmark.read_yaml(path), "").systems
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    students.refuse_bad(systems, path)
+    student_systems.refuse_bad(systems, path)
     return systems
 
 
@@ -91,5 +91,6 @@ def flags_of(systems: dict[str, System], args: Any, work: Path) -> dict[str, lis
         sys.exit(f"--teacher-data {args.teacher_data}: no such folder")
     data = (args.teacher_data or work / "data").absolute()
     return {
-        name: students.flags_of(how, args.teacher.absolute(), data) for name, how in systems.items()
+        name: student_systems.flags_of(how, args.teacher.absolute(), data)
+        for name, how in systems.items()
     }

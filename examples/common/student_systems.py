@@ -34,10 +34,12 @@ def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
         if how.merges < 0:
             sys.exit(f"{path}: {name} has {how.merges} merges")
         try:
-            how.flags.format(teacher="", teacher_data="")
-            split(how.flags)
-        except (KeyError, IndexError, ValueError):
-            sys.exit(f"{path}: of {name}: only {{teacher}} and {{teacher_data}} stand for a path")
+            flags_of(how, Path(), Path())
+        except (AttributeError, IndexError, KeyError, ValueError):
+            sys.exit(
+                f"{path}: the flags of {name}: only {{teacher}} and {{teacher_data}} stand for a "
+                "path, and quotes should be closed"
+            )
 
 
 def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:
