@@ -13,6 +13,7 @@ import pytest
 from recipes import EXAMPLES
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import training_flags
 
 sys.path.insert(0, str(EXAMPLES / "glue"))
 
@@ -24,6 +25,7 @@ import glue_records  # isort: skip
 import glue_report  # isort: skip
 import glue_run  # isort: skip
 import glue_tasks  # isort: skip
+import stage_train  # isort: skip
 from glue_report import Result, System  # isort: skip
 from glue_tasks import TASKS  # isort: skip
 
@@ -487,6 +489,12 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16000"),
         ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
         ([*TEXT, "--", "--total-num-update", "9"], "see --max-update"),
+        ([*TEXT, "--short-samples", "32"], "'32' should be TOKENS:UPDATES, as 32:4000"),
+        ([*TEXT, "--short-samples", "a:9"], "'a' should be a whole number above 0"),
+        ([*TEXT, "--short-samples", "1:9"], "no samples of one token"),
+        ([*TEXT, "--short-samples", "9:9", "--", "--reset-optimizer"], "do not go together"),
+        ([*TEXT, "--short-samples", "512:9"], "512:9: the others have 512 tokens; give fewer"),
+        ([*TEXT, "--max-update", "9", "--short-samples", "32:9"], "32:9: there are 9 updates in"),
         ([*TEXT, "--max-update", "9", "--", "--warmup-updates", "9"], "would rise for 9 updates"),
         ([*TEXT, "--language", "English"], "--language takes two or three letters"),
         ([*TEXT, "--", "--seed", "3"], "--seed is set by the recipe"),
@@ -507,6 +515,78 @@ def test_a_missing_package_is_named_at_once(monkeypatch):
 
 def read(*words):
     return glue.read([*TEXT, *words])
+
+
+SHORT = "--max-update", "900", "--tokens-per-sample", "128", "--short-samples", "32:600"
+
+
+def test_short_samples_come_first():
+    parts = [(x.max_update, x.benchmark.training.words()) for x in read(*SHORT).recipe.parts()]
+    assert [most for most, _ in parts] == [600, 900]
+    found = [training_flags.parse(words) for _, words in parts]
+    for name, values in {
+        "--tokens-per-sample": [["32"], ["128"]],
+        "--max-positions": [["128"], ["128"]],
+        "--total-num-update": [["900"], ["900"]],
+    }.items():
+        assert [flags[name][-1:] for flags in found] == values
+    whole = read(*SHORT[:4]).recipe
+    assert [x.max_update for x in whole.parts()] == [900]
+    others = [SHORT, SHORT[:4], (*SHORT[:5], "32:700"), (*SHORT[:5], "16:600")]
+    assert len({glue.identity(read(*x).recipe, "text", "a", 1) for x in others}) == 4
+
+
+@pytest.fixture
+def training(tmp_path, monkeypatch):
+    """Trains from so many updates on; returns each start of fairseq-train, by what matters here."""
+
+    def train(had, *words):
+        begun = []
+        for name, value in {
+            "updates_had": lambda *_: had,
+            "call": lambda words: None,
+            "fingerprint": lambda data: "text",
+            "follow_training": lambda *rest: begun.append(rest),
+        }.items():
+            monkeypatch.setattr(stage_train, name, value)
+        found = prepared(tmp_path, *words)
+        devices = stage_train.train_command.plan(found.recipe, 0, {})
+        stage_train.train_one(found.recipe, devices, "a", 1)
+        flags = [training_flags.parse(words) for words, *_ in begun]
+        assert [x["--max-update"] for x in flags] == [[str(most)] for *_, most in begun]
+        parts = zip(flags, begun, strict=True)
+        return [
+            (x["--tokens-per-sample"], "--reset-dataloader" in x, *rest[-2:]) for x, rest in parts
+        ]
+
+    return train
+
+
+def test_a_training_goes_on_in_its_part(training, tmp_path):
+    """The data loader begins anew where the part does, and nowhere else."""
+    short, rest = ["32"], ["128"]
+    assert training(0, *SHORT) == [(short, False, 0, 600), (rest, True, 600, 900)]
+    run = prepared(tmp_path, *SHORT).recipe.run("a", 1)
+    for had, starts in {
+        1: [(short, False, 1, 600), (rest, True, 600, 900)],
+        600: [(rest, True, 600, 900)],
+        601: [(rest, False, 601, 900)],
+        900: [],
+    }.items():
+        (run / "trained").unlink()
+        assert training(had, *SHORT) == starts
+        assert (run / "trained").is_file()
+
+
+def test_a_training_goes_on_in_no_other_parts(training, tmp_path):
+    training(0, *SHORT)
+    for other in (SHORT[:4], (*SHORT[:5], "32:700"), (*SHORT[:5], "16:600")):
+        assert "was trained with other --short-samples" in refusal(training, 600, *other)
+    run = prepared(tmp_path, *SHORT).recipe.run("a", 1)
+    for name in ("parts", "trained"):
+        (run / name).unlink()
+    assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
+    assert "was trained with other --short-samples" in refusal(training, 300, *SHORT)
 
 
 def test_the_schedule_ends_with_the_training():

@@ -162,14 +162,21 @@ def forked(jobs, at_a_time):
         yield job, commands.run_script(script, [folder], dict(os.environ))
 
 
+def trained_on(log):
+    """The samples of each update of a training, whose log has a line for each."""
+    lines = log.read_text().splitlines()
+    found = [json.loads(x.split(" | ")[-1]) for x in lines if " | train_inner | " in x]
+    return {int(x["num_updates"]): float(x["bsz"]) for x in found}
+
+
 def test_from_books_to_glue(books, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "local", forked)
     write_glue(tmp_path / "glue data")
     arch, work = "macaron_roberta_tiny", tmp_path / "work"
     options = ["--text", books, "--split-at", "# Title: ", "--valid", "Omoo", "--work", work]
     options += ["--glue", tmp_path / "glue data", "--archs", arch, *SHORT, "--sizes", "any"]
-    options += ["--learning-rates", "1e-3", "--finetune-max-update", "2"]
-    flags = ["--", "--warmup-updates", "1", *of_side("encoder")]
+    options += ["--short-samples", "8:2", "--learning-rates", "1e-3", "--finetune-max-update", "2"]
+    flags = ["--", "--warmup-updates", "1", "--log-interval", "1", *of_side("encoder")]
     answers = tmp_path / "glue data" / "STS-B" / "test.tsv"
     text = answers.read_text()
     answers.write_text(text.replace("sentence2", "other"))
@@ -178,6 +185,8 @@ def test_from_books_to_glue(books, tmp_path, monkeypatch):
     answers.write_text(text)
     output = run(glue, *options, *flags)
     assert f"2/2 STS-B, {arch}, learning rate 0.001, seed 1: Pearson" in output
+    updates = trained_on(work / arch / "seed1" / "train.log")
+    assert updates == {1: 32, 2: 32, 3: 8}
     with zipfile.ZipFile(work / "report" / f"{arch}.zip") as archive:
         lines = archive.read("STS-B.tsv").decode().splitlines()
         assert set(archive.read("CoLA.tsv").decode().split("\t")[-1]) <= {"0", "1", "\n"}

@@ -86,6 +86,10 @@ class Recipe:
         """The folder of one training."""
         return self.work / arch / f"seed{seed}"
 
+    def parts(self) -> Sequence["Recipe"]:
+        """The parts of a training in their order, each from where the last one ended."""
+        return [self]
+
     def runs(self) -> list[Path]:
         """The folders of all, in the order of the report."""
         return [self.run(arch, seed) for arch in self.archs for seed in self.seeds]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,8 @@ from stage_prepare import fingerprint
 from steps import call, hold, say, shown, start
 from tqdm import tqdm
 from train_command import Devices
+
+from macaron_fairseq.common import files
 
 
 def count_gpus(recipe: Recipe) -> int:
@@ -97,14 +99,32 @@ def train(recipe: Recipe, devices: Devices) -> None:
     """Train what is not trained yet, seed by seed."""
     for seed in recipe.seeds:
         for arch in recipe.archs:
-            flags = train_command.flags(recipe, devices, arch, seed, has_tensorboard())
             if recipe.dry_run:
-                print(shown([*devices.launch, *flags]))
+                for flags, _ in parts_left(recipe, devices, arch, seed, 0):
+                    print(shown([*devices.launch, *flags]))
             else:
-                train_one(recipe, devices, arch, seed, flags)
+                train_one(recipe, devices, arch, seed)
 
 
-def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int, flags: Sequence[str]) -> None:
+def parts_left(
+    recipe: Recipe, devices: Devices, arch: str, seed: int, had: int
+) -> Iterator[tuple[list[str], int]]:
+    """What is left of a training that has had so many updates.
+
+    Yields:
+        The flags of each part, and after how many updates it ends.
+    """
+    begin, has_board = 0, has_tensorboard()
+    for part in recipe.parts():
+        if had < part.max_update:  # else fairseq would make one update more
+            flags = train_command.flags(part, devices, arch, seed, has_board)
+            if begin and had <= begin:  # the position in an epoch means nothing among other batches
+                flags.append("--reset-dataloader")
+            yield flags, part.max_update
+        begin = part.max_update
+
+
+def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
     """One training to its end, from where it stands."""
     run, asked = recipe.run(arch, seed), fingerprint(recipe.data)
     asked = train_command.identity(recipe, asked, arch, seed)
@@ -112,11 +132,11 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int, flags: Seq
     if done.is_file() and done.read_text().strip() == asked:
         return
     run.mkdir(parents=True, exist_ok=True)
-    words = [*devices.launch, *flags]
     environ = {name: value for name, value in os.environ.items() if name not in devices.dropped}
     if devices.nodes > 1 and devices.node:  # the first node keeps the log; fairseq is silent here
-        if updates_had(recipe, run) < recipe.max_update:
-            log = run / f"train-{devices.node}.log"
+        had, log = updates_had(recipe, run), run / f"train-{devices.node}.log"
+        for flags, _ in parts_left(recipe, devices, arch, seed, had):
+            words = [*devices.launch, *flags]
             with log.open("ab") as file:
                 if start(words, environ, stdout=file, stderr=subprocess.STDOUT).wait():
                     sys.exit(f"training failed on this node; see {log}")
@@ -125,16 +145,19 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int, flags: Seq
         replace_cut_checkpoint(run)
         had = updates_had(recipe, run)
         check_batch(recipe, run, had)
+        check_parts(recipe, run, had)
         if had > recipe.max_update:
             sys.exit(
                 f"{run} has had {had} updates already: give --max-update {had} or more, or another "
                 "--work"
             )
-        call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *flags])
-        if had < recipe.max_update:  # else fairseq would make one update more
+        whole = train_command.flags(recipe, devices, arch, seed, has_tensorboard())
+        call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *whole])
+        for flags, most in parts_left(recipe, devices, arch, seed, had):
             done.unlink(missing_ok=True)
-            title = f"{arch}, seed {seed}"
-            follow_training(words, environ, run / "train.log", title, had, recipe.max_update)
+            words, title = [*devices.launch, *flags], f"{arch}, seed {seed}"
+            follow_training(words, environ, run / "train.log", title, had, most)
+            had = most
         done.write_text(asked + "\n")
 
 
@@ -150,9 +173,24 @@ def check_batch(recipe: Recipe, run: Path, had: int) -> None:
             f"{run} was trained with {before} tokens an update: give --batch {before}, or another "
             "--work"
         )
-    part = run / "batch.part"
-    part.write_text(f"{recipe.batch}\n")
-    part.replace(path)
+    files.write(path, f"{recipe.batch}\n")
+
+
+def check_parts(recipe: Recipe, run: Path, had: int) -> None:
+    """End the program where a training would go on in other parts, which no manifest tells."""
+    path = run / "parts"
+    before = path.read_text() if path.is_file() else ""
+    parts = "".join(
+        f"to {x.max_update} updates: {shown(x.benchmark.training.words())}\n"
+        for x in recipe.parts()[:-1]
+    )
+    if had and before != parts:
+        sys.exit(
+            f"{run} was trained with other --short-samples, or without: give those of before, or "
+            "another --work"
+        )
+    if parts:
+        files.write(path, parts)
 
 
 # --- What only fairseq knows ---------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ class TextRecipe(Recipe):
     split_at: str  # how a line begins that begins a document; "": a file is one
     held_out: dict[str, list[str]]  # names of documents, by set
     block: int  # tokens of a training sample, and the models' positions
+    short: tuple[int, int] | None  # tokens of a sample in the first so many updates
+
+    def parts(self) -> Sequence["TextRecipe"]:
+        """The updates on short samples, if any, and the others."""
+        if not self.short:
+            return [self]
+        tokens, updates = self.short
+        training = self.benchmark.training
+        flags = f"{training.more_flags} --tokens-per-sample {tokens}"
+        described = replace(self.benchmark, training=replace(training, more_flags=flags))
+        return [replace(self, benchmark=described, max_update=updates, short=None), self]
 
 
 def add_text(result: Parser) -> None:
@@ -105,6 +117,7 @@ def of_text(
         "texts": [path.absolute() for path in options.text],
         "split_at": options.split_at,
         "block": options.tokens_per_sample,
+        "short": None,
     }
 
 

@@ -180,6 +180,8 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
         if word in SAVING or (has_adam and value in (ADAM, FUSED_ADAM)):
             continue
         otherwise += [word, *[value] * (word == "--optimizer")]
+    for part in recipe.parts()[:-1]:
+        otherwise += [*part.benchmark.training.words(), str(part.max_update)]
     if recipe.batch != recipe.usual_batch:
         otherwise.append(f"--batch {recipe.batch}")
     precision = "" if recipe.precision == "fp16" else recipe.precision

@@ -4,6 +4,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,6 +125,14 @@ def parser() -> Parser:
         help=f"of {', '.join(TASKS)} (default: all that are in --glue)",
     )
     add(
+        "--short-samples",
+        type=short_samples,
+        action=Once,
+        metavar="TOKENS:UPDATES",
+        help="pre-train so many updates on samples of so few tokens, and the others as "
+        "--tokens-per-sample says: attention learns sooner on short ones",
+    )
+    add(
         "--pretrain-seeds",
         type=seeds_of,
         action=Once,
@@ -216,8 +225,12 @@ def read(words: Sequence[str]) -> Glue:
     # As the stages of all recipes are called.
     shared = {"prepare": "prepare", "pretrain": "train"}
     fields["seeds"] = args.pretrain_seeds
+    if args.short_samples:
+        refuse_bad_parts(args.short_samples, fields["block"], fields["max_update"], extra)
+    fields["short"] = args.short_samples
+    fields["benchmark"] = with_positions(fields["benchmark"], args.tokens_per_sample)
     recipe = TextRecipe(
-        **{**fields, "benchmark": with_positions(fields["benchmark"], args.tokens_per_sample)},
+        **fields,
         stages=[shared[stage] for stage in stages if stage in shared],
         held_out={"valid": args.valid},
     )
@@ -252,6 +265,37 @@ def refuse_pretrained(args: Any, stages: Sequence[str]) -> None:
     for path in (args.pretrained, args.codes, args.dictionary):
         if path and not path.is_file():
             sys.exit(f"{path} is no file")
+
+
+def short_samples(text: str) -> tuple[int, int]:
+    """Tokens and updates of TOKENS:UPDATES."""
+    if not re.fullmatch(r"[^:]+:[^:]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' should be TOKENS:UPDATES, as 32:4000")
+    tokens, updates = text.split(":")
+    if tokens == "1":
+        raise argparse.ArgumentTypeError("fairseq makes no samples of one token")
+    return above_zero(tokens), above_zero(updates)
+
+
+def refuse_bad_parts(
+    short: tuple[int, int], block: int, max_update: int, extra: Sequence[str]
+) -> None:
+    """End the program where short samples are not shorter, leave no update, or cannot be resumed.
+
+    Args:
+        short: their tokens, and the updates on them.
+        block: the tokens of the others.
+        max_update: all updates.
+        extra: the flags after --.
+    """
+    given = f"--short-samples {short[0]}:{short[1]}"
+    if short[0] >= block:
+        sys.exit(f"{given}: the others have {block} tokens; give fewer")
+    if short[1] >= max_update:
+        sys.exit(f"{given}: there are {max_update} updates in all; give fewer")
+    for word in extra:
+        if word.startswith(("--restore-file", "--reset-")):
+            sys.exit(f"{given} and {word} do not go together: both would begin at each part")
 
 
 def with_positions(described: benchmark.Benchmark, block: int) -> benchmark.Benchmark:
