@@ -39,3 +39,23 @@ def save(path, *flags, arch=STUDENT, seed=2, types=60, for_task=None, change=Non
     }
     torch.save(state, path)
     return model
+
+
+def learnt(model, criterion, data):
+    """Loss, what is logged and all gradients of a batch."""
+    model.zero_grad()
+    criterion.zero_grad()
+    loss, _, log = criterion(model, data)
+    loss.backward()
+    gradients = [p.grad.clone() for x in (model, criterion) for p in x.parameters()]
+    return [loss.detach(), *map(torch.as_tensor, log.values()), *gradients]
+
+
+def asked(criterion):
+    """The sources of each pass of the teachers, as a list that grows."""
+    passes = []
+    for model in criterion.teachers.models:
+        model.register_forward_pre_hook(
+            lambda _, args, kwargs: passes.append(kwargs["src_tokens"]), with_kwargs=True
+        )
+    return passes

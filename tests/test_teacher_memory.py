@@ -12,7 +12,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import train
 from small import build, language_task
-from students import FLAGS, LARGER, STUDENT, save, translation
+from students import FLAGS, LARGER, STUDENT, asked, learnt, save, translation
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.criterion import (
@@ -43,26 +43,6 @@ def student_and_criterion(teacher, **options):
     if ours.needs_student:
         ours.follow(model)
     return model, ours
-
-
-def learnt(model, ours, data):
-    """Loss, what is logged and all gradients of a batch."""
-    model.zero_grad()
-    ours.zero_grad()
-    loss, _, log = ours(model, data)
-    loss.backward()
-    gradients = [p.grad.clone() for x in (model, ours) for p in x.parameters()]
-    return [loss.detach(), *map(torch.as_tensor, log.values()), *gradients]
-
-
-def asked(ours):
-    """The sources of each pass of the teachers, as a list that grows."""
-    passes = []
-    for model in ours.teachers.models:
-        model.register_forward_pre_hook(
-            lambda _, args, kwargs: passes.append(kwargs["src_tokens"]), with_kwargs=True
-        )
-    return passes
 
 
 @pytest.mark.parametrize(
