@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import sacrebleu
@@ -249,6 +250,9 @@ def test_mistakes(mini, monkeypatch):
     file = mini.folder / "settings.yaml"
     assert "given by --records, is no folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
+    with mock.patch.dict(teach.NEEDED, {"no_such_package": "the export"}):
+        said = mini.call(status=1)
+    assert "the export needs no_such_package: pip install no_such_package" in said
     path = mini.folder / "settings.yaml"
     path.write_text(SETTINGS.replace("student: {", "student: {depth: 2, "))
     assert "student has no 'depth'; it may have arch, tokens" in mini.call("report", status=1)

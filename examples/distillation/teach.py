@@ -6,7 +6,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +36,7 @@ NAME = "distillation"
 STAGES = ("run", "report")
 TASKS = "multi30k-en-de tatoeba-en-de"
 TEACHER_SEED = 1
+NEEDED = {"ctranslate2": "the export in int8", "matplotlib": "the plot of the report"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,12 +113,23 @@ def run(words: Sequence[str]) -> None:
     folders = [task.kind.folder for task in chosen]
     options = many_runs.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
+    refuse_missing_packages(settings, names)
     plan = Plan(args, settings, chosen, names, options)
     if "run" in stages:
         plan.run()
     if "report" in stages:
         for task in chosen:
             print(plan.report(task), flush=True)
+
+
+def refuse_missing_packages(settings: Settings, names: Sequence[str]) -> None:
+    """End the program where a package is missing that would be missed after hours of training."""
+    needed = dict(NEEDED)
+    if any("mined" in split(settings.systems[name].flags) for name in names):
+        needed["rapidfuzz"] = "the loss mined"
+    for package, what in needed.items():
+        if not find_spec(package):
+            sys.exit(f"{what} needs {package}: pip install {package}")
 
 
 class Plan:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # GLUE: masked language models, Macaron Net beside a Transformer of equal size, from text to the table.
 #
-#   needs   text to pre-train on, and GLUE's own files; for the default models GPUs and weeks, for the
-#           tiny ones a CPU and a day
+#   needs   text to pre-train on, and GLUE's own files; pip install scikit-learn scipy statsmodels; for the
+#           default models GPUs and weeks, for the tiny ones a CPU and a day, without QQP, MNLI and QNLI
 #   prints  GLUE's metrics on the dev sets, mean and standard deviation over the seeds of fine-tuning;
 #           the averages with and without WNLI; paired tests; the published rows, which are of the test sets
 #   leaves  in --work: report/ with the table and a zip of predictions for GLUE's server for each system
@@ -11,8 +11,8 @@
 #   reproduce.sh --text books.txt.xz --glue glue_data
 #   reproduce.sh --text books.txt.xz --glue glue_data --tasks "CoLA RTE" --seeds "1 2 3" --cpu --jobs 2 \
 #     --archs "roberta_tiny_pre_norm macaron_roberta_tiny" --merges 8000 --tokens-per-sample 128 \
-#     --batch 8192 --max-tokens 8192 --max-update 3000 --learning-rates "1e-4 3e-4" \
-#     -- --lr 0.001 --warmup-updates 300
+#     --batch 8192 --max-tokens 8192 --max-update 5000 --short-samples 32:4000 \
+#     --learning-rates "1e-4 3e-4" -- --lr 0.001 --warmup-updates 300 --layernorm-embedding
 #   reproduce.sh finetune report --from-scratch ...     the control: the same without pre-training
 #
 # FOLDER of --glue is what GLUE's download script makes: CoLA/train.tsv and so on, or train.tsv.gz. MRPC
