@@ -2,15 +2,15 @@
 # What does a small model learn from a large one? A teacher, then students that learn in several ways:
 # trained, scored, exported, timed and compared.
 #
-#   needs   4 GB of memory a run at a time; the data in folders of --from; a GPU, or the hours below;
-#           pip install ctranslate2 matplotlib rapidfuzz
+#   needs   8 GB of memory a run at a time, half of it for what the teacher says; the data in folders of --from;
+#           a GPU, or the hours below; pip install ctranslate2 matplotlib rapidfuzz
 #   costs   on one CPU core, with 4,096 tokens an update, estimated from docs/howto/distill.md:
 #             teacher                         7 s an update     at most 78 h for 40,000 updates
-#             none, sequence, none-own-bpe    1.1 s             6 h for 20,000
-#             word, both                      5 s               28 h
-#             trajectory                      5.5 s             31 h
-#           across, uld and mined also ask the teacher, so they take as long as word or longer. All of it with
-#           one seed is some eleven days of a core for each task. --patience ends many runs earlier.
+#             none, sequence, none-own-bpe    0.8 s             4 h for 20,000
+#             word, both                      1.2 s             7 h
+#             trajectory                      1.5 s             8 h
+#           So it is once the memory knows what the teacher says. The first epoch takes twice as long, and so does what
+#           the memory does not hold. across, uld and mined were not measured. --patience ends many runs earlier.
 #           --student-updates and --max-update end them where you say.
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/
