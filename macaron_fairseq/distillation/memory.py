@@ -31,7 +31,11 @@ class Memory:
         """Begin with nothing, and room for so much."""
         self.room = gibibytes * GIBIBYTE
         self.batches: dict[Key, Found] = {}
-        self.is_full = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something did not fit."""
+        return self.room < 0
 
     def recall(
         self, teacher: int, inputs: Mapping[str, Any], ask: Callable[[Mapping[str, Any]], Found]
@@ -55,7 +59,6 @@ class Memory:
     def keep(self, key: Key, found: Found) -> None:
         """Remember what was found, or say that it does not fit."""
         self.room -= sum(x.nbytes for x in found.values())
-        self.is_full = self.room < 0
         if self.is_full:
             logger.info(
                 "--teacher-memory is full with %d batches: teachers are asked about others each "
