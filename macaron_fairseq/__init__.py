@@ -2,8 +2,8 @@
 
 fairseq's commands and their workers import this package when they come to `--user-dir`. Where
 fairseq is imported already, as it is there, the import registers the models (`plugin`) and checks
-the command line (`compat.preflight`). Elsewhere it imports neither fairseq nor PyTorch; a program
-that needs the registrations imports `macaron_fairseq.plugin`.
+the command line and its files (`compat.preflight`, `compat.missing`). Elsewhere it imports neither
+fairseq nor PyTorch; a program that needs the registrations imports `macaron_fairseq.plugin`.
 
 What the commands do is here for programs, too: `load`, `score`, `report`, `dynamics`, `describe`
 and `list_schemes`, see `macaron_fairseq.api`.
@@ -36,9 +36,10 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.compat import memory, preflight, save_folder
+    from macaron_fairseq.compat import memory, missing, preflight, save_folder
 
     preflight.check(sys.argv)
+    missing.refuse(sys.argv)
     memory.explain(sys.argv)
     save_folder.claim(sys.argv)
 

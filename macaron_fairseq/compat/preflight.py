@@ -34,6 +34,7 @@ from macaron_fairseq.compat import (
 logger = logging.getLogger(__name__)
 
 SAMPLE_OF_EVAL_LM = 1024  # tokens, where fairseq-eval-lm is not told
+TASKS = {"eval-lm": "language_modeling", "validate": None}  # of commands; others: translation
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
 
 
@@ -51,7 +52,7 @@ def check(argv: Sequence[str]) -> None:
     if command not in COMMANDS:
         return
     try:
-        args, others = parse(argv[1:])
+        args, others = parse(argv[1:], command)
     except ArgumentError:  # fairseq will say it
         return
     count = check_devices(args, command)
@@ -113,10 +114,14 @@ def command_name(program: str) -> str | None:
     return path.name.removeprefix("fairseq-") if path.name.startswith("fairseq-") else None
 
 
-def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
+def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list[str]]:
     """The flags that are checked, with fairseq's defaults, and all other words.
 
     The world size is None where it is not given.
+
+    Args:
+        flags: of a command line.
+        command: which of fairseq's commands it is.
 
     Raises:
         argparse.ArgumentError: if a value is not of its flag's type.
@@ -137,7 +142,9 @@ def parse(flags: Sequence[str]) -> tuple[Namespace, list[str]]:
         parser.add_argument(f"--macaron-{name}")
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
-    parser.add_argument("--task", default="translation")
+    parser.add_argument("--task", default=TASKS.get(command, "translation"))
+    parser.add_argument("-s", "--source-lang")
+    parser.add_argument("-t", "--target-lang")
     parser.add_argument("--criterion", default="cross_entropy")
     parser.add_argument("--trajectory-weight", type=float, default=0)
     parser.add_argument("--distill-weight", type=float, default=0.5)

@@ -1,0 +1,88 @@
+"""What fairseq's commands cannot do without, and miss with a traceback.
+
+That is the data folder, its dictionaries and sets, and in training the size of a batch. Each check
+can go when the tests named `test_fairseq_...` in `tests/test_missing.py` fail.
+"""
+
+from argparse import ArgumentError, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import preflight
+
+TRANSLATION = {"translation", "macaron_translation"}
+# Where other tasks' text and dictionary lie.
+PLACES = {"language_modeling": "", "masked_lm": "", "sentence_prediction": "input0"}
+
+
+def refuse(argv: Sequence[str]) -> None:
+    """If argv is one of fairseq's commands, refuse it if something it needs is missing.
+
+    The tasks that this package has models for are checked.
+
+    Raises:
+        UserError: naming what is missing, and what to give.
+    """
+    command = preflight.command_name(argv[0]) if argv else None
+    if command not in preflight.COMMANDS:
+        return
+    try:
+        args, others = preflight.parse(argv[1:], command)
+    except ArgumentError:  # fairseq will say it
+        return
+    # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
+    is_known = args.task in TRANSLATION or args.task in PLACES
+    if not is_known or not others or others[0].startswith("-") or preflight.is_remote(others[0]):
+        return
+    folder = Path(others[0].split(":")[0])
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: give the one that fairseq-preprocess wrote")
+    refuse_without_dictionary(folder, args)
+    for flag, name in sets_of(command, args):
+        refuse_without_set(folder / PLACES.get(args.task, ""), flag, name)
+    if command == "train" and args.max_tokens is None and args.batch_size is None:
+        raise UserError(
+            "how large is a batch? Give --max-tokens, in tokens, or --batch-size, in sentences"
+        )
+
+
+def refuse_without_dictionary(folder: Path, args: Namespace) -> None:
+    """Raise a `UserError` if a dictionary is missing that the task reads."""
+    if args.task in PLACES:
+        name = str(Path(PLACES[args.task], "dict.txt"))
+        if not (folder / name).is_file():
+            raise UserError(f"{folder} has no {name}, which --task {args.task} reads")
+        return
+    there = [x.name[len("dict.") : -len(".txt")] for x in sorted(folder.glob("dict.*.txt"))]
+    advice = f"give -s and -t, of {' and '.join(there)}" if there else "give another folder"
+    languages = args.source_lang, args.target_lang
+    if None in languages:
+        names = (file.name.split(".") for file in folder.iterdir())
+        if not any(len(parts) >= 3 and parts[1].count("-") == 1 for parts in names):
+            raise UserError(f"no file of {folder} names the pair of languages: {advice}")
+        return
+    for language in languages:
+        if language not in there:
+            raise UserError(f"{folder} has no dict.{language}.txt: {advice}")
+
+
+def sets_of(command: str, args: Namespace) -> Iterator[tuple[str, str]]:
+    """The flag and the name of each set that a command reads."""
+    if command == "train":
+        yield "--train-subset", args.train_subset
+    if command == "validate" or (command == "train" and not args.disable_validation):
+        yield from (("--valid-subset", name) for name in args.valid_subset.split(","))
+    if command in ("generate", "eval-lm"):
+        yield from (("--gen-subset", name) for name in args.gen_subset.split(","))
+
+
+def refuse_without_set(folder: Path, flag: str, name: str) -> None:
+    """Raise a `UserError` if the folder has no file of a set."""
+    if not ((folder / name).exists() or any(folder.glob(f"{name}.*"))):
+        there = sorted({file.name.split(".")[0] for file in folder.glob("*.idx")})
+        raise UserError(
+            f"{folder} has no set {name}, only {' and '.join(there)}: give another {flag}"
+            if there
+            else f"{folder} has no sets: give the folder that fairseq-preprocess wrote"
+        )
