@@ -7,21 +7,29 @@ ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(cd "$$VENV/bin" && pwd):$$PAT
 # A test process for each core. One that has no tests left takes some of another's.
 PYTEST = pytest -n auto --dist worksteal
 
-.PHONY: help setup demo quickstart lint check test coverage docs gpu-check
+# The commands are not on the PATH of the shell that make was started from.
+ACTIVATE_HINT = [ -n "$$VIRTUAL_ENV" ] || echo "In each new shell, first: . $(VENV)/bin/activate"
+
+.PHONY: help environment setup demo quickstart lint check test coverage docs gpu-check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: ## make the environment .venv, or bring it up to date
+environment:
 	@./setup-env.sh
 
-demo: setup ## set up, then translate phrases with the models that come with the package
+setup: environment ## make the environment .venv, or bring it up to date
+	@$(ACTIVATE_HINT)
+
+demo: environment ## set up, then translate phrases with the models that come with the package
 	@$(ACTIVATE); macaron-fairseq demo
+	@$(ACTIVATE_HINT)
 
-quickstart: setup ## set up, then run examples/quickstart/run.sh
+quickstart: environment ## set up, then run examples/quickstart/run.sh
 	@$(ACTIVATE); examples/quickstart/run.sh
+	@$(ACTIVATE_HINT)
 
-lint: setup ## ruff (lint and format), mypy and shellcheck
+lint: environment ## ruff (lint and format), mypy and shellcheck
 	@$(ACTIVATE); set -ex; ruff check; ruff format --check; mypy; \
 	shellcheck --shell=bash *.sh .ci/run examples/*/*.sh examples/*/*.sbatch
 
@@ -31,12 +39,12 @@ check: lint ## lint, and the tests that take a moment: before each commit
 test: lint ## lint, and all tests: before a merge
 	@$(ACTIVATE); set -x; $(PYTEST)
 
-docs: setup ## the documentation as a site, build/docs/index.html; a warning is an error
+docs: environment ## the documentation as a site, build/docs/index.html; a warning is an error
 	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs; \
 	echo "open build/docs/index.html"
 
-gpu-check: setup ## whether training and translation are right and fast on this GPU: ten minutes
+gpu-check: environment ## whether training and translation are right and fast on this GPU: ten minutes
 	@$(ACTIVATE); set -x; python benchmarks/gpu_check.py --json gpu-check.json
 
-coverage: setup ## all tests, and the lines of the package that none of them runs
+coverage: environment ## all tests, and the lines of the package that none of them runs
 	@$(ACTIVATE); set -x; $(PYTEST) --cov --cov-report=term-missing

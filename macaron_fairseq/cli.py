@@ -60,13 +60,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all options are known."""
         words = [*(sys.argv[1:] if args is None else args)]
-        known = self._option_string_actions
         if self._subparsers:
             words = []  # whose options they are
-        for word in words[: words.index("--")] if "--" in words else words:
-            option = word.partition("=")[0]
-            if option.startswith("--") and not any(x.startswith(option) for x in known):
-                self.error(f"there is no option {option}{names.question(option, known)}")
+        if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
+            self.error(sentence)
         return super().parse_known_args(args, namespace)
 
 

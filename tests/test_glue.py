@@ -257,6 +257,17 @@ def test_published_rows_are_the_papers():
     table = glue_report.table({BASE: runs}, rows)
     assert "| 88.4/84.4 |" in table and "| 79.7 | 81.5 |" in table
     assert all(len(rows[0]["scores"][t]) == len(TASKS[t].metrics) for t in scores)
+    # Of fewer tasks the average is over these, and WNLI is not there to be counted.
+    few = {task: runs[task] for task in ("CoLA", "WNLI")}
+    assert f"| - | {statistics.mean(scores['CoLA']):.1f} |" in glue_report.table({BASE: few}, rows)
+
+
+def test_one_seed_says_nothing_and_the_report_says_so():
+    for seeds, said in (({1: 60}, True), ({1: 60, 2: 61}, False)):
+        runs = {BASE: results("RTE", seeds), MACARON: results("RTE", seeds)}
+        text, _ = glue_report.report(runs, [])
+        assert ("One seed: this says nothing about the architecture." in text) is said
+        assert f"model of {len(seeds)} pair{'s' * (len(seeds) > 1)} of runs on 1 task:" in text
 
 
 def test_the_server_gets_a_file_for_each_test_set():

@@ -74,6 +74,13 @@ def test_text_that_cannot_be_divided_is_refused(held_out, said, tmp_path):
     assert not [*tmp_path.glob("out/*")]
 
 
+def test_a_mark_of_documents_that_is_nowhere_is_named(tmp_path):
+    path = tmp_path / "books.txt"
+    path.write_text("# Title: Emma\nShe.\n")
+    said = refusal(plain_text.divide, [path], "# Titel: ", {"test": ["Emma"]}, tmp_path, "en")
+    assert said == "there is no document Emma, since no line begins with '# Titel: '"
+
+
 def test_text_that_is_damaged_is_refused(tmp_path):
     path = tmp_path / "a.txt.xz"
     path.write_bytes(lzma.compress(b"text\n" * 1000)[:-20])
@@ -248,7 +255,7 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
     assert len(lines) == 2 * len(recipes) and len({*lines}) == len(lines)
     for recipe in recipes:
         flags = ["data", *recipe.benchmark.training.words(), *recipe.extra]
-        assert not language_modeling.stage_train.unknown_to_fairseq(recipe.archs, flags)
+        assert not language_modeling.stage_train.unknown_to_fairseq(recipe.archs, flags, True)
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,8 @@ def test_fairseq_reads_no_batch_of_few_samples():
         )
         assert len(found) == batches
         assert samples.has_batch(count, 64, 8192, None, multiple) == bool(batches)
+    with pytest.raises((AssertionError, IndexError)):  # the sample does not fit into a batch
+        data_utils.batch_by_size(np.arange(8), lambda i: 64, np.full(8, 64), 32)
 
 
 @pytest.mark.parametrize(("task", "most"), [("language_modeling", 448), ("masked_lm", 441)])
@@ -214,6 +216,11 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
         preflight.check([*words, *others])
     text_data(tmp_path, valid=most + 1)
     preflight.check(words)
+    preflight.check([*words, "--max-tokens", "64"])
+    assert refusal(*words, "--max-tokens", 63) == (
+        "a sample of 64 tokens does not fit into a batch of 63: give --max-tokens 64 or more, or a "
+        "smaller --tokens-per-sample"
+    )
     text_data(tmp_path, train=most)
     assert "the set train" in refusal(*words)
 

@@ -207,15 +207,27 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
 @pytest.mark.slow
 def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart():
     """Which knows this package's architectures, whatever of it has been imported before."""
+
+    def unknown(archs, flags, is_for_here=True):
+        return stage_train.apart(stage_train.unknown_to_fairseq, archs, flags, is_for_here)
+
     flags = ["data-bin", "--optimizer", "adam"]
     archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
-    assert stage_train.apart(stage_train.unknown_to_fairseq, archs, flags) == ""
+    assert unknown(archs, flags) == ""
     schemes = ["macaron_transformer_tiny/parallel/midpoint", "transformer_tiny_pre_norm/parallel"]
-    assert stage_train.apart(stage_train.unknown_to_fairseq, schemes[:1], flags) == ""
-    said = stage_train.apart(stage_train.unknown_to_fairseq, schemes, flags)
-    assert "unrecognized arguments: --macaron-scheme parallel" in said
-    said = stage_train.apart(stage_train.unknown_to_fairseq, archs, [*flags, "--nosuch", "1"])
+    assert unknown(schemes[:1], flags) == ""
+    assert "unrecognized arguments: --macaron-scheme parallel" in unknown(schemes, flags)
+    said = unknown(archs, [*flags, "--nosuch", "1"])
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
+    for task, other in {
+        "translation": "transformer_lm_tiny_pre_norm",
+        "language_modeling": "roberta_tiny_pre_norm",
+        "masked_lm": "transformer_tiny_pre_norm",
+    }.items():
+        said = unknown([other], [*flags, "--task", task])
+        assert said == f"{other} is not for {task}: name one that is in --archs"
+    half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
+    assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
 
 
 # --- What a recipe ends with ---------------------------------------------------------------------

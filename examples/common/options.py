@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import benchmark
 from benchmark import Benchmark, Set
 
+from macaron_fairseq.common import names
 from macaron_fairseq.evaluation.runs import name_of
 
 PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
@@ -98,9 +99,17 @@ class Recipe:
 class Parser(argparse.ArgumentParser):
     """Mistakes get one sentence, and status 1 as all others."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What argparse does, once all options are known: it would take a value for a stage."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=False):
+            self.error(sentence)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """End the program."""
-        sys.exit(f"{message.removeprefix('argument ')}; see --help")
+        sentence = message.removeprefix("argument ")
+        sys.exit(f"{sentence} See --help" if sentence.endswith("?") else f"{sentence}; see --help")
 
     def format_help(self) -> str:
         """What the recipe is about comes first."""
@@ -137,7 +146,8 @@ def one_of(stages: Sequence[str]) -> Callable[[str], str]:
 
     def stage(text: str) -> str:
         if text not in stages:
-            raise argparse.ArgumentTypeError(f"{text} is no stage and no option")
+            question = names.question(text, stages)
+            raise argparse.ArgumentTypeError(f"{text} is no stage and no option{question}")
         return text
 
     return stage
@@ -260,18 +270,18 @@ def add_training(result: Parser) -> None:
 
 def archs_of(text: str) -> list[str]:
     """An argument that is architectures: each ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP."""
-    for name in (names := text.split()):
+    for name in (archs := text.split()):
         if not re.fullmatch("[^/]+(/[^/]+){0,2}", name):
             raise argparse.ArgumentTypeError(
                 f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP"
             )
     models: dict[str, str] = {}
-    for name in names:
+    for name in archs:
         if (other := models.setdefault(name_of(*name.split("/")), name)) != name:
             raise argparse.ArgumentTypeError(f"'{other}' and '{name}' are the same model")
-    if len(models) < len(names):
+    if len(models) < len(archs):
         raise argparse.ArgumentTypeError("an architecture is named twice")
-    return names
+    return archs
 
 
 def seeds_of(text: str) -> list[int]:

@@ -71,18 +71,20 @@ def divide(
                     key = drawn[number % EVERY - 1]
             found[key][name] += 1
             files[key].write(line + "\n")
-        refuse_unknown(where, titles)
+        refuse_unknown(where, titles, split_at)
         for key, counts in found.items():
             if not counts:
                 sys.exit(f"no text is left for {key}: give more text, or name other documents")
     return found
 
 
-def refuse_unknown(names: Iterable[str], titles: Iterable[str]) -> None:
-    """End the program at a name that no document has."""
+def refuse_unknown(names: Iterable[str], titles: Iterable[str], split_at: str) -> None:
+    """End the program at a name that no document has; `split_at`: see `lines`."""
     known = list(titles)
     for name in names:
         if name not in known:
+            if split_at and len(known) == 1:
+                sys.exit(f"there is no document {name}, since no line begins with '{split_at}'")
             near = get_close_matches(name, known, 3, 0.4) or known[:3]
             sys.exit(
                 f"there is no document {name}: {len(known)} are there, such as " + ", ".join(near)

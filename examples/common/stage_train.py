@@ -74,7 +74,7 @@ def plan(recipe: Recipe) -> Devices:
         print(f"{recipe.name}: no TensorBoard log: pip install tensorboard", file=sys.stderr)
     is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
     comes_later = recipe.stages[0] == "prepare" or len(recipe.archs) > 1
-    if not recipe.dry_run and is_new and comes_later:
+    if recipe.dry_run or (is_new and comes_later):
         refuse_unknown_flags(recipe, devices)
     return devices
 
@@ -207,29 +207,46 @@ def refuse_unknown_flags(recipe: Recipe, devices: Devices) -> None:
     """End the program at an architecture, a flag or a precision that fairseq-train refuses."""
     own = recipe.benchmark.training.words()
     flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
-    if reason := apart(unknown_to_fairseq, recipe.archs, [*flags, *devices.flags, *recipe.extra]):
+    flags += [*devices.flags, *recipe.extra]
+    if reason := apart(unknown_to_fairseq, recipe.archs, flags, not recipe.dry_run):
         sys.exit(reason)
 
 
-def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str]) -> str:
-    """Why fairseq-train would refuse an architecture with these flags; "" where it would not."""
+def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: bool) -> str:
+    """Why fairseq-train would refuse an architecture with these flags; "" where it would not.
+
+    Args:
+        archs: of --archs.
+        flags: of fairseq-train.
+        is_for_here: whether it is to run on this machine's devices.
+    """
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it asks for other tasks' packages
-    from fairseq import options
+    from fairseq import models, options
     from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.models.roberta import RobertaModel
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
     from macaron_fairseq.compat import preflight
 
     assert macaron_fairseq.plugin
     sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
+    kinds: dict[str, type] = {  # of the tasks that recipes train for
+        "language_modeling": models.FairseqLanguageModel,
+        "masked_lm": RobertaModel,
+        "translation": models.FairseqEncoderDecoderModel,
+    }
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            preflight.check_devices(preflight.parse(flags)[0], "train")
+            checked, _ = preflight.parse(flags)
+            if is_for_here:
+                preflight.check_devices(checked, "train")
             for arch in (name.split("/")[0] for name in archs):
                 if arch not in ARCH_MODEL_REGISTRY:
                     near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
                     return f"there is no architecture {arch}; did you mean {near[0]}?"
+                if not issubclass(ARCH_MODEL_REGISTRY[arch], kinds.get(checked.task, object)):
+                    return f"{arch} is not for {checked.task}: name one that is in --archs"
             for name in archs:
                 words = [*flags, *train_command.arch_flags(name)]
                 options.parse_args_and_arch(options.get_training_parser(), words)

@@ -34,13 +34,6 @@ USUAL = STAGES[:3]
 SCHEMES = f"{BASELINE} strang-marchuk"
 
 
-def stage(text: str) -> str:
-    """An argument that names one."""
-    if text not in STAGES:
-        raise argparse.ArgumentTypeError(f"{text} is no stage ({', '.join(STAGES)}) and no option")
-    return text
-
-
 def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
     result = recipe_options.Parser(
@@ -54,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "stages",
         nargs="*",
-        type=stage,
+        type=recipe_options.one_of(STAGES),
         metavar="STAGE",
         help="tune run report (the default), collect or page",
     )

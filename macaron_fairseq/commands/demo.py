@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
         from macaron_fairseq import cli
 
         cli.main(dynamics_words(args.page))
-        files.show(f"\nIn a browser: python3 -m webbrowser -t {quoted(args.page / PAGE)}")
+        page = quoted(args.page / PAGE)
+        files.show(f"\nA page that explains these rows: python3 -m webbrowser -t {page}")
     files.show("\n".join(commands(is_page_drawn=bool(args.page))))
 
 

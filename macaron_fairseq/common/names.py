@@ -1,6 +1,6 @@
 """Things that a user chooses by name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -27,6 +27,23 @@ def question(name: str, known: Iterable[str]) -> str:
     begun = [other for other in names if name and other.startswith(name)]
     near = begun or get_close_matches(name, names)
     return f". Did you mean {listed(near)}?" if near else ""
+
+
+def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool) -> str:
+    """A sentence on the first option that does not exist, before a word --; "" if all do.
+
+    Args:
+        words: of a command line.
+        known: the options that there are.
+        may_be_cut: whether the beginning of an option stands for it.
+    """
+    options = [*known]
+    for word in words[: words.index("--")] if "--" in words else words:
+        option = word.partition("=")[0]
+        is_known = option in options or (may_be_cut and any(x.startswith(option) for x in options))
+        if option.startswith("--") and not is_known:
+            return f"there is no option {option}{question(option, options)}"
+    return ""
 
 
 def listed(names: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """Text of a language model that is too short for a single batch.
 
 fairseq cuts text into samples, and leaves out those beyond the last multiple of eight. Where none
-is left it ends in "The dataset is empty", with a traceback. This can go when
-`test_fairseq_reads_no_batch_of_few_samples` fails.
+is left it ends in "The dataset is empty", with a traceback, as where a sample is larger than a
+batch. This can go when `test_fairseq_reads_no_batch_of_few_samples` fails.
 """
 
 from argparse import Namespace
@@ -40,6 +40,12 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
         tokens = int(data.sizes.sum())
         size = args.tokens_per_sample
         count = -(-tokens // (size - (args.task == "masked_lm")))  # which adds <s>
+        size = min(size, tokens)
+        if limits[0] and size > limits[0]:
+            raise UserError(
+                f"a sample of {size} tokens does not fit into a batch of {limits[0]}: give "
+                f"--max-tokens {size} or more, or a smaller --tokens-per-sample"
+            )
         if not has_batch(count, size, *limits, args.required_batch_size_multiple):
             raise UserError(
                 f"the set {name} of {folder} has {tokens} tokens, so few that fairseq makes no "
@@ -52,8 +58,6 @@ def has_batch(
     count: int, size: int, max_tokens: int | None, max_samples: int | None, multiple: int
 ) -> bool:
     """Whether fairseq makes a batch of so many samples of that size."""
-    if max_tokens and size > max_tokens:  # which fairseq tells itself
-        return True
     few = min(count, 2 * multiple)  # more are no fewer batches
     sizes = np.full(few, size)
     return bool(
