@@ -197,7 +197,7 @@ def test_fairseq_reads_no_batch_of_few_samples():
             np.arange(count), lambda i: 64, sizes, 8192, required_batch_size_multiple=multiple
         )
         assert len(found) == batches
-        assert samples.has_batch(count, 64, 8192, None, multiple) == bool(batches)
+        assert samples.has_batch(sizes, 8192, None, multiple) == bool(batches)
     with pytest.raises((AssertionError, IndexError)):  # the sample does not fit into a batch
         data_utils.batch_by_size(np.arange(8), lambda i: 64, np.full(8, 64), 32)
 
@@ -208,10 +208,13 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
     words = [str(word) for word in (*words, "--max-tokens", 8192)]
     text_data(tmp_path, train=900, valid=most)
     said = refusal(*words)
-    assert f"the set valid of {tmp_path} has {most} tokens" in said and "7 samples of 64" in said
+    assert (
+        f"the set valid of {tmp_path} has {most} tokens" in said
+        and "7 samples of at most 64" in said
+    )
     for others in (
         *(["--required-batch-size-multiple", "1"], ["--disable-validation"]),
-        *(["--sample-break-mode", "eos"], ["--tokens-per-sample", "32"]),
+        ["--tokens-per-sample", "32"],
     ):
         preflight.check([*words, *others])
     text_data(tmp_path, valid=most + 1)
@@ -223,6 +226,24 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
     )
     text_data(tmp_path, train=most)
     assert "the set train" in refusal(*words)
+    builder = make_builder(str(tmp_path / "train.bin"), "mmap", vocab_size=20)
+    builder.finalize(str(tmp_path / "train.idx"))
+    assert refusal(*words) == f"the set train of {tmp_path} is empty: give more text"
+
+
+@pytest.mark.parametrize("mode", ["none", "complete", "complete_doc", "eos"])
+def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
+    """Seven sentences of 60 tokens are no batch, and eight are, however they are cut."""
+    words = ["fairseq-train", tmp_path, "--cpu", "--task", "masked_lm", "--max-tokens", 8192]
+    words += ["--tokens-per-sample", 64, "--sample-break-mode", mode, "--disable-validation"]
+    for count in (7, 8):
+        builder = make_builder(str(tmp_path / "train.bin"), "mmap", vocab_size=20)
+        for _ in range(count):
+            builder.add_item(torch.full((60,), 5))
+        builder.finalize(str(tmp_path / "train.idx"))
+        if count == 7:
+            assert f"no batch of its {count} samples" in refusal(*words)
+    preflight.check([str(word) for word in words])
 
 
 # --- data that was cut short ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from macaron_fairseq.common.errors import UserError
@@ -27,41 +27,60 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
     Raises:
         UserError: if there is no batch of one of them.
     """
-    if args.task not in TASKS or args.sample_break_mode not in (None, "none"):
+    if args.task not in TASKS:
         return
     sets = {args.train_subset: (args.max_tokens, args.batch_size)}
     if not args.disable_validation:
         limits = args.max_tokens_valid or args.max_tokens, args.batch_size_valid or args.batch_size
         sets |= dict.fromkeys(args.valid_subset.split(","), limits)
     for name, limits in sets.items():
-        if not MMapIndexedDataset.exists(str(folder / name)):
-            continue
-        data = MMapIndexedDataset(str(folder / name))  # which must outlive its sizes
-        tokens = int(data.sizes.sum())
-        size = args.tokens_per_sample
-        count = -(-tokens // (size - (args.task == "masked_lm")))  # which adds <s>
-        size = min(size, tokens)
-        if limits[0] and size > limits[0]:
-            raise UserError(
-                f"a sample of {size} tokens does not fit into a batch of {limits[0]}: give "
-                f"--max-tokens {size} or more, or a smaller --tokens-per-sample"
-            )
-        if not has_batch(count, size, *limits, args.required_batch_size_multiple):
-            raise UserError(
-                f"the set {name} of {folder} has {tokens} tokens, so few that fairseq makes no "
-                f"batch of its {count} samples of {size}: give more text, a "
-                "smaller --tokens-per-sample, or --required-batch-size-multiple 1"
-            )
+        if MMapIndexedDataset.exists(str(folder / name)):
+            refuse_without_batch(folder / name, args, *limits)
+
+
+def refuse_without_batch(
+    path: Path, args: Namespace, max_tokens: int | None, max_samples: int | None
+) -> None:
+    """Raise a `UserError` if fairseq makes no batch of a set.
+
+    Args:
+        path: of the set's files, without .bin and .idx.
+        args: of `preflight.parse`.
+        max_tokens: of a batch.
+        max_samples: of a batch.
+    """
+    if not path.with_suffix(".bin").stat().st_size:
+        raise UserError(f"the set {path.name} of {path.parent} is empty: give more text")
+    data = MMapIndexedDataset(str(path))  # which must outlive its sizes
+    tokens, size = int(data.sizes.sum()), args.tokens_per_sample
+    mode, multiple = args.sample_break_mode or "none", args.required_batch_size_multiple
+    if mode != "eos" and max_tokens and min(size, tokens) > max_tokens:
+        raise UserError(
+            f"a sample of {min(size, tokens)} tokens does not fit into a batch of {max_tokens}: "
+            f"give --max-tokens {min(size, tokens)} or more, or a smaller --tokens-per-sample"
+        )
+    most = len(data) if mode == "eos" else tokens // size
+    if most >= 2 * multiple:  # there is a batch, and cutting so much text takes a while
+        return
+    begin = int(args.task == "masked_lm")  # <s>, which fairseq adds
+    special = Dictionary()
+    samples = TokenBlockDataset(data, data.sizes, size - begin, special.pad(), special.eos(), mode)
+    sizes = samples.sizes.astype(np.int64) + begin
+    if not has_batch(sizes, max_tokens, max_samples, multiple):
+        raise UserError(
+            f"the set {path.name} of {path.parent} has {tokens} tokens, so few that fairseq makes "
+            f"no batch of its {len(samples)} samples of at most {size}: give more text, a smaller "
+            "--tokens-per-sample, or --required-batch-size-multiple 1"
+        )
 
 
 def has_batch(
-    count: int, size: int, max_tokens: int | None, max_samples: int | None, multiple: int
+    sizes: np.ndarray, max_tokens: int | None, max_samples: int | None, multiple: int
 ) -> bool:
-    """Whether fairseq makes a batch of so many samples of that size."""
-    few = min(count, 2 * multiple)  # more are no fewer batches
-    sizes = np.full(few, size)
+    """Whether fairseq makes a batch of samples of these sizes."""
+    if max_tokens and len(sizes) and sizes.max() > max_tokens:  # which fairseq tells itself
+        return True
+    order = np.arange(len(sizes))
     return bool(
-        data_utils.batch_by_size(
-            np.arange(few), sizes.__getitem__, sizes, max_tokens, max_samples, multiple
-        )
+        data_utils.batch_by_size(order, sizes.__getitem__, sizes, max_tokens, max_samples, multiple)
     )
