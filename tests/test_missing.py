@@ -1,6 +1,7 @@
 """What fairseq's commands need is missing: they end in a traceback, and we in one sentence."""
 
 import pytest
+from conftest import FIXTURES
 from fairseq import options, tasks
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -11,6 +12,7 @@ from fairseq_cli import train
 from macaron_fairseq import UserError
 from macaron_fairseq.compat import missing
 
+STORED = FIXTURES / "stored" / "checkpoint.pt"  # of a translation model
 SETS = "train", "valid", "test"
 BATCH = "--max-tokens", "64"
 DICTIONARY = "a 3\nb 2\n"
@@ -109,7 +111,7 @@ def test_whole_data_is_taken(pair, command, flags):
 def test_other_tasks_commands_and_orders_are_left_alone(text, labelled):
     refuse("train", text, "--task", "masked_lm", *BATCH)
     refuse("eval-lm", text)
-    refuse("train", labelled, "--task", "sentence_prediction", *BATCH)
+    refuse("validate", labelled, "--task", "sentence_prediction")
     refuse("preprocess", "nosuch")
     refuse("train", "nosuch", "--task", "speech_to_text")
     refuse("train", "--arch", "some", "nosuch")  # an unknown flag: which word is the folder?
@@ -143,6 +145,14 @@ def test_a_dictionary_that_is_not_there(pair, text):
     assert said == f"{pair} has no dict.txt, which --task language_modeling reads"
     said = refusal("train", text, "--task", "sentence_prediction", *BATCH)
     assert said == f"{text} has no input0/dict.txt, which --task sentence_prediction reads"
+
+
+def test_fairseq_validate_takes_the_task_of_the_model(text, pair):
+    """So its data are of this task, too."""
+    said = refusal("validate", text, "--path", STORED)
+    assert said == f"no file of {text} names the pair of languages: give another folder"
+    refuse("validate", pair, "--path", STORED)
+    refuse("validate", text, "--path", "https://example.org/model.pt")
 
 
 def test_a_set_that_is_not_there(pair, text, labelled):

@@ -146,8 +146,26 @@ def test_a_missing_checkpoint_to_decode_with(tmp_path):
         words = [f"fairseq-{command}", "data", "--cpu", "--path"]
         assert refusal(*words, nosuch) == f"{nosuch}: no such checkpoint"
         ensemble = f"{STORED / 'checkpoint.pt'}:{nosuch}"
-        assert refusal(*words, ensemble) == f"{nosuch}: no such checkpoint"
+        if command != "eval-lm":  # of other models
+            assert refusal(*words, ensemble) == f"{nosuch}: no such checkpoint"
         assert refusal(*words, tmp_path).startswith(f"{tmp_path} is a folder")
+
+
+def test_a_checkpoint_of_another_task(tmp_path):
+    """It is refused before its data and parameters are compared."""
+    path = STORED / "checkpoint.pt"  # of a translation model
+    for command, flag in (
+        *(("train", "--restore-file"), ("train", "--finetune-from-model")),
+        *(("generate", "--path"), ("validate", "--path"), ("eval-lm", "--path")),
+    ):
+        words = [f"fairseq-{command}", "data", "--cpu", flag, path, "--save-dir", tmp_path]
+        for other in ("masked_lm", "language_modeling", "sentence_prediction"):
+            said = refusal(*words, "--task", other)
+            assert said == f"{path} was trained for translation, and is no model for {other}"
+        for same in ("translation", "macaron_translation", "translation_lev"):
+            preflight.check([str(word) for word in (*words, "--task", same)])
+    said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)
+    assert said.endswith("no model for language_modeling")
 
 
 def test_fairseq_hides_what_a_model_says_of_a_checkpoint():

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 
 import pytest
+from conftest import USER_DIR, run
 from test_preflight import SRUN, TORCHRUN
 
 from macaron_fairseq import UserError
@@ -74,6 +75,50 @@ def test_a_run_that_is_ending_is_waited_for(data, save):
         assert first.stdout.readline() == "held\n"
         claim(data, save)
         assert len(save_folder.held) == 1
+
+
+def test_a_run_that_saved_nothing_leaves_nothing(data, save):
+    """As one whose model refuses its flags."""
+    for is_new in (True, False):
+        if not is_new:
+            save.mkdir()
+        claim(data, save)
+        assert [path.name for path in save.iterdir()] == [save_folder.NAME]
+        save_folder.leave(save, is_new)
+        assert save.exists() is not is_new
+    claim(data, save)
+    (save / "checkpoint_last.pt").touch()
+    save_folder.leave(save, is_new=True)
+    assert len([*save.iterdir()]) == 2
+    save_folder.leave(save / "nosuch", is_new=True)
+
+
+def test_a_lock_that_was_removed_meanwhile_is_made_anew(data, save, monkeypatch):
+    """Else two runs would each hold a lock, of two files with one name."""
+    claims, removed = locks.claim, []
+
+    def claim_late(file):
+        if not removed:
+            removed.append((save / save_folder.NAME).unlink())
+        return claims(file)
+
+    monkeypatch.setattr(locks, "claim", claim_late)
+    claim(data, save)
+    with other_run(save) as second:
+        second.stdin.close()
+        assert second.wait() == 1
+
+
+@pytest.mark.slow
+def test_fairseq_train_leaves_nothing_where_the_model_is_refused(tmp_path, data):
+    (data / "dict.txt").write_text("a 1\n")
+    for name in ("train", "valid"):
+        (data / name).touch()
+    words = [data, "--task", "masked_lm", "--arch", "macaron_transformer_tiny", "--cpu"]
+    words += ["--optimizer", "adam", "--max-tokens", "64", "--save-dir", tmp_path / "new" / "save"]
+    done = run("fairseq-train", *words, "--user-dir", USER_DIR, check=False)
+    assert done.returncode == 1 and "is not for --task masked_lm" in done.stdout
+    assert [str(path) for path in (tmp_path / "new").rglob("*")] == []
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ SENT_GLOBALS: list[Any] = [
     _TensorPlaceholder,
 ]
 
+# Tasks whose models go on from one another, or decode for one another.
+KINDS = {
+    **dict.fromkeys(("translation", "macaron_translation"), "translation"),
+    **dict.fromkeys(("masked_lm", "sentence_prediction"), "masked"),
+    "language_modeling": "causal",
+}
+
 RECOVER = (
     "was saving it interrupted? Use another checkpoint of its folder "
     "(fairseq-train: --restore-file FILE)"
@@ -123,6 +130,23 @@ def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:
         raise UserError(
             f"{path} does not say which task its model, {arch}, is for: use one of fairseq-train"
         )
+
+
+def task_of(state: dict[str, Any]) -> str | None:
+    """The task that a checkpoint's model was trained for; None if it does not say."""
+    if state.get("args") is not None:
+        return getattr(state["args"], "task", None)
+    return ((state.get("cfg") or {}).get("task") or {}).get("_name")
+
+
+def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None) -> None:
+    """Raise a `UserError` if a model is not of the task's kind; other tasks are left alone.
+
+    fairseq would compare parameters, of which none has a place, or look for other data.
+    """
+    trained = task_of(state)
+    if len({KINDS[name] for name in (trained, task) if name in KINDS}) > 1:
+        raise UserError(f"{path} was trained for {trained}, and is no model for {task}")
 
 
 def load_checked(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import preflight
+from macaron_fairseq.compat import checkpoints, labelled, preflight
 
 TRANSLATION = {"translation", "macaron_translation"}
 # Where other tasks' text and dictionary lie.
@@ -31,6 +31,8 @@ def refuse(argv: Sequence[str]) -> None:
         args, others = preflight.parse(argv[1:], command)
     except ArgumentError:  # fairseq will say it
         return
+    if not args.task and (path := next(preflight.to_decode_with(args), None)):
+        args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
     is_known = args.task in TRANSLATION or args.task in PLACES
     if not is_known or not others or others[0].startswith("-") or preflight.is_remote(others[0]):
@@ -39,8 +41,11 @@ def refuse(argv: Sequence[str]) -> None:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: give the one that fairseq-preprocess wrote")
     refuse_without_dictionary(folder, args)
-    for flag, name in sets_of(command, args):
+    sets = [*sets_of(command, args)]
+    for flag, name in sets:
         refuse_without_set(folder / PLACES.get(args.task, ""), flag, name)
+    if command == "train" and args.task == "sentence_prediction":
+        labelled.refuse_unfit(folder, [name for _, name in sets], args)
     if command == "train" and args.max_tokens is None and args.batch_size is None:
         raise UserError(
             "how large is a batch? Give --max-tokens, in tokens, or --batch-size, in sentences"

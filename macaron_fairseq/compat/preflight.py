@@ -59,8 +59,9 @@ def check(argv: Sequence[str]) -> None:
     if command == "train":
         ranks.check(args, os.environ, count)
         for path in to_restore(args):
-            weights = checkpoints.load(path)["model"]
-            pretrained.refuse_other(path, weights, argv[1:], first_data(others))
+            state = checkpoints.load(path)
+            checkpoints.refuse_other_task(path, state, args.task)
+            pretrained.refuse_other(path, state["model"], argv[1:], first_data(others))
             checkpoints.refuse_changed(path)
             refuse_other_maps(path, args)
         refuse_truncated_data(others, args.train_subset, args.valid_subset)
@@ -75,6 +76,7 @@ def check(argv: Sequence[str]) -> None:
         )
     for path in to_decode_with(args):
         state = checkpoints.load_checked(path)
+        checkpoints.refuse_other_task(path, state, args.task)
         if command == "eval-lm" and args.sample_break_mode != "eos":  # a line, however long
             refuse_long_samples(args.tokens_per_sample, state)
     if command != "interactive":  # which opens no data set
@@ -143,6 +145,8 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("--macaron-compile", action="store_true")
     parser.add_argument("--loss-kernel")
     parser.add_argument("--task", default=TASKS.get(command, "translation"))
+    parser.add_argument("--num-classes", type=int, default=-1)
+    parser.add_argument("--regression-target", action="store_true")
     parser.add_argument("-s", "--source-lang")
     parser.add_argument("-t", "--target-lang")
     parser.add_argument("--criterion", default="cross_entropy")

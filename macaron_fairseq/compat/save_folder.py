@@ -4,11 +4,13 @@ fairseq does not look for another run there. Both would replace each other's che
 one of them ends in a traceback. This can go once fairseq itself refuses the second run.
 """
 
+import atexit
 import logging
 import multiprocessing
 import os
 from argparse import ArgumentError
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -41,18 +43,41 @@ def claim(argv: Sequence[str]) -> None:
     if not has_data or args.no_save or not ranks.is_first(args, os.environ):
         return
     folder = Path(args.save_dir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        held.append((folder / NAME).open("ab"))
-    except OSError:  # fairseq will say it
-        return
-    try:
-        if locks.claim(held[-1]):
+    is_new = not folder.exists()
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.append((folder / NAME).open("ab"))
+        except OSError:  # fairseq will say it
             return
-    except OSError as error:  # as on some network disks
-        logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
-        return
-    raise UserError(
-        f"another training run is at work in {folder}: wait until it ends, or give another "
-        "--save-dir"
-    )
+        try:
+            is_free = locks.claim(held[-1])
+        except OSError as error:  # as on some network disks
+            logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
+            return
+        if not is_free:
+            raise UserError(
+                f"another training run is at work in {folder}: wait until it ends, or give another "
+                "--save-dir"
+            )
+        if is_there(held[-1], folder / NAME):
+            atexit.register(leave, folder, is_new)
+            return
+        held.pop().close()  # the run before removed it
+
+
+def is_there(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file still has that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def leave(folder: Path, is_new: bool) -> None:
+    """Remove the lock where nothing was saved, and with it the folder if this process made it."""
+    with suppress(OSError):  # another run has saved there meanwhile, for example
+        if {path.name for path in folder.iterdir()} <= {NAME}:
+            (folder / NAME).unlink(missing_ok=True)
+            if is_new:
+                folder.rmdir()

@@ -16,6 +16,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, FairseqEncoderDecoderModel
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.common.errors import UserError
@@ -192,7 +193,7 @@ def load_dictionary(path: Path) -> Dictionary:
         raise UserError(f"cannot read the dictionary {path}: {in_a_line(error)}") from error
 
 
-def load_models(path: str, task: TranslationTask) -> list[Any]:
+def load_models(path: str, task: FairseqTask) -> list[Any]:
     """The models of checkpoints with ":" between them, in fp32 on the CPU.
 
     Raises:
@@ -200,21 +201,18 @@ def load_models(path: str, task: TranslationTask) -> list[Any]:
     """
     paths = utils.split_paths(path)
     for name in paths:
-        refuse_unfit(name, task.source_dictionary, task.target_dictionary)
+        refuse_unfit(name, task)
     try:
         return checkpoint_utils.load_model_ensemble(paths, task=task)[0]
     except RuntimeError as error:  # PyTorch's or fairseq's word on what is in the file
         raise UserError(f"fairseq cannot load {path}: {in_a_line(error)}") from error
 
 
-def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
-    """Raise a `UserError` if a checkpoint is bad, or its architecture or dictionary another."""
+def refuse_unfit(path: str, task: FairseqTask) -> None:
+    """Raise a `UserError` if a checkpoint is bad, or of another task, model or dictionary."""
     state = checkpoints.load_checked(Path(path))
-    if not state.get("args") and not state.get("cfg"):
-        raise UserError(
-            f"{path} does not say which model it holds: use a checkpoint that fairseq-train or "
-            "macaron-fairseq average wrote"
-        )
+    if isinstance(task, TranslationTask):
+        checkpoints.refuse_other_task(path, state, "translation")
     arguments = checkpoints.model_arguments(state)
     arch = arguments["arch"]
     if arch not in ARCH_MODEL_REGISTRY and arch not in MODEL_REGISTRY:
@@ -224,7 +222,8 @@ def refuse_unfit(path: str, source: Dictionary, target: Dictionary) -> None:
         )
     if arguments.get("merge_src_tgt_embed"):
         return  # its embedding has the types of both dictionaries
-    checkpoints.refuse_other_dictionaries(path, state["model"], len(source), len(target))
+    types = len(task.source_dictionary), len(task.target_dictionary)
+    checkpoints.refuse_other_dictionaries(path, state["model"], *types)
 
 
 def in_a_line(error: Exception) -> str:
