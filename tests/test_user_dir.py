@@ -203,7 +203,7 @@ def test_fairseq_is_imported_only_where_it_is_needed(tmp_path):
 def schemes(user_dir, **kwargs):
     """What the plugin that fairseq-train imports calls the schemes, when it refuses another."""
     flags = ["--arch", "macaron_transformer_tiny", "--macaron-scheme", "9"]
-    done = run("fairseq-train", "data", "--user-dir", user_dir, *flags, check=False, **kwargs)
+    done = run("fairseq-train", *flags, "data", "--user-dir", user_dir, check=False, **kwargs)
     assert done.returncode == 1
     refusal = "unknown splitting scheme '9': --macaron-scheme takes "
     assert done.stdout.splitlines()[-1].startswith(refusal), done.stdout
@@ -316,8 +316,8 @@ def work(rank, user_dir, folder):
 if __name__ == "__main__":
     import torch.multiprocessing
     from fairseq import utils
-    utils.import_user_module(Namespace(user_dir=sys.argv[1]))
-    torch.multiprocessing.spawn(work, args=sys.argv[1:3], nprocs=1)
+    utils.import_user_module(Namespace(user_dir=sys.argv[2]))
+    torch.multiprocessing.spawn(work, args=sys.argv[2:4], nprocs=1)
 """
 
 
@@ -327,6 +327,6 @@ def test_spawned_workers_import_it_too(tmp_path):
     script, results = tmp_path / "fairseq-train", tmp_path / "results"
     script.write_text(SPAWN)
     results.mkdir()
-    run("python", script, USER_DIR, results, cwd=tmp_path)
+    run("python", script, "--arch", USER_DIR, results, cwd=tmp_path)
     (path,) = results.iterdir()
     assert "macaron_transformer_tiny" in path.read_text().split()
