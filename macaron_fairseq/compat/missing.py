@@ -10,10 +10,7 @@ from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints, labelled, preflight
-
-TRANSLATION = {"translation", "macaron_translation"}
-# Where other tasks' text and dictionary lie.
-PLACES = {"language_modeling": "", "masked_lm": "", "sentence_prediction": "input0"}
+from macaron_fairseq.compat.pretrained import DICTIONARIES
 
 
 def refuse(argv: Sequence[str]) -> None:
@@ -34,7 +31,7 @@ def refuse(argv: Sequence[str]) -> None:
     if not args.task and (path := next(preflight.to_decode_with(args), None)):
         args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
-    is_known = args.task in TRANSLATION or args.task in PLACES
+    is_known = args.task in checkpoints.KINDS
     if not is_known or not others or others[0].startswith("-") or preflight.is_remote(others[0]):
         return
     folder = Path(others[0].split(":")[0])
@@ -42,8 +39,9 @@ def refuse(argv: Sequence[str]) -> None:
         raise UserError(f"there is no folder {folder}: give the one that fairseq-preprocess wrote")
     refuse_without_dictionary(folder, args)
     sets = [*sets_of(command, args)]
+    place = folder / Path(DICTIONARIES.get(args.task, "")).parent
     for flag, name in sets:
-        refuse_without_set(folder / PLACES.get(args.task, ""), flag, name)
+        refuse_without_set(place, flag, name)
     if command == "train" and args.task == "sentence_prediction":
         labelled.refuse_unfit(folder, [name for _, name in sets], args)
     if command == "train" and args.max_tokens is None and args.batch_size is None:
@@ -54,8 +52,7 @@ def refuse(argv: Sequence[str]) -> None:
 
 def refuse_without_dictionary(folder: Path, args: Namespace) -> None:
     """Raise a `UserError` if a dictionary is missing that the task reads."""
-    if args.task in PLACES:
-        name = str(Path(PLACES[args.task], "dict.txt"))
+    if name := DICTIONARIES.get(args.task):
         if not (folder / name).is_file():
             raise UserError(f"{folder} has no {name}, which --task {args.task} reads")
         return
