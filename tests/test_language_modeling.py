@@ -4,10 +4,15 @@ import json
 import lzma
 import math
 import sys
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
+from functools import partial
+from io import StringIO
 
 import pytest
 from recipes import EXAMPLES
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
 
 sys.path.insert(0, str(EXAMPLES / "language-modeling"))
 
@@ -15,7 +20,10 @@ sys.path.insert(0, str(EXAMPLES / "language-modeling"))
 import language_modeling  # isort: skip
 import perplexity  # isort: skip
 import plain_text  # isort: skip
+import stage_prepare  # isort: skip
+import stage_text  # isort: skip
 from stage_text import Counts, count  # isort: skip
+from steps import step  # isort: skip
 
 
 def refusal(function, *arguments):
@@ -95,6 +103,50 @@ def test_what_a_set_holds_is_counted(tmp_path):
         path.write_text(text)
     found = count(["x"], *paths, {"a@@", "b", "c", "."})
     assert found == Counts(["x"], lines=2, characters=8, words=6, tokens=7, unknown=1)
+
+
+NO_PAIR = "a b c\nd\n" * 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (NO_PAIR, "no pair of characters is twice in the words to train on, so BPE has nothing to"),
+        ("one two\n", "train has at most 7 tokens, less than one sample of 512: give more text"),
+    ],
+)
+def test_text_too_small_for_bpe_is_refused_before_it_is_learnt(text, said, tmp_path):
+    options = ["--text", "a", "--test", "b", "--work", str(tmp_path)]
+    [recipe], _ = language_modeling.read(options)
+    clean = tmp_path / "prepare" / "clean"
+    clean.mkdir(parents=True)
+    for name in recipe.sets:
+        (clean / f"{name}.en").write_text(text)
+    fill = partial(stage_text.learned, recipe)
+    assert said in refusal(step, tmp_path / "prepare" / "code", ["it"], fill)
+    assert [*clean.parent.iterdir()] == [clean]
+
+
+@pytest.mark.parametrize("text", [NO_PAIR, "ab ac cb\n", "ab abc\n", "aaa\n", "ab b\nab\n", "aaaa"])
+def test_text_is_refused_where_subword_nmt_learns_no_merge(text, tmp_path):
+    """It ends in a traceback there, or leaves codes that it does not apply."""
+    (tmp_path / "text").write_text(text)
+    codes = StringIO()
+    with suppress(ValueError):  # max() of no pair
+        learn_bpe(StringIO(text), codes, 9)
+    is_learnt = len(codes.getvalue().splitlines()) > 1
+    with nullcontext() if is_learnt else pytest.raises(SystemExit):
+        stage_prepare.refuse_without_merges([tmp_path / "text"])
+
+
+def test_a_text_has_no_more_tokens_than_bpe_without_merges_makes(tmp_path):
+    text = "the captain of a ship .\nl'été\n"
+    (tmp_path / "text").write_text(text)
+    pieces = BPE(StringIO("q q\n"))  # a merge that is nowhere
+    (tmp_path / "units").write_text("".join(map(pieces.process_line, text.splitlines(True))))
+    most = stage_text.tokens(tmp_path / "units")
+    assert stage_text.most_tokens(tmp_path / "text", 999) == most
+    assert 5 <= stage_text.most_tokens(tmp_path / "text", 5) < most
 
 
 # --- Perplexities --------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 
 import extract
@@ -298,6 +298,7 @@ def learned(recipe: Recipe, out: Path) -> None:
     if not recipe.merges:
         return
     languages = list(dict.fromkeys(recipe.languages))
+    refuse_without_merges([out.parent / "clean" / f"train.{x}" for x in languages])
     both = " from both languages" * (len(languages) > 1)
     say(recipe.name, f"learning {recipe.merges} BPE merges{both}")
     words = out / "words"
@@ -321,6 +322,24 @@ def learned(recipe: Recipe, out: Path) -> None:
     with words.open("rb") as file, (out / "code").open("wb") as merges:
         logged(out / "learn-bpe.log", learn, stdin=file, stdout=merges)
     words.unlink()
+
+
+def refuse_without_merges(paths: Iterable[Path]) -> None:
+    """End the program where no pair of characters is in words twice.
+
+    learn-bpe would end in a traceback, or write a file without merges, which is none to apply.
+    """
+    seen = set()
+    words = (word for path in paths for line in files.read_lines(path) for word in line.split(" "))
+    for word in words:
+        for pair in pairwise([*word[:-1], f"{word[-1:]} "]):  # a word's end is part of its last one
+            if pair in seen:
+                return
+            seen.add(pair)
+    sys.exit(
+        "no pair of characters is twice in the words to train on, so BPE has nothing to merge: "
+        "give more text"
+    )
 
 
 def segmented(recipe: Recipe, out: Path) -> None:

@@ -57,7 +57,7 @@ def prepare(recipe: TextRecipe) -> None:
         one("tokenized", [made(work / "raw"), *tokenizes], stage_prepare.tokenized)
         one("clean", [made(work / "tokenized")], without_empty_lines)
         merges = [str(recipe.merges), version("subword-nmt")]
-        one("code", [made(work / "clean"), *merges], stage_prepare.learned)
+        one("code", [made(work / "clean"), *merges], learned)
         one("bpe", [made(work / "code")], segmented)
         inputs = [made(work / "bpe"), code(Path(__file__))]
         step(recipe.data, inputs, lambda out: binarised(recipe, out))
@@ -67,13 +67,13 @@ def prepare(recipe: TextRecipe) -> None:
     say(recipe.name, f"{recipe.data} is ready: {found['train'].tokens:,} tokens to train on")
 
 
-def refuse_short(recipe: TextRecipe, tokens: Mapping[str, int]) -> None:
-    """End the program where a set is shorter than one sample."""
+def refuse_short(recipe: TextRecipe, tokens: Mapping[str, int], at_most: str = "") -> None:
+    """End the program where a set is shorter than one sample; `at_most` goes before its tokens."""
     for name, count in tokens.items():
         if count < recipe.block:
             sys.exit(
-                f"{name} has {count} tokens, less than one sample of {recipe.block}: give more "
-                "text, or a smaller --tokens-per-sample"
+                f"{name} has {at_most}{count} tokens, less than one sample of {recipe.block}: give "
+                "more text, or a smaller --tokens-per-sample"
             )
 
 
@@ -120,6 +120,14 @@ def without_empty_lines(recipe: TextRecipe, out: Path) -> None:
         files.write_lines(out / text.name, kept)
 
 
+def learned(recipe: TextRecipe, out: Path) -> None:
+    """The BPE merges; text that is too short with any of them is refused before."""
+    clean = out.parent / "clean"
+    most = {x: most_tokens(clean / f"{x}.{recipe.source}", recipe.block) for x in recipe.sets}
+    refuse_short(recipe, most, "at most ")
+    stage_prepare.learned(recipe, out)
+
+
 def segmented(recipe: TextRecipe, out: Path) -> None:
     """In the units of BPE."""
     say(recipe.name, "applying BPE")
@@ -158,6 +166,19 @@ def binarised(recipe: TextRecipe, out: Path) -> None:
 def tokens(units: Path) -> int:
     """How many tokens fairseq reads of a text in units of BPE, with one for each line's end."""
     return sum(len(line.split()) + 1 for line in files.read_lines(units))
+
+
+def most_tokens(words: Path, enough: int) -> int:
+    """How many tokens a text can have: a token is a character at least, or a line's end.
+
+    Reading stops where there are ENOUGH.
+    """
+    found = 0
+    for line in files.read_lines(words):
+        found += sum(map(len, line.split())) + 1
+        if found >= enough:
+            break
+    return found
 
 
 def count(documents: list[str], text: Path, words: Path, units: Path, known: set[str]) -> Counts:
