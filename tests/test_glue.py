@@ -67,6 +67,14 @@ def test_cola_has_no_line_of_names(tmp_path):
 @pytest.mark.parametrize(
     ("task", "lines", "said"),
     [
+        ("CoLA", ["gj04|1|Fine.", "gj04|0|Not."], "line 1 has 3 of the 4 columns source, label, "),
+        ("CoLA", ["", "gj04||*|Not."], "line 1 has 1 of the 4 columns"),
+        ("CoLA", ["gj04||*|Not."], "line 1 has no label, and no other line is whole"),
+        (
+            "RTE",
+            ["index|sentence1|sentence2|label", "1|a|b"],
+            "line 2 has 3 of the 4 columns index",
+        ),
         ("RTE", ["index|sentence1|label", "1|a|b"], "line 1 names no column 'sentence2'"),
         ("RTE", ["index|sentence1|sentence2|label", "1|a|b|maybe"], "line 2 has the label 'maybe'"),
         ("SST-2", ["sentence|label", "a|1", "b|2"], "line 3 has the label '2': SST-2 has 0, 1"),
@@ -76,7 +84,9 @@ def test_cola_has_no_line_of_names(tmp_path):
 )
 def test_a_file_that_is_not_right_is_refused_by_its_line(task, lines, said, tmp_path):
     path = write(tmp_path / "train.tsv", *lines)
-    assert said in (found := refusal(glue_tasks.read, TASKS[task], path)) and str(path) in found
+    columns = TASKS[task].train.columns
+    said_of_file = refusal(glue_tasks.read, TASKS[task], path, columns)
+    assert said in said_of_file and str(path) in said_of_file
 
 
 def test_every_line_of_a_test_file_is_answered(tmp_path):

@@ -2,7 +2,8 @@
 
 A line is split at tabs. Quotes are characters as others. A line of train or dev with too few
 columns, no label or an empty sentence is left out, and the recipe says so. In a test file it is a
-mistake, since the server wants an answer for each line. A label that is none is one everywhere.
+mistake, since the server wants an answer for each line. So it is where no line is whole. A label
+that is none is one everywhere.
 """
 
 import math
@@ -184,19 +185,36 @@ def read(task: Task, path: Path, columns: Sequence[str] = ()) -> Examples:
 
 
 def labelled(task: Task, path: Path, content: Iterator[Row], names: Sequence[str]) -> Examples:
-    """The examples in rows with labels."""
-    found = Examples()
+    """The examples in rows with labels; ends the program at the first row where all are broken."""
+    found, first = Examples(), list[str]()
     places = positions(path, names, [*task.sentences, task.label])
     for number, row in content:
         cells = [row[place] for place in places if place < len(row)]
         *sentences, label = cells or [""]
         if len(cells) < len(places) or not all(map(str.strip, cells)):
+            first = first or row
             found.broken.append(number)
             continue
         check_label(task, path, number, label)
         found.sentences.append(tuple(sentences))
         found.labels.append(label)
+    if found.broken and not found.sentences:
+        lack = what_lacks(names, places, first)
+        sys.exit(f"{path}, line {found.broken[0]} {lack}, and no other line is whole")
     return found
+
+
+def what_lacks(names: Sequence[str], places: Sequence[int], row: Sequence[str]) -> str:
+    """What a broken row lacks of the columns that are read, in words.
+
+    Args:
+        names: of all columns.
+        places: of those that are read.
+        row: what stands in the columns.
+    """
+    if len(row) <= max(places):
+        return f"has {len(row)} of the {len(names)} columns {', '.join(names)}"
+    return "has no " + next(names[place] for place in places if not row[place].strip())
 
 
 def check_label(task: Task, path: Path, number: int, label: str) -> None:
