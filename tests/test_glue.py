@@ -6,11 +6,15 @@ import statistics
 import subprocess
 import sys
 import zipfile
+from argparse import Namespace
 from io import BytesIO
 
 import numpy as np
 import pytest
+import torch
+from conftest import FIXTURES
 from recipes import EXAMPLES
+from small import SMALL_ENCODER, build, masked_task
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import training_flags
@@ -532,6 +536,83 @@ def test_mistakes_get_a_sentence(words, said):
 def test_a_missing_package_is_named_at_once(monkeypatch):
     monkeypatch.setitem(glue.NEEDED, "no_such_module", "some-package")
     assert "pip install some-package" in refusal(glue.read, TEXT)
+
+
+THEIRS = FIXTURES / "reference" / "bert_small"
+SIZES = ["--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"]
+SIZES += ["--encoder-attention-heads", "2"]
+OF_BERT = ("--archs", "transformer_bert_base_macaron")
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Begins the recipe with a model of the authors' and this dict.txt; returns how it ends."""
+
+    def prepares(recipe, codes, dictionary):
+        sys.exit("prepare begins")
+
+    def run(lines, words, flags):
+        monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+        monkeypatch.setattr(sys, "argv", ["glue"])  # which the check changes
+        monkeypatch.setattr(glue.stage_text, "take", prepares)
+        monkeypatch.setattr(glue.glue_tasks, "load", lambda *_: {})
+        (tmp_path / "glue" / "RTE").mkdir(parents=True)
+        dictionary = write(tmp_path / "dict.txt", *lines)
+        options = ["--glue", tmp_path / "glue", "--codes", write(tmp_path / "codes")]
+        options += ["--pretrained", THEIRS / "macaron" / "checkpoint.pt", *words]
+        options += ["--dictionary", dictionary, "--work", tmp_path / "work", "--cpu", "--", *flags]
+        said = refusal(glue.run, [str(word) for word in options])
+        assert not [*(tmp_path / "work").iterdir()]
+        return said
+
+    return run
+
+
+LINES = (THEIRS / "dict.txt").read_text().splitlines()
+WHOLE = ["<mask> 1", "<cls> 1", *LINES]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "flags", "said"),
+    [
+        (WHOLE, OF_BERT, SIZES, "prepare begins"),
+        (
+            LINES,
+            OF_BERT,
+            SIZES,
+            "has no <cls>, with which this model's texts begin: put the lines '<",
+        ),
+        (WHOLE[:-1], OF_BERT, SIZES, "use the dict.txt that the model was trained with"),
+        ([*WHOLE, "a b c"], OF_BERT, SIZES, "cannot read the dictionary"),
+        (
+            *(WHOLE, OF_BERT, []),
+            f"other layers than the model: give -- {' '.join(SIZES[:6])} and its own {SIZES[6]}",
+        ),
+        (WHOLE, OF_BERT, [*SIZES, "--encoder-layers", "3"], "give -- --encoder-layers 2, or"),
+        (
+            WHOLE,
+            OF_BERT,
+            [*SIZES, "--encoder-layer", "2"],
+            "fairseq-train would refuse this: unrec",
+        ),
+        (WHOLE, ["--archs", "transformer_bert_bas"], SIZES, "did you mean transformer_bert_base?"),
+        (WHOLE, ["--archs", "transformer"], [], "transformer is not for sentence_prediction"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_text_is_prepared(
+    lines, words, flags, said, start
+):
+    assert said in start(lines, words, flags)
+
+
+def test_positions_are_named_as_the_recipe_takes_them(start, tmp_path):
+    arch, sizes = "macaron_roberta_tiny", [*SMALL_ENCODER, "--tokens-per-sample", "32"]
+    model = build(arch, "--task", "masked_lm", *sizes, for_task=masked_task())
+    args = Namespace(arch=arch, task="masked_lm")
+    torch.save({"args": args, "model": model.state_dict()}, tmp_path / "own.pt")
+    words = ["--archs", arch, "--pretrained", tmp_path / "own.pt"]
+    said = start([f"w{i} 1" for i in range(60)], words, SMALL_ENCODER)
+    assert said.endswith("has 32 positions and the model 512: give --tokens-per-sample 32")
 
 
 def read(*words):

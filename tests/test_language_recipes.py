@@ -242,8 +242,15 @@ def test_from_a_model_of_the_authors_to_glue(tmp_path, monkeypatch):
     folder = work / "finetuned" / arch / "CoLA" / "rate0.001-seed1"
     given = json.loads((folder / "plan.json").read_text())["flags"]
     assert given[given.index("--init-token") + 1] == "5" and "--separator-token" not in given
-    # A file that does not fit: the recipe shows why.
-    monkeypatch.undo()  # a process of its own, whose log is read
-    options[1] = theirs / "classifier_3way" / "checkpoint.pt"
+    # A file that does not fit is refused before any run, for what is prepared, too.
+    whole, options[1] = options[1], theirs / "classifier_3way" / "checkpoint.pt"
     output = run(glue, "finetune", *options, "--tasks", "CoLA", *flags, status=1)
     assert "lacks 'embed_out' and 'mid_layer.0.weight' and 3 more, which each pre-tr" in output
+    assert "runs" not in output
+    # What a run refuses: the recipe shows why.
+    monkeypatch.undo()  # a process of its own, whose log is read
+    options[1], tokens = whole, work / "glue" / "CoLA" / "input0" / "train.bin"
+    tokens.write_bytes(tokens.read_bytes()[:-2])
+    output = run(glue, "finetune", *options, "--tasks", "CoLA", "--seeds", "2", *flags, status=1)
+    *_, last = (folder.with_name("rate0.001-seed2") / "run.log").read_text().splitlines()
+    assert f"seed 2 failed: {last[:40]}" in output and "1 of 1 runs failed" in output

@@ -239,7 +239,7 @@ def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sent
     path = tmp_path / "checkpoint.pt"
     save(path, classifier(classes=3), "macaron_roberta_tiny", "sentence_prediction")
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
-    words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny"]
+    words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny", *SMALL_ENCODER]
     # Who trains fairseq's own may want what it does: a new head.
     preflight.check([*words, "--arch", "roberta_base"])
     if sentence is None:
@@ -259,12 +259,14 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     path, file = tmp_path / "checkpoint.pt", tmp_path / pretrained.DICTIONARIES[name]
     if name == "language_modeling":
         arch = "macaron_transformer_lm_tiny" if is_macaron else "transformer_lm_tiny_pre_norm"
-        model = build(arch, *SMALL_DECODER, for_task=language_task())
+        sizes = SMALL_DECODER
+        model = build(arch, *sizes, for_task=language_task())
     else:
         arch = "macaron_roberta_tiny" if is_macaron else "roberta_tiny_pre_norm"
+        sizes = SMALL_ENCODER
         model = classifier(arch, classes=3)
     save(path, model, arch, name)
-    flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch]
+    flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch, *sizes]
     flags += ["--max-positions", "32"] if name != "language_modeling" else []
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
     file.parent.mkdir(exist_ok=True)
@@ -275,6 +277,33 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     sentence = "64 types, .* has 65 with" if "lm_" in arch else "65 types, .* has 66 with"
     with pytest.raises(UserError, match=f"embeds {sentence} its special symbols"):
         preflight.check(flags)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "of_task"),
+    [
+        ("macaron_roberta_tiny", "masked_lm", masked_task),
+        ("roberta_tiny_pre_norm", "masked_lm", masked_task),
+        ("macaron_transformer_lm_tiny", "language_modeling", language_task),
+        ("transformer_lm_tiny_pre_norm", "language_modeling", language_task),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_of_other_layers(arch, name, of_task, tmp_path):
+    """The flags that are named are those that make it fit; fairseq answers with a traceback."""
+    side, path = "decoder" if "lm_" in arch else "encoder", tmp_path / "checkpoint.pt"
+    sizes = [f"--{side}-layers", "2", f"--{side}-embed-dim", "16", f"--{side}-ffn-embed-dim", "24"]
+    heads = f"--{side}-attention-heads"
+    common = ["--task", name, "--tokens-per-sample", "32"]
+    model = build(arch, *common, *sizes, heads, "4", for_task=of_task())
+    save(path, model, arch, name)
+    words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", "--arch", arch, *common]
+    preflight.check([*words, *sizes, heads, "4"])
+    with pytest.raises(UserError, match=f"give {' '.join(sizes)} and its own {heads}, or anoth"):
+        preflight.check(words)
+    with pytest.raises(UserError, match=f"give --{side}-layers 2, or another --arch"):
+        preflight.check([*words, *sizes, heads, "4", f"--{side}-layers", "3"])
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        build(arch, *common, for_task=of_task()).load_state_dict({**model.state_dict()})
 
 
 def test_fairseq_drops_a_head_of_other_classes():

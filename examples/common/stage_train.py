@@ -233,6 +233,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
     kinds: dict[str, type] = {  # of the tasks that recipes train for
         "language_modeling": models.FairseqLanguageModel,
         "masked_lm": RobertaModel,
+        "sentence_prediction": RobertaModel,
         "translation": models.FairseqEncoderDecoderModel,
     }
     said = io.StringIO()

@@ -328,6 +328,8 @@ def run(words: Sequence[str]) -> None:
     os.environ["PYTHONUTF8"] = "1"
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
+    if glue.pretrained and {"prepare", "finetune"} & {*glue.stages}:
+        refuse_unfit(glue, glue.pretrained)
     for stage in glue.stages:
         if stage == "prepare":
             assert glue.folder
@@ -345,6 +347,24 @@ def run(words: Sequence[str]) -> None:
             finetune(glue)
         else:
             report(glue)
+
+
+def refuse_unfit(glue: Glue, model: Path) -> None:
+    """End the program where no run could start from the checkpoint of --pretrained.
+
+    A flag that the sentence names is given as the recipe takes it.
+    """
+    recipe, taken = glue.recipe, glue.recipe.data / "data-bin" / "dict.txt"
+    dictionary = glue.dictionary if "prepare" in glue.stages else taken
+    if not (dictionary and dictionary.is_file()):
+        return  # stages say what is not prepared
+    [arch] = recipe.archs
+    flags = ["--max-positions", str(recipe.block), *model_flags(recipe.extra)]
+    outputs = sorted({TASKS[name].outputs for name in glue.tasks})
+    reason = stage_train.apart(glue_run.why_unfit, model, dictionary, arch, flags, outputs)
+    reason = reason.replace("give --max-positions", "give --tokens-per-sample")
+    if reason:
+        sys.exit(reason.replace("give --encoder-", "give -- --encoder-"))
 
 
 def finetune(glue: Glue) -> None:

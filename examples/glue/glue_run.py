@@ -9,17 +9,20 @@ says that another process is at the same run.
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
 
 import glue_metrics
 import stage_train
+import train_command
 from glue_tasks import TASKS
 from launch import ELSEWHERE, only_one
 
@@ -61,6 +64,41 @@ def run(folder: Path) -> None:
         if not plan.keeps:
             for path in folder.glob("checkpoint*.pt*"):
                 path.unlink()
+
+
+def why_unfit(
+    checkpoint: Path, dictionary: Path, arch: str, flags: Sequence[str], outputs: Sequence[int]
+) -> str:
+    """Why fairseq-train would not start from a checkpoint; "" where it would.
+
+    Args:
+        checkpoint: of a masked language model.
+        dictionary: a dict.txt.
+        arch: of --archs.
+        flags: those of the network.
+        outputs: those of the tasks' heads.
+    """
+    with TemporaryDirectory() as data:
+        words = Path(data, "input0")  # all that the task needs with numbers for labels
+        words.mkdir()
+        shutil.copy(dictionary, words / "dict.txt")
+        flags = [data, "--task", "sentence_prediction", "--regression-target", *flags]
+        flags += ["--criterion", "sentence_prediction"]
+        if reason := stage_train.unknown_to_fairseq([arch], flags, is_for_here=False):
+            return reason
+        from macaron_fairseq.common.errors import UserError
+        from macaron_fairseq.compat import checkpoints, pretrained
+        from macaron_fairseq.translation import fairseq_engine
+
+        try:
+            fairseq_engine.load_dictionary(dictionary)
+            weights = checkpoints.load(checkpoint)["model"]
+            for count in outputs:
+                whole = [*flags, *train_command.arch_flags(arch), "--num-classes", str(count)]
+                pretrained.refuse_other(checkpoint, weights, whole, Path(data))
+        except UserError as error:
+            return str(error)
+    return ""
 
 
 def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: float) -> Any:

@@ -1,8 +1,8 @@
 """A checkpoint of a language model that training is to start from, and does not fit.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
-one. It answers another dictionary or number of positions with a traceback. All of this can go when
-`test_fairseq_drops_a_head_of_other_classes` fails.
+one. It answers another dictionary, number of positions or other layers with a traceback. All of
+this can go when `test_fairseq_drops_a_head_of_other_classes` fails.
 
 Where training starts from the authors' BERT, fairseq hides each of the model's sentences behind two
 tracebacks. `refuse_other_parameters` can go when
@@ -12,7 +12,7 @@ tracebacks. `refuse_other_parameters` can go when
 import io
 import logging
 import re
-from argparse import ArgumentError, ArgumentParser
+from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -49,6 +49,8 @@ def refuse_other(
 ) -> None:
     """Raise a `UserError` if a checkpoint has other sizes than flags and data ask for.
 
+    It names the flags to give.
+
     Args:
         path: of the checkpoint.
         weights: its parameters by name.
@@ -65,30 +67,73 @@ def refuse_other(
         args, _ = parser.parse_known_args(flags)
     except ArgumentError:  # fairseq will say it
         return
-    if re.match(AUTHORS, args.arch or ""):
-        refuse_other_parameters(path, weights, flags)
-    if args.task not in DICTIONARIES or not re.match(OURS, args.arch or ""):
-        return
-    refuse_other_sizes(
-        str(path),
-        weights,
-        types=types_in(data, args.task) if data else None,
-        positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
-        classes={args.classification_head_name: args.num_classes},
-    )
+    if args.task in DICTIONARIES and re.match(OURS, args.arch or ""):
+        refuse_other_sizes(
+            str(path),
+            weights,
+            types=types_in(data, args.task) if data else None,
+            positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
+            classes={args.classification_head_name: args.num_classes},
+        )
+    if is_language_model(args.arch) and (model := completed(flags)):
+        refuse_other_layers(path, weights, model)
+        if re.match(AUTHORS, args.arch):
+            refuse_other_parameters(path, weights, model)
 
 
-def refuse_other_parameters(
-    path: Path, weights: Mapping[str, Tensor], flags: Sequence[str]
-) -> None:
+def completed(flags: Sequence[str]) -> Namespace | None:
+    """What fairseq-train makes of its flags; None where it refuses them, which it will say."""
+    try:
+        with unlogged(), redirect_stderr(io.StringIO()):
+            return options.parse_args_and_arch(options.get_training_parser(), [*flags])
+    except (Exception, SystemExit):  # the second of the parser
+        return None
+
+
+def refuse_other_layers(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
+    """Raise a `UserError` if a checkpoint has more or fewer layers, or of other widths.
+
+    Args:
+        path: of the checkpoint.
+        weights: its parameters by name.
+        args: of the model, see `completed`.
+    """
+    for side in ("encoder", "decoder"):
+        found = layers_of(weights, side)
+        own = {name: getattr(args, f"{side}_{name}".replace("-", "_"), None) for name in found}
+        if getattr(args, f"{side}_layers_to_keep", None):  # fairseq drops the others
+            own["layers"] = None
+        others = {name: size for name, size in found.items() if own[name] not in (None, size)}
+        if others:
+            flags = [f"--{side}-{name} {size}" for name, size in others.items()]
+            if "embed-dim" in others:  # which does not say among how many it is divided
+                flags.append(f"and its own --{side}-attention-heads")
+            raise UserError(
+                f"{path} has other layers than the model: give {' '.join(flags)}, or another --arch"
+            )
+
+
+def layers_of(weights: Mapping[str, Tensor], side: str) -> dict[str, int]:
+    """The sizes of a side's layers, by the ends of their flags; none where it has no layers.
+
+    Each layer has an FFN of this name, whose first matrix has all of them.
+    """
+    name = re.compile(rf"{side}\.(sentence_encoder\.)?layers\.\d+\.fc1\.weight")
+    found = [tensor.shape for key, tensor in weights.items() if name.fullmatch(key)]
+    if not found:
+        return {}
+    return {"layers": len(found), "embed-dim": found[0][1], "ffn-embed-dim": found[0][0]}
+
+
+def refuse_other_parameters(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
     """Raise a `UserError` if the authors' BERT of these flags has other parameters than the file.
 
     Args:
         path: of the checkpoint.
         weights: its parameters by name.
-        flags: those of fairseq-train.
+        args: of the model, see `completed`.
     """
-    model = shapes_of_model(flags)
+    model = shapes_of_model(args)
     if not hasattr(model, "refuse_other_parameters"):
         return
     try:
@@ -98,21 +143,20 @@ def refuse_other_parameters(
         raise UserError(f"{path}: {error}") from error
 
 
-def shapes_of_model(flags: Sequence[str]) -> Any:
+def shapes_of_model(args: Namespace) -> Any:
     """The model that fairseq-train would build, whose parameters take no memory.
 
     None where fairseq could not build it, which it will say itself.
     """
     try:
         with unlogged(), redirect_stderr(io.StringIO()):
-            args = options.parse_args_and_arch(options.get_training_parser(), [*flags])
             cfg = convert_namespace_to_omegaconf(args)
             task = tasks.setup_task(cfg.task)
             with FakeTensorMode():
                 return task.build_model(cfg.model)
     except UserError:
         raise
-    except (Exception, SystemExit):  # the second of the parser
+    except (Exception, SystemExit):
         return None
 
 
