@@ -193,8 +193,10 @@ def onednn(monkeypatch):
     if not linear.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(linear, "is_faster", lambda: True)
-    for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH", "LEAST_ROWS"):
-        monkeypatch.setattr(linear, least, 1)
+    monkeypatch.setattr(linear, "has_avx512", lambda: True)
+    for least in ("WEIGHTS", "MULTIPLICATIONS", "WIDTH", "ROWS"):
+        monkeypatch.setattr(linear, f"LEAST_{least}", 1)
+    monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 1)
     multiply, calls = linear.multiply, []
     monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
     return calls

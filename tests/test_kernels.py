@@ -21,6 +21,7 @@ from kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
 from small import NO_DROPOUT, SMALL, batch, build, dictionary
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
@@ -98,6 +99,69 @@ def test_frozen_weights_get_no_gradients(onednn):
     assert torch.allclose(x.grad, fc.weight.sum(0).expand(9, 24), atol=1e-6)
     assert fc.weight.grad is None and fc.bias.grad is None
     assert not fc(x.detach()).requires_grad
+
+
+class Operators(TorchDispatchMode):
+    """The names of the operators that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.names.add(operator.overloadpacket.__name__)
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rows", [1, 9, 640])
+def test_a_weights_gradient_is_the_product(rows, onednn):
+    """As a convolution's as well, also where the rows are not side by side in memory."""
+    grad, x = torch.randn(2 * rows, 16)[::2], torch.randn(rows, 24)
+    with Operators() as called:
+        found = linear.weight_gradient(grad, x)
+    expected = grad.double().t() @ x.double()
+    assert (found - expected).abs().max() <= 1e-6 * rows**0.5 * expected.abs().max()
+    assert found.is_contiguous() and "convolution_backward" in called.names
+
+
+@pytest.mark.parametrize("lack", ["avx512", "an AMD", "rows", "fp32"])
+def test_weights_gradients_are_pytorchs_products_elsewhere(lack, onednn, monkeypatch):
+    """Without AVX-512 a convolution takes twice as long, and a few rows are not worth a kernel."""
+    grad, x = torch.randn(9, 16), torch.randn(9, 24)
+    if lack == "avx512":
+        monkeypatch.setattr(linear, "has_avx512", lambda: False)
+    elif lack == "an AMD":
+        monkeypatch.setattr(linear, "is_faster", lambda: False)
+    elif lack == "rows":
+        monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 9 * 16 * 24 + 1)
+    else:
+        grad, x = grad.double(), x.double()
+    with Operators() as called:
+        found = linear.weight_gradient(grad, x)
+    assert torch.equal(found, torch.mm(grad.t(), x)) and "mm" in called.names
+
+
+@pytest.mark.parametrize(("has_avx512", "expected"), [(True, True), (False, False)])
+def test_many_multiplications_are_onednns_with_avx512(has_avx512, expected, onednn, monkeypatch):
+    """Also by a small weight, for which a kernel would cost more than it gains elsewhere."""
+    monkeypatch.setattr(linear, "has_avx512", lambda: has_avx512)
+    monkeypatch.setattr(linear, "LEAST_WEIGHTS", 2**18)
+    monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 9 * 16 * 24)
+    weight = torch.randn(16, 24)
+    linear.linear(torch.randn(8, 24), weight)
+    assert not onednn
+    linear.linear(torch.randn(9, 24), weight)
+    assert bool(onednn) is expected
+
+
+def test_a_linear_map_of_this_room_has_the_parameters_of_the_other():
+    other = torch.nn.Linear(24, 16, bias=False)
+    state = torch.get_rng_state()
+    fc = linear.Linear.of(other)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert fc.weight is other.weight and fc.bias is None and type(fc) is linear.Linear
+    assert repr(fc) == repr(other)
+    assert linear.Linear.of(fc) is fc and linear.is_linear(fc)
 
 
 @pytest.mark.parametrize(("cpu", "expected"), [("AMD EPYC", True), ("Intel(R) Xeon(R)", False)])

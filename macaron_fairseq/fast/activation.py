@@ -10,7 +10,7 @@ import torch
 from fairseq.modules import gelu
 from torch import Tensor
 
-from macaron_fairseq.fast.linear import linear
+from macaron_fairseq.fast.linear import linear, weight_gradient
 
 
 def is_useful() -> bool:
@@ -46,6 +46,6 @@ class GeluLinear(torch.autograd.Function):
         activated = gelu(x).to(grad.dtype).flatten(0, -2)
         return (
             torch.ops.aten.gelu_backward(of_gelu, x.float()).type_as(x) if of_x else None,
-            torch.mm(rows.t(), activated).type_as(weight) if of_weight else None,
+            weight_gradient(rows, activated).type_as(weight) if of_weight else None,
             rows.sum(0).type_as(weight) if of_bias else None,
         )

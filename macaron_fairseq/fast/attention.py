@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from macaron_fairseq.fast import caches, launches
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import ConstantLinear, is_linear, linear
+from macaron_fairseq.fast.linear import ConstantLinear, Linear, is_linear, linear
 from macaron_fairseq.model.incremental import IncrementalState
 
 SHORT = 64  # keys up to which two matrix products attend on a CPU
@@ -28,11 +28,13 @@ class Attention(MultiheadAttention):
     """
 
     dropout_module: FairseqDropout
+    out_proj: nn.Module
     constant: ConstantLinear | None = None  # queries, keys and values, see `constant_weights`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.dropout_module = Dropout.of(self.dropout_module)
+        self.out_proj = Linear.of(self.out_proj)
 
     def forward(
         self,
