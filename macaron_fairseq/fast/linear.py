@@ -33,7 +33,7 @@ MANY_MULTIPLICATIONS = 2**26
 LEAST_MULTIPLICATIONS = 2**20
 # Blocks are made for each batch, and cost as much as a few products with the weight.
 LEAST_ROWS = 16
-# oneDNN takes new memory for the result, so it must gain more where MKL needs none.
+# oneDNN takes new memory for the result, so it must gain more where MKL needs none, as by AVX-512.
 LEAST_WIDTH = 256
 
 
@@ -122,7 +122,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """x weight^T of two matrices without gradients, in `out` or in new memory."""
-    if min(weight.shape) >= LEAST_WIDTH and is_for_onednn(x, weight):
+    is_worth_memory = min(weight.shape) >= LEAST_WIDTH or are_many(x.numel() * len(weight))
+    if is_worth_memory and is_for_onednn(x, weight):
         return multiply(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
 
