@@ -152,6 +152,19 @@ def test_many_multiplications_are_onednns_with_avx512(has_avx512, expected, oned
     assert not onednn
     linear.linear(torch.randn(9, 24), weight)
     assert bool(onednn) is expected
+    monkeypatch.setattr(linear, "MANY_BY_BLOCKS", 5 * 16 * 24)
+    assert not linear.ConstantLinear(weight, None, rows=4).has_blocks
+    assert linear.ConstantLinear(weight, None, rows=5).has_blocks is expected
+
+
+@pytest.mark.parametrize(("has_avx512", "expected"), [(True, True), (False, False)])
+def test_avx512_is_worth_the_memory_of_a_result(has_avx512, expected, onednn, monkeypatch):
+    monkeypatch.setattr(linear, "has_avx512", lambda: has_avx512)
+    monkeypatch.setattr(linear, "LEAST_WIDTH", 256)
+    x, weight, out = torch.randn(9, 24), torch.randn(16, 24), torch.empty(9, 16)
+    found = linear.multiply_transposed(x, weight, out)
+    assert torch.allclose(found, x @ weight.t(), atol=1e-5)
+    assert bool(onednn) is expected and (found is out) is not expected
 
 
 def test_a_linear_map_of_this_room_has_the_parameters_of_the_other():

@@ -27,8 +27,9 @@ PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
 
 # oneDNN makes a kernel for each new number of rows, which costs more than fewer weights gain.
 LEAST_WEIGHTS = 2**18
-# With AVX-512 so many gain more, whatever the weights.
-MANY_MULTIPLICATIONS = 2**26
+# With AVX-512 so many gain more, whatever the weights; fewer do where kernels and blocks are kept.
+MANY_MULTIPLICATIONS = 2**24
+MANY_BY_BLOCKS = 2**21
 # Calling it takes longer than calling MKL.
 LEAST_MULTIPLICATIONS = 2**20
 # Blocks are made for each batch, and cost as much as a few products with the weight.
@@ -97,7 +98,8 @@ class ConstantLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
         """Make the blocks, if there are enough rows to multiply at a time."""
-        self.has_blocks = rows >= LEAST_ROWS and suits_onednn(weight)
+        are_many = rows * weight.numel() >= MANY_BY_BLOCKS
+        self.has_blocks = rows >= LEAST_ROWS and suits_onednn(weight, are_many)
         self.weight, self.bias = in_blocks(weight) if self.has_blocks else weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -122,8 +124,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """x weight^T of two matrices without gradients, in `out` or in new memory."""
-    is_worth_memory = min(weight.shape) >= LEAST_WIDTH or are_many(x.numel() * len(weight))
-    if is_worth_memory and is_for_onednn(x, weight):
+    are_many = x.numel() * len(weight) >= MANY_MULTIPLICATIONS and has_avx512()
+    if (min(weight.shape) >= LEAST_WIDTH or are_many) and is_for_onednn(x, weight):
         return multiply(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
 
@@ -161,7 +163,8 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
         x: what was multiplied, (row, in channel).
     """
     is_plain = grad.dtype == x.dtype == torch.float32 and x.device.type == "cpu"
-    if not (is_plain and are_many(x.numel() * grad.shape[1])):
+    are_many = x.numel() * grad.shape[1] >= MANY_MULTIPLICATIONS
+    if not (is_plain and are_many and is_faster() and has_avx512()):
         return torch.mm(grad.t(), x)
     # (1, channel, row, 1) with strides by which PyTorch sees that channels are last in memory.
     images = [y.reshape(1, len(y), 1, -1).permute(0, 3, 1, 2) for y in (grad, x)]
@@ -189,16 +192,16 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
         x.dtype == torch.float32
         and x.device.type == "cpu"
         and (multiplications := x.numel() * len(weight)) >= LEAST_MULTIPLICATIONS
-        and suits_onednn(weight, multiplications)
+        and suits_onednn(weight, multiplications >= MANY_MULTIPLICATIONS)
     )
 
 
-def suits_onednn(weight: Tensor, multiplications: int = 0) -> bool:
-    """Whether oneDNN is to multiply by the transposed weight, so often at least."""
+def suits_onednn(weight: Tensor, are_many: bool) -> bool:
+    """Whether oneDNN is to multiply by the transposed weight; `are_many`: enough for AVX-512."""
     return (
         weight.dtype == torch.float32
         and weight.device.type == "cpu"
-        and (weight.numel() >= LEAST_WEIGHTS or are_many(multiplications))
+        and (weight.numel() >= LEAST_WEIGHTS or (are_many and has_avx512()))
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()  # oneDNN's operator has no rules for it
         and is_faster()
@@ -214,11 +217,6 @@ def is_faster() -> bool:
         logger.info("linear maps use MKL, since this PyTorch has other operators of oneDNN")
         return False
     return True
-
-
-def are_many(multiplications: int) -> bool:
-    """Whether oneDNN gains more by so many multiplications than a new kernel costs."""
-    return multiplications >= MANY_MULTIPLICATIONS and is_faster() and has_avx512()
 
 
 def has_avx512() -> bool:
