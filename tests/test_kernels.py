@@ -1,5 +1,6 @@
 """The modules of `fast/` and decoding with them against fairseq's own."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -182,7 +183,11 @@ def test_onednn_is_for_amds_processors(cpu, expected, monkeypatch):
     monkeypatch.setattr(environment, "cpu_model", lambda: cpu)
     monkeypatch.setattr("torch.backends.mkl.is_available", lambda: True)
     monkeypatch.setattr(linear, "is_known_here", lambda: True)
+    for name in linear.CACHES:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     assert linear.is_faster.__wrapped__() == expected
+    assert [os.environ.get(name) == "64" for name in linear.CACHES] == [expected] * 2
 
 
 @pytest.mark.parametrize("noise", ["scalar", "pq"])

@@ -8,6 +8,7 @@ On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies t
 """
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -30,6 +31,8 @@ LEAST_WEIGHTS = 2**18
 # With AVX-512 so many gain more, whatever the weights; fewer do where kernels and blocks are kept.
 MANY_MULTIPLICATIONS = 2**24
 MANY_BY_BLOCKS = 2**21
+# PyTorch and oneDNN each keep 1,024 of these kernels otherwise, which took up to 2.6 GB.
+CACHES, KEPT_KERNELS = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "64"
 # Calling it takes longer than calling MKL.
 LEAST_MULTIPLICATIONS = 2**20
 # Blocks are made for each batch, and cost as much as a few products with the weight.
@@ -213,6 +216,8 @@ def is_faster() -> bool:
     """Whether oneDNN is faster here: measured on AMD's processors (docs/results/speed.md)."""
     if not (torch.backends.mkl.is_available() and "AMD" in environment.cpu_model()):
         return False
+    for name in CACHES:  # both are read at the first product
+        os.environ.setdefault(name, KEPT_KERNELS)
     if not is_known_here():
         logger.info("linear maps use MKL, since this PyTorch has other operators of oneDNN")
         return False
