@@ -216,12 +216,17 @@ def is_faster() -> bool:
     """Whether oneDNN is faster here: measured on AMD's processors (docs/results/speed.md)."""
     if not (torch.backends.mkl.is_available() and "AMD" in environment.cpu_model()):
         return False
-    for name in CACHES:  # both are read at the first product
-        os.environ.setdefault(name, KEPT_KERNELS)
+    keep_few_kernels()
     if not is_known_here():
         logger.info("linear maps use MKL, since this PyTorch has other operators of oneDNN")
         return False
     return True
+
+
+def keep_few_kernels() -> None:
+    """Limit the caches of kernels, before the first product reads how large they may be."""
+    for name in CACHES:
+        os.environ.setdefault(name, KEPT_KERNELS)
 
 
 def has_avx512() -> bool:
