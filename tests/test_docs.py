@@ -178,7 +178,7 @@ RECORDED = (
 
 WITH_OWN_PARSERS = {
     "examples/distillation/reproduce.sh": ("distillation", "teach"),
-    "examples/glue/reproduce.sh": ("glue", "glue"),
+    "examples/glue/reproduce.sh": ("glue", "glue_options"),
     "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),
 }
 

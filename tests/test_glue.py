@@ -25,11 +25,14 @@ sys.path.insert(0, str(EXAMPLES / "glue"))
 import glue  # isort: skip
 import glue_data  # isort: skip
 import glue_metrics  # isort: skip
+import glue_options  # isort: skip
+import glue_plans  # isort: skip
 import glue_records  # isort: skip
 import glue_report  # isort: skip
 import glue_run  # isort: skip
 import glue_tasks  # isort: skip
 import stage_train  # isort: skip
+import train_command  # isort: skip
 from glue_report import Result, System  # isort: skip
 from glue_tasks import TASKS  # isort: skip
 
@@ -373,7 +376,7 @@ def test_a_damaged_file_of_records_is_refused(change, said, tmp_path):
 
 def prepared(work, *words):
     """The recipe on RTE with prepared data, of which nothing is trained."""
-    found = glue.read(
+    found = glue_options.read(
         ["finetune", "--work", str(work), "--tasks", "RTE", "--archs", "a", "--learning-rates", "1"]
         + [*words, "--cpu"]
     )
@@ -391,14 +394,14 @@ SYSTEM = System("a", True)
 def pretrained(found, seed, content="weights"):
     folder = found.recipe.run("a", seed)
     write(folder / "checkpoint_last.pt", content)
-    write(folder / "trained", glue.identity(found.recipe, "text", "a", seed))
+    write(folder / "trained", train_command.identity(found.recipe, "text", "a", seed))
 
 
 def made(found, seed=1, **changes):
     """The record of a run as these options make it, from a model that is elsewhere."""
     fields = {"arch": "a", "rate": "1", "seed": seed, "start": "model"}
-    fields["settings"] = glue.settings(found, "RTE", SYSTEM, seed, 1)
-    fields["pretraining"] = glue.pretraining(found, SYSTEM, seed)
+    fields["settings"] = glue_plans.settings(found, "RTE", SYSTEM, seed, 1)
+    fields["pretraining"] = glue_plans.pretraining(found, SYSTEM, seed)
     return record(**{**fields, **changes})
 
 
@@ -411,22 +414,22 @@ def test_a_record_of_another_pretraining_is_none_of_these_runs(tmp_path):
     assert not glue.is_of(other_seed, made(found))
     pretrained(longer, 1)
     assert not glue.is_of(longer, made(longer))  # now that there is a model to compare
-    start = glue.sha256(longer.recipe.run("a", 1) / "checkpoint_last.pt")
+    start = glue_plans.sha256(longer.recipe.run("a", 1) / "checkpoint_last.pt")
     assert glue.is_of(longer, made(longer, start=start))
 
 
 def test_a_plan_says_how_its_model_was_trained(tmp_path):
     found = prepared(tmp_path)
     pretrained(found, 1)
-    plan = glue.plan(prepared(tmp_path, "--max-update", "2000000"), "RTE", SYSTEM, 1, 1)
-    assert plan.pretraining == glue.pretraining(found, SYSTEM, 1)
+    plan = glue_plans.plan(prepared(tmp_path, "--max-update", "2000000"), "RTE", SYSTEM, 1, 1)
+    assert plan.pretraining == glue_plans.pretraining(found, SYSTEM, 1)
 
 
 def test_machines_that_share_seeds_start_from_the_same_models(tmp_path):
     both = prepared(tmp_path, "--seeds", "1 2 3", "--pretrain-seeds", "5 7")
     one = prepared(tmp_path, "--seeds", "2", "--pretrain-seeds", "5 7")
-    assert [glue.pretrain_seed(both, seed) for seed in (1, 2, 3)] == [5, 7, 5]
-    assert glue.pretrain_seed(one, 2) == 7
+    assert [glue_plans.pretrain_seed(both, seed) for seed in (1, 2, 3)] == [5, 7, 5]
+    assert glue_plans.pretrain_seed(one, 2) == 7
 
 
 def test_runs_of_two_models_do_not_share_a_row(tmp_path):
@@ -450,7 +453,7 @@ def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_pat
 def local_result(found, seed, **changes):
     one = made(found, seed, **changes)
     content = {name: getattr(one, name) for name in glue.OF_RUN}
-    folder = glue.place(found, "RTE", SYSTEM, seed, 1)
+    folder = glue_plans.place(found, "RTE", SYSTEM, seed, 1)
     write(folder / "result.json", json.dumps({**content, "answers": {}}))
 
 
@@ -470,7 +473,7 @@ def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
     path = tmp_path / "records.json"
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     pretrained(found, 1)
-    start = glue.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt")
+    start = glue_plans.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt")
 
     def local(jobs, at_a_time):
         local_result(found, 1, start=start)
@@ -530,12 +533,12 @@ TEXT = ["--text", "a.txt", "--glue", "."]
     ],
 )
 def test_mistakes_get_a_sentence(words, said):
-    assert said in refusal(glue.read, words)
+    assert said in refusal(glue_options.read, words)
 
 
 def test_a_missing_package_is_named_at_once(monkeypatch):
-    monkeypatch.setitem(glue.NEEDED, "no_such_module", "some-package")
-    assert "pip install some-package" in refusal(glue.read, TEXT)
+    monkeypatch.setitem(glue_options.NEEDED, "no_such_module", "some-package")
+    assert "pip install some-package" in refusal(glue_options.read, TEXT)
 
 
 THEIRS = FIXTURES / "reference" / "bert_small"
@@ -616,7 +619,7 @@ def test_positions_are_named_as_the_recipe_takes_them(start, tmp_path):
 
 
 def read(*words):
-    return glue.read([*TEXT, *words])
+    return glue_options.read([*TEXT, *words])
 
 
 SHORT = "--max-update", "900", "--tokens-per-sample", "128", "--short-samples", "32:600"
@@ -635,7 +638,7 @@ def test_short_samples_come_first():
     whole = read(*SHORT[:4]).recipe
     assert [x.max_update for x in whole.parts()] == [900]
     others = [SHORT, SHORT[:4], (*SHORT[:5], "32:700"), (*SHORT[:5], "16:600")]
-    assert len({glue.identity(read(*x).recipe, "text", "a", 1) for x in others}) == 4
+    assert len({train_command.identity(read(*x).recipe, "text", "a", 1) for x in others}) == 4
 
 
 @pytest.fixture
@@ -695,7 +698,7 @@ def test_the_schedule_ends_with_the_training():
     found = read("--max-update", "3000", "--tokens-per-sample", "128", "--", "--lr", "1e-3")
     flags = " ".join(found.recipe.benchmark.training.words())
     assert "--total-num-update 3000" in flags and "--max-positions 128" in flags
-    assert found.recipe.batch == 128_000 and found.stages == list(glue.STAGES)
+    assert found.recipe.batch == 128_000 and found.stages == list(glue_options.STAGES)
     assert found.recipe.stages == ["prepare", "train"]
 
 
@@ -705,23 +708,23 @@ def test_from_scratch_leaves_out_the_pretraining():
 
 
 def test_updates_of_finetuning():
-    assert glue.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
-    assert glue.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
-    assert glue.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
+    assert glue_plans.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
+    assert glue_plans.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
+    assert glue_plans.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
 
 
 def test_sentences_begin_as_the_models_own(tmp_path):
     recipe = read("--work", str(tmp_path)).recipe
     write(recipe.data / "data-bin" / "dict.txt", "the 9", "a 7")
-    assert glue.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
+    assert glue_plans.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
     write(recipe.data / "data-bin" / "dict.txt", "<mask> 1", "<cls> 1", "the 9")
-    assert glue.around(recipe) == ["--init-token", "5"]
+    assert glue_plans.around(recipe) == ["--init-token", "5"]
 
 
 def test_finetuning_builds_the_model_of_the_pretraining():
     kept = "--macaron-scheme parallel --encoder-layers 2 --activation-fn relu --layernorm-embedding"
     extra = f"--lr 1 {kept} --clip-norm 1 --dropout 0.2"
-    assert glue.model_flags(extra.split()) == kept.split()
+    assert glue_plans.model_flags(extra.split()) == kept.split()
 
 
 def test_the_script_explains_itself():

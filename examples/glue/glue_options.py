@@ -1,0 +1,290 @@
+"""The command line of the GLUE recipe: what one run of it is to do."""
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import benchmark
+import glue_data
+import options as recipe_options
+import recipe as recipes
+import text_recipe
+import yaml
+from glue_tasks import TASKS
+from options import Once, Parser, above_zero, seeds_of
+from text_recipe import TextRecipe
+
+from macaron_fairseq.common.names import look_up
+
+HERE = Path(__file__).resolve().parent
+NAME = "glue"
+STAGES = ("prepare", "pretrain", "finetune", "report")
+# Noticed here, not after hours of training.
+NEEDED = {"sklearn": "scikit-learn", "scipy": "scipy", "statsmodels": "statsmodels"}
+EPILOG = """\
+-- FLAG...: further flags of fairseq-train, for the pre-training of all architectures
+
+Run it again after an interruption: finished work is kept, training resumes."""
+
+
+@dataclass(frozen=True)
+class TaskSetting:
+    """How a task is fine-tuned."""
+
+    epochs: int
+    batch: int  # sentences or pairs
+    weight_decay: float = 0
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """All that finetuning.yaml says."""
+
+    flags: str
+    warmup: float  # share of the updates
+    learning_rates: list[float]
+    tasks: dict[str, TaskSetting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Glue:
+    """The recipe with the options of one run."""
+
+    recipe: TextRecipe  # of the pre-training
+    stages: list[str]
+    pretrained: Path | None  # what is fine-tuned instead of what is pre-trained here
+    codes: Path | None  # its BPE merges
+    dictionary: Path | None  # and its dict.txt
+    folder: Path | None  # --glue
+    names: list[str]  # --tasks; none: all that are there
+    setting: Finetuning
+    seeds: list[int]
+    epochs: int | None
+    most_updates: int | None
+    from_scratch: bool
+    jobs: int
+    is_usual: bool
+    keeps: bool
+    records: Path | None  # of finished runs, here or elsewhere
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks; ends the program where nothing says which."""
+        if self.names:
+            return self.names
+        if self.folder:
+            return glue_data.present(self.folder)
+        made_before = [name for name in TASKS if glue_data.where(self.recipe, name).is_dir()]
+        if not made_before:
+            sys.exit("say where GLUE's files are: --glue FOLDER")
+        return made_before
+
+
+def parser() -> Parser:
+    """What the command line may hold."""
+    script = HERE / "reproduce.sh"
+    result = recipe_options.new_parser(recipes.header(script), STAGES, EPILOG, script.name)
+    text_recipe.add_text(result)
+    add = result.add_argument
+    add("--glue", type=Path, metavar="FOLDER", help="GLUE's files, a folder for each task")
+    add(
+        "--tasks",
+        action=Once,
+        default="",
+        metavar='"A B"',
+        help=f"of {', '.join(TASKS)} (default: all that are in --glue)",
+    )
+    add(
+        "--short-samples",
+        type=short_samples,
+        action=Once,
+        metavar="TOKENS:UPDATES",
+        help="pre-train so many updates on samples of so few tokens, and the others as "
+        "--tokens-per-sample says: attention learns sooner on short ones",
+    )
+    add(
+        "--pretrain-seeds",
+        type=seeds_of,
+        action=Once,
+        default=[1],
+        metavar='"1 2"',
+        help="pre-train with each; seed 1 of fine-tuning starts from the first of these, seed 2 "
+        "from the second, and so on in turn (default: 1)",
+    )
+    add(
+        "--learning-rates",
+        type=rates_of,
+        action=Once,
+        metavar='"A B"',
+        help="of fine-tuning; the best on dev is taken (default: those of finetuning.yaml)",
+    )
+    add("--epochs", type=above_zero, metavar="N", help="of fine-tuning (default: the task's)")
+    add(
+        "--finetune-max-update",
+        type=above_zero,
+        metavar="N",
+        help="end each fine-tuning at N updates, if it has more",
+    )
+    add("--from-scratch", action="store_true", help="fine-tune models that were not pre-trained")
+    add(
+        "--jobs",
+        type=above_zero,
+        default=1,
+        metavar="N",
+        help="runs of fine-tuning at a time, on a CPU a core each",
+    )
+    add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
+    add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
+    add(
+        "--records",
+        type=Path,
+        metavar="FILE",
+        help="scores of finished runs: what stands there is not made again and is in the report; "
+        "what is finished here is added (default: none)",
+    )
+    for name, what in (
+        ("--pretrained", "a checkpoint to fine-tune, of --archs ARCH; nothing is pre-trained"),
+        ("--codes", "the BPE merges of --pretrained"),
+        ("--dictionary", "the dict.txt of --pretrained"),
+    ):
+        add(name, type=Path, metavar="FILE", help=what)
+    recipe_options.add_training(result)
+    return result
+
+
+def rates_of(text: str) -> list[float]:
+    """An argument that is learning rates."""
+    try:
+        found = [float(word) for word in text.split()]
+    except ValueError:
+        found = []
+    if not found or not all(0 < rate < math.inf for rate in found):
+        raise argparse.ArgumentTypeError(f"'{text}' should be numbers above 0")
+    return found
+
+
+def read(words: Sequence[str]) -> Glue:
+    """The recipe of a command line.
+
+    Ends the program with a sentence where the options do not fit, before anything is written.
+    """
+    own, extra = recipe_options.own_and_flags(words)
+    args = parser().parse_intermixed_args(own)
+    described = benchmark.read(HERE / "benchmark.yaml")
+    fields = text_recipe.of_text(NAME, HERE, described, args, extra)
+    stages = ["pretrain"] if args.dry_run else args.stages or list(STAGES)
+    if args.from_scratch or args.pretrained:
+        stages = [stage for stage in stages if stage != "pretrain"]
+    if args.pretrained:
+        refuse_pretrained(args, stages)
+    names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
+    lists = ("--tasks", names), ("--seeds", args.seeds), ("--learning-rates", args.learning_rates)
+    for option, values in lists:
+        if values and len({*values}) < len(values):
+            sys.exit(f"{option} names a value twice: leave one out")
+    if (args.codes or args.dictionary) and not args.pretrained:
+        sys.exit("--codes and --dictionary are those of --pretrained: name its checkpoint too")
+    for module, package in NEEDED.items():
+        if not find_spec(module):
+            sys.exit(f"scores and their tests need {package}: pip install {package}")
+    if args.glue and not args.glue.is_dir():
+        sys.exit(f"{args.glue}, given by --glue, is no folder")
+    if "prepare" in stages and not args.glue:
+        sys.exit("say where GLUE's files are: --glue FOLDER")
+    setting = finetuning(HERE / "finetuning.yaml")
+    # As the stages of all recipes are called.
+    shared = {"prepare": "prepare", "pretrain": "train"}
+    fields["seeds"] = args.pretrain_seeds
+    if args.short_samples:
+        refuse_bad_parts(args.short_samples, fields["block"], fields["max_update"], extra)
+    fields["short"] = args.short_samples
+    fields["benchmark"] = with_positions(fields["benchmark"], args.tokens_per_sample)
+    recipe = TextRecipe(
+        **fields,
+        stages=[shared[stage] for stage in stages if stage in shared],
+        held_out={"valid": args.valid},
+    )
+    return Glue(
+        recipe=recipe,
+        stages=stages,
+        pretrained=args.pretrained and args.pretrained.absolute(),
+        codes=args.codes,
+        dictionary=args.dictionary,
+        folder=args.glue and args.glue.absolute(),
+        names=names,
+        setting=replace(setting, learning_rates=args.learning_rates or setting.learning_rates),
+        seeds=args.seeds,
+        epochs=args.epochs,
+        most_updates=args.finetune_max_update,
+        from_scratch=args.from_scratch,
+        jobs=args.jobs,
+        is_usual=not args.sizes,
+        keeps=args.keep_models,
+        records=args.records,
+    )
+
+
+def refuse_pretrained(args: Any, stages: Sequence[str]) -> None:
+    """End the program where a checkpoint lacks what must come with it."""
+    if args.from_scratch:
+        sys.exit("--pretrained and --from-scratch exclude each other")
+    if len(args.archs or []) != 1:
+        sys.exit("--pretrained is of one architecture: name it with --archs ARCH")
+    if "prepare" in stages and not (args.codes and args.dictionary):
+        sys.exit("--pretrained needs the text in its own tokens: --codes FILE --dictionary FILE")
+    for path in (args.pretrained, args.codes, args.dictionary):
+        if path and not path.is_file():
+            sys.exit(f"{path} is no file")
+
+
+def short_samples(text: str) -> tuple[int, int]:
+    """Tokens and updates of TOKENS:UPDATES."""
+    if not re.fullmatch(r"[^:]+:[^:]+", text):
+        raise argparse.ArgumentTypeError(f"'{text}' should be TOKENS:UPDATES, as 32:4000")
+    tokens, updates = text.split(":")
+    if tokens == "1":
+        raise argparse.ArgumentTypeError("fairseq makes no samples of one token")
+    return above_zero(tokens), above_zero(updates)
+
+
+def refuse_bad_parts(
+    short: tuple[int, int], block: int, max_update: int, extra: Sequence[str]
+) -> None:
+    """End the program where short samples are not shorter, leave no update, or cannot be resumed.
+
+    Args:
+        short: their tokens, and the updates on them.
+        block: the tokens of the others.
+        max_update: all updates.
+        extra: the flags after --.
+    """
+    given = f"--short-samples {short[0]}:{short[1]}"
+    if short[0] >= block:
+        sys.exit(f"{given}: the others have {block} tokens; give fewer")
+    if short[1] >= max_update:
+        sys.exit(f"{given}: there are {max_update} updates in all; give fewer")
+    for word in extra:
+        if word.startswith(("--restore-file", "--reset-")):
+            sys.exit(f"{given} and {word} do not go together: both would begin at each part")
+
+
+def with_positions(described: benchmark.Benchmark, block: int) -> benchmark.Benchmark:
+    """The models have as many positions as a sample has tokens, here and when fine-tuned."""
+    training = described.training
+    more = f"{training.more_flags} --max-positions {block}"
+    return replace(described, training=replace(training, more_flags=more))
+
+
+def finetuning(path: Path) -> Finetuning:
+    """What finetuning.yaml says; ends the program where it is not as it should be."""
+    try:
+        found: Finetuning = benchmark.typed(Finetuning, yaml.safe_load(path.read_text("utf-8")), "")
+    except (yaml.YAMLError, ValueError) as error:
+        sys.exit(f"{path}: {' '.join(str(error).split())}")
+    return found

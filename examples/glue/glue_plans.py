@@ -1,0 +1,154 @@
+"""How each run of fine-tuning is trained, and what stands for it in the records."""
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from shlex import split
+
+import glue_data
+import glue_run
+import stage_prepare
+import stage_train
+from glue_options import Glue
+from glue_report import System
+from glue_tasks import TASKS
+from options import PLUGIN
+from steps import hash_of
+from text_recipe import TextRecipe
+from train_command import arch_flags, identity
+
+from macaron_fairseq.common import files
+
+SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
+# Flags of the network itself, or how they begin. Dropouts and positions are each stage's own.
+OF_NETWORK = (
+    *("--macaron-", "--encoder-", "--activation-fn", "--layernorm-embedding"),
+    *("--untie-weights-roberta", "--quant-noise-", "--spectral-norm-"),
+)
+sha256 = cache(files.sha256)  # of one file, for all runs
+fingerprint = cache(glue_data.fingerprint)
+
+
+def place(glue: Glue, name: str, system: System, seed: int, rate: float) -> Path:
+    """The folder of a run."""
+    start = "finetuned" if system.is_pretrained else "from-scratch"
+    return glue.recipe.work / start / system.arch / name / f"rate{rate:g}-seed{seed}"
+
+
+def updates_of(glue: Glue, name: str, examples: int) -> int:
+    """How many updates a fine-tuning has."""
+    setting = glue.setting.tasks[name]
+    epochs = glue.epochs or setting.epochs
+    whole = -(-examples // setting.batch) * epochs
+    return min(whole, glue.most_updates or whole)
+
+
+def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_run.Plan:
+    """All that a run goes by; ends the program where its start is missing."""
+    recipe, task = glue.recipe, TASKS[name]
+    found = glue_data.examples(recipe, name)
+    data = glue_data.where(recipe, name)
+    cpu = not stage_train.count_gpus(recipe)
+    precision = [] if cpu or recipe.precision == "fp32" else [f"--{recipe.precision}"]
+    model = start_of(glue, system, seed)
+    if model and not model.is_file():
+        sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
+    trained_as = ""
+    if model and not glue.pretrained:  # its folder says how, whatever the options are now
+        trained_as = (model.parent / "trained").read_text("utf-8").strip()
+    return glue_run.Plan(
+        task=name,
+        flags=[
+            *[str(data), "--user-dir", str(PLUGIN), *flags_of(glue, name, system, seed, rate)],
+            *(["--finetune-from-model", str(model)] if model else []),
+            *[*precision, *["--cpu"] * cpu],
+            *["--distributed-world-size", "1", "--no-epoch-checkpoints", "--disable-validation"],
+            *["--save-interval-updates", "2000", "--keep-interval-updates", "1"],
+            *["--log-format", "json", "--log-interval", "50"],
+        ],
+        updates=updates_of(glue, name, found[task.train.name]["examples"]),
+        cpu=cpu,
+        splits={
+            key: {"subset": one["subset"], "labels": one["labels"]}
+            for key, one in found.items()
+            if key != task.train.name
+        },
+        settings=settings(glue, name, system, seed, rate),
+        start=sha256(model) if model else "",
+        keeps=glue.keeps,
+        pretraining=trained_as,
+    )
+
+
+def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> list[str]:
+    """Those of fairseq-train that make a run what it is, on any machine."""
+    recipe, setting, task = glue.recipe, glue.setting.tasks[name], TASKS[name]
+    updates = updates_of(glue, name, glue_data.examples(recipe, name)[task.train.name]["examples"])
+    flags = [*arch_flags(system.arch), "--seed", str(seed), "--task", "sentence_prediction"]
+    flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
+    flags += ["--regression-target"] * task.is_regression
+    flags += [*around(recipe), "--max-positions", str(recipe.block)]
+    flags += ["--shorten-method", "truncate", "--batch-size", str(setting.batch)]
+    flags += ["--required-batch-size-multiple", "1", *split(glue.setting.flags)]
+    flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", f"{rate:g}"]
+    flags += ["--lr-scheduler", "polynomial_decay", "--total-num-update", str(updates)]
+    flags += ["--warmup-updates", str(round(glue.setting.warmup * updates))]
+    return [*flags, "--max-update", str(updates), *model_flags(recipe.extra)]
+
+
+def settings(glue: Glue, name: str, system: System, seed: int, rate: float) -> str:
+    """Stands for what a run is made from, but for the model that it starts from."""
+    flags = flags_of(glue, name, system, seed, rate)
+    return hash_of(*flags, fingerprint(glue_data.where(glue.recipe, name)))[:12]
+
+
+def start_of(glue: Glue, system: System, seed: int) -> Path | None:
+    """The checkpoint that a run starts from, whether it is there or not; None from scratch."""
+    if not system.is_pretrained:
+        return None
+    if glue.pretrained:
+        return glue.pretrained
+    folder = glue.recipe.run(system.arch, pretrain_seed(glue, seed))
+    # While it trains, its last checkpoint is none to start from.
+    return folder / ("checkpoint_last.pt" if (folder / "trained").is_file() else "untrained")
+
+
+def pretrain_seed(glue: Glue, seed: int) -> int:
+    """The seed of the pre-training from which a seed of fine-tuning starts.
+
+    It goes by the seed itself: machines may share the seeds as they like.
+    """
+    return glue.recipe.seeds[(seed - 1) % len(glue.recipe.seeds)]
+
+
+def pretraining(glue: Glue, system: System, seed: int) -> str:
+    """Stands for the settings and the text of a run's pre-training; needs no model."""
+    if not system.is_pretrained or glue.pretrained:
+        return ""
+    text = stage_prepare.fingerprint(glue.recipe.data)
+    return identity(glue.recipe, text, system.arch, pretrain_seed(glue, seed))
+
+
+def around(recipe: TextRecipe) -> list[str]:
+    """The tokens before and between sentences: RoBERTa's, or those of the authors' BERT.
+
+    RoBERTa has <s> A </s> </s> B </s>, and they have <cls> A </s> B </s>.
+    """
+    lines = files.read_lines(recipe.data / "data-bin" / "dict.txt")
+    words = [line.rpartition(" ")[0] for line in lines]
+    if "<cls>" in words:
+        return ["--init-token", str(SPECIAL + words.index("<cls>"))]
+    return ["--init-token", "0", "--separator-token", "2"]
+
+
+def model_flags(extra: Sequence[str]) -> list[str]:
+    """Of the flags after --, those of the model itself: fine-tuning needs them too."""
+    found: list[str] = []
+    is_kept = False
+    for word in extra:
+        if word.startswith("--"):
+            is_kept = word.startswith(OF_NETWORK)
+        if is_kept:
+            found.append(word)
+    return found
