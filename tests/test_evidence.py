@@ -238,6 +238,13 @@ def test_it_is_so_of_every_draw_where_the_variance_between_tasks_is_small():
         assert found.high - found.estimate == pytest.approx(half, rel=5e-3), seed
 
 
+def test_seeds_that_do_not_differ_have_the_interval_of_the_means():
+    found = evidence.mixed_effects({"a": [1.0, 1.0], "b": [2.0], "c": [4.0, 4.0]})
+    low, high = stats.t.interval(0.95, 2, loc=7 / 3, scale=stats.sem([1, 2, 4]))
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.estimate == pytest.approx(7 / 3) and found.between_tasks is None
+
+
 def test_few_tasks_have_a_fit():
     found = evidence.mixed_effects({"a": [1.0, 1.1, 0.9, 1.0, 1.0], "b": [1.0, 1.0, 1.1, 0.9, 1.0]})
     assert found.estimate == pytest.approx(1.0) and found.low < 1.0 < found.high < math.inf
@@ -272,6 +279,24 @@ def test_wilcoxons_test_is_exact_where_differences_are_equal():
     assert wilcoxon == pytest.approx(np.mean(np.abs(signs @ ranks) >= observed - 1e-9))
 
 
+def test_equal_differences_are_equal_whatever_their_scores_rounding():
+    """Of 450 words 120 and 114, and 123 and 117, are wrong: 6 less, whose rounded rates differ."""
+    found, recorded = [], []
+    for base, other in ((120, 114), (123, 117)):
+        sides = []
+        for scheme, wrong in (("lie-trotter", base), ("p", other)):
+            edits = "1" * wrong + "0" * (450 - wrong)
+            scores = {"test": {"WER": round(100 * wrong / 450, 4)}}
+            sides.append([run(scheme=scheme, edits=edits, scores=scores)])
+        recorded.append(round(sides[1][0].score - sides[0][0].score, 9))
+        found.append(evidence.of_task(*sides, samples=10).difference)
+    assert found == pytest.approx([-6 / 4.5] * 2, abs=1e-12) and recorded[0] != recorded[1]
+
+
+def test_holms_correction_counts_what_is_to_come():
+    assert evidence.holm({"a": 0.01, "b": None}, 7) == {"a": pytest.approx(0.07), "b": None}
+
+
 def test_holms_correction_by_hand():
     found = evidence.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
     assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": None})
@@ -303,7 +328,14 @@ def test_a_report_says_what_is_left_out(tmp_path):
     other = replace(runs[1], scheme="q", seed=4)
     base = replace(runs[0], seed=5)
     families = dict.fromkeys("abc", "g2p")
-    comparison = evidence_report.compare([*runs, alone, other, base], families, "lie-trotter")
+    every = [*runs, alone, other, base]
+    some = evidence_report.compare(
+        every, families, "lie-trotter", is_missed=lambda key: key == ("a", "p", 5)
+    )
+    assert [note for note in some.notes if "of seed" in note] == [
+        "left out of a: lie-trotter without p of seed 5"
+    ]
+    comparison = evidence_report.compare(every, families, "lie-trotter")
     text = evidence_report.write(comparison, tmp_path)
     content = json.loads((tmp_path / "report.json").read_text())
     assert "left out of a: p without lie-trotter of seed 3" in text
@@ -329,10 +361,10 @@ def test_scores_of_others_stand_next_to_the_baselines():
 def test_loops_are_counted_for_each_scheme():
     runs = [run(seed=1, looping=1, cut_off=2), run(seed=2, looping=0, cut_off=1), run(seed=3)]
     runs += [run(scheme="p", looping=0)]
-    rows = evidence_gallery.loops(runs, {"t": "g2p"}).split("\n")[2:4]
-    assert rows[0] == "| g2p | lie-trotter | 2 | 8 | 1 | 125.00 | 3 |"
-    assert rows[1] == "| g2p | p | 1 | 4 | 0 | 0.00 | - |"
-    assert evidence_gallery.loops([run()], {"t": "g2p"}) == ""
+    rows = evidence_gallery.loops(runs, {"t": "g2p"}, "lie-trotter").split("\n")[2:4]
+    assert rows[0] == "| g2p | lie-trotter | 2 | 8 | 1 | 125.00 | 3 | - |"
+    assert rows[1] == "| g2p | p | 1 | 4 | 0 | 0.00 | - | 1 |"  # of the baseline's seed 1
+    assert evidence_gallery.loops([run()], {"t": "g2p"}, "lie-trotter") == ""
 
 
 def test_the_gallery_has_a_row_for_each_task_and_scheme():
@@ -342,7 +374,7 @@ def test_the_gallery_has_a_row_for_each_task_and_scheme():
     rows = [line for line in text.split("\n") if line.startswith("| t |")]
     assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 |" in rows[0]
     assert "1 thread(s), c; H" in rows[0] and '--seeds "1 2"' in rows[0]
-    assert "- (1) WER: `s`" in text
+    assert "- (1) WER: `s`" in text and "| PER 37.50 | 1 2 |" in rows[0]
 
 
 def test_nothing_to_compare_is_no_error():

@@ -64,6 +64,7 @@ def refusal(capsys, *words):
         (["--", "--no-epoch-checkpoints"], "the last 10 epochs are to be averaged"),
         (["--known", "nowhere"], "nowhere, given by --known, is no folder"),
         (["report", "--known", "."], "--known is for the stages tune and run"),
+        (["page", "--records", "nowhere"], "nowhere is no folder of records"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
         (["run", "--tasks", "g2p-ice"], "g2p has not been tuned: run the stage tune first"),
     ],
@@ -156,7 +157,8 @@ def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (overall(), "a difference is shown"),
+        (overall(), "better, by 1.25 points of WER"),
+        (overall(low=0.5, high=2), "worse, by 1.25 points of WER"),
         (overall(p=0.06), "these runs do not tell"),
         (overall(low=-0.1, high=1.5), "these runs do not tell"),
         (overall(low=-0.9, high=0.2, p=0.5), "equal for practical purposes, within 1 points"),
@@ -165,7 +167,19 @@ def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
     ],
 )
 def test_the_plans_rule(found, said):
-    assert plan.verdict(plan.read(), found).endswith(said)
+    known, announced = tasks.read(), plan.read()
+    keys = [(x, y, z) for x, y, z in plan.announced(announced, known) if x.startswith("g2p")]
+    done = [SimpleNamespace(key=key) for key in keys]
+    assert plan.verdict(announced, known, done, found).endswith(said)
+    part = [run for run in done if run.key != ("g2p-kor", "lie-trotter", 5)]
+    said = "149 of the plan's 150 runs are done, so there is no verdict yet"
+    assert plan.verdict(announced, known, part, found).endswith(said)
+
+
+def test_the_plan_corrects_for_all_its_schemes():
+    assert plan.schemes_of(plan.read(), tasks.read()) == {
+        **{"g2p": 6 + 1, "autshumato": 1, "multi30k": 1},
+    }
 
 
 def test_the_plans_runs_are_those_of_its_table():
@@ -178,7 +192,9 @@ def test_what_departs_from_the_plan_is_named():
     known = {name: task for name, task in tasks.read().items() if name.startswith("autshumato-en")}
     done = [("autshumato-en-af", "lie-trotter", 1), ("autshumato-en-nso", "parallel", 7)]
     assert plan.departures(plan.read(), known, [SimpleNamespace(key=key) for key in done]) == [
-        "of the plan's 4 runs of these tasks 1 are done",
+        "of the plan's 4 runs of these tasks 1 are done: autshumato-en-af lie-trotter seed 2, "
+        "autshumato-en-af strang-marchuk seed 1, autshumato-en-af strang-marchuk seed 2 are "
+        "missing",
         "1 runs are not in the plan: autshumato-en-nso parallel seed 7",
     ]
 
@@ -239,6 +255,7 @@ def test_a_page_for_however_many_records(seeds, tmp_path):
         ]
         if runs:
             known.records.write(tmp_path / "records" / f"{task}.json", runs)
+    (tmp_path / "records").mkdir(exist_ok=True)
     words = ["page", "--tasks", "g2p autshumato", "--records", tmp_path / "records"]
     many_tasks.main([*map(str, words), "--work", str(tmp_path), "--output", str(tmp_path / "docs")])
     page = (tmp_path / "docs" / "many-tasks.md").read_text()
@@ -246,6 +263,9 @@ def test_a_page_for_however_many_records(seeds, tmp_path):
     assert ("No run has been scored" in page) == (not seeds)
     assert (f"Runs so far: {4 * len(seeds)}, of 2 tasks and 2 schemes" in page) == bool(seeds)
     assert page.count("| g2p-ice | ") == (3 if seeds else 0)
+    # The baseline is in the plan's first row, the other in its second.
+    assert f"| 1 2 3 4 5 | {2 * len(seeds)} of 150 |" in page
+    assert f"| 1 2 3 | {2 * len(seeds)} of 60 |" in page
     assert ("](many-tasks.png)" in page) == (tmp_path / "docs" / "many-tasks.png").is_file()
     assert max(map(prose.count, prose.sentences(page))) <= 25
 

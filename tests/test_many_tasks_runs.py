@@ -76,12 +76,13 @@ def mini(tmp_path, monkeypatch, capfd):
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml"]
-    options = [*map(str, options), "--cpu", "--work"]
+    on_cpu = [*map(str, options), "--cpu", "--work"]
+    options = [*map(str, options), "--work"]
 
-    def call(work, *words, status=0):
+    def call(work, *words, status=0, cpu=True):
         code = 0
         try:
-            many_tasks.main([*words, *options, str(work)])
+            many_tasks.main([*words, *(on_cpu if cpu else options), str(work)])
         except SystemExit as end:
             code = end.code or 0
         out, err = capfd.readouterr()
@@ -91,7 +92,7 @@ def mini(tmp_path, monkeypatch, capfd):
     def start(work, *words):
         script = EXAMPLES / "many-tasks" / "reproduce.sh"
         return subprocess.Popen(
-            ["bash", script, *words, *options, str(work)], stdout=subprocess.PIPE, text=True
+            ["bash", script, *words, *on_cpu, str(work)], stdout=subprocess.PIPE, text=True
         )
 
     return SimpleNamespace(folder=tmp_path, call=call, start=start)
@@ -149,7 +150,8 @@ def test_tuned_killed_resumed_and_known_elsewhere(mini):
 def known_elsewhere(mini, work):
     """Kept in few files, the runs spare another machine theirs."""
     kept, other = mini.folder / "kept", mini.folder / "other"
-    said = mini.call(work, "collect", "--tasks", "mini", "--output", str(kept))
+    collect = ("collect", "--tasks", "mini", "--output", str(kept))
+    said = mini.call(work, *collect, cpu=False)  # what a record says does not depend on it
     assert "holds 8 records and 2 scores of tuning" in said
     files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*.json"))
     assert files == ["mini-aaa.json", "mini-bbb.json", "tuning/mini.json"]
@@ -168,8 +170,17 @@ def known_elsewhere(mini, work):
     # What was collected before stays, though this machine has less.
     for path in other.glob("records/mini-aaa/*seed1.json"):
         path.unlink()
-    mini.call(other, "collect", "--tasks", "mini", "--output", str(kept))
-    assert len(json.loads((kept / "mini-aaa.json").read_text())["runs"]) == 4
+    # Nor does it change because this machine has another result of a run, which is named.
+    path = other / "records" / "mini-bbb" / "lie-trotter-seed1.json"
+    record = json.loads(path.read_text())
+    record["runs"][0]["items"] = "999999"
+    path.write_text(json.dumps(record))
+    dev = next(other.glob("mini-aaa/tuning/*/*/*/dev.json"))
+    dev.write_text(dev.read_text().replace('"score": ', '"score": 1'))
+    before = {path: path.read_text() for path in kept.rglob("*.json")}
+    said = mini.call(other, *collect, status=1)
+    assert "these were not added: mini-bbb lie-trotter seed 1, tuning mini-aaa lie-tro" in said
+    assert {path: path.read_text() for path in kept.rglob("*.json")} == before
     # Other data than the kept runs': the next run is refused before it is trained.
     table = mini.folder / "data" / "mini" / "aaa_train.tsv"
     table.write_text(table.read_text().replace("A", "Å"))

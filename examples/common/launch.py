@@ -204,7 +204,7 @@ def finish(
             progress.add(f"{job.label}: {shown(job.result)}")
         elif status == ELSEWHERE:
             elsewhere.append(job.label)
-            progress.add(f"{job.label}: another process is at it")
+            progress.skip(f"{job.label}: another process is at it")
         else:
             failed.append(job)
             progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
@@ -238,6 +238,8 @@ def only_one(lock: Path, waits: bool) -> Iterator[None]:
                 if time.monotonic() > end:
                     sys.exit(ELSEWHERE)
                 time.sleep(0.2)
+            except OSError:
+                break  # some network disks have no locks
         yield
 
 
@@ -252,14 +254,20 @@ class Progress:
         self.begin, self.ended = time.monotonic(), 0
 
     def add(self, text: str) -> None:
-        """One more."""
+        """One more that ended, and how long the rest will take, if the others are half done."""
         self.done += 1
         self.ended += 1
         left = self.total - self.done
-        seconds = (time.monotonic() - self.begin) / self.ended * left
+        halves = min(self.at_a_time - 1, left) / 2
+        seconds = (time.monotonic() - self.begin) / (self.ended + halves) * (left - halves)
         end = time.strftime("%a %H:%M", time.localtime(time.time() + seconds))
         eta = f"; {span(seconds)} left, until {end}" if left else ""
         self.say(f"{self.done}/{self.total} {text}{eta}")
+
+    def skip(self, text: str) -> None:
+        """One that is left to another process: it took no time."""
+        self.done += 1
+        self.say(f"{self.done}/{self.total} {text}")
 
 
 def span(seconds: float) -> str:

@@ -7,11 +7,12 @@ such as many-tasks/tasks.yaml.
 import argparse
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import launch
+import stage_train
 from options import Once, above_zero, refuse_split
 from options import seeds_of as any_seeds_of
 
@@ -107,6 +108,16 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
         extra=tuple(extra),
         is_usual=not args.sizes,
     )
+
+
+def on_device(options: Options, launcher: str) -> Options:
+    """The same, with `cpu` where the runs will be on this machine and it has no GPU.
+
+    What stands for their settings tells precisions apart, so it must know.
+    """
+    if options.cpu or launcher != "local":
+        return options
+    return replace(options, cpu=not stage_train.count_usable())
 
 
 def words_of(text: str) -> list[str]:

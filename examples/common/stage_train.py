@@ -34,8 +34,11 @@ def count_gpus(recipe: Recipe) -> int:
     """
     if recipe.cpu:
         return 0
-    if recipe.gpus:
-        return recipe.gpus
+    return recipe.gpus or count_usable()
+
+
+def count_usable() -> int:
+    """The GPUs that PyTorch can use here; ends the program where it cannot use those."""
     found = apart(usable_gpus)
     if isinstance(found, str):
         sys.exit(f"{found}, or give --cpu")

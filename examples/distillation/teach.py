@@ -113,6 +113,8 @@ def run(words: Sequence[str]) -> None:
     folders = [task.kind.folder for task in chosen]
     options = many_runs.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
+    if "run" in stages:
+        options = many_runs.on_device(options, args.launcher)
     refuse_missing_packages(settings, names)
     plan = Plan(args, settings, chosen, names, options)
     if "run" in stages:

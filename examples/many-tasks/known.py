@@ -6,8 +6,11 @@ tuning/FAMILY.json  the scores of tuning so far, on development sets
 The stage collect writes it; --known takes it into a work folder.
 """
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,49 +46,82 @@ def collect(
 ) -> None:
     """Add the records in a folder, and the scores of tuning in --work, to what `out` keeps.
 
+    What `out` keeps of a run stays, and all else is added, before anything is refused.
+
     Raises:
-        UserError: if there are none, or `out` keeps another result of the same run.
+        UserError: if there are none, or `out` keeps another result of some run.
     """
     names = [task.name for task in chosen]
     runs = {task: [x for x in read(names, folder) if x.task == task] for task in names}
-    for task, theirs in runs.items():
-        if theirs:
-            kept = {run.key: run for run in read([task], out)} if out.is_dir() else {}
-            for run in theirs:
-                if (other := kept.setdefault(run.key, run)).items != run.items:
-                    raise UserError(
-                        f"{records.name(run)} stands in {folder} and in {out} with other results: "
-                        f"remove one of the two ({other.date}: {other.command})"
-                    )
-            records.write(out / f"{task}.json", [*kept.values()])
-    number, tuned = sum(map(len, runs.values())), 0
-    for family in dict.fromkeys(task.family for task in chosen):
-        tuned += collect_tuning(family, known, options, out / "tuning" / f"{family}.json")
-    if not number + tuned:
+    number, tuned = 0, 0
+    others: list[str] = []
+    out.mkdir(parents=True, exist_ok=True)
+    with only_one_in(out):
+        for task, theirs in runs.items():
+            if theirs:
+                there, of_others = add(theirs, out, task)
+                number, others = number + there, others + of_others
+        for family in dict.fromkeys(task.family for task in chosen):
+            path = out / "tuning" / f"{family}.json"
+            there, of_others = add_tuning(family, known, options, path)
+            tuned, others = tuned + there, others + of_others
+    if not number + tuned + len(others):
         raise UserError(f"{folder} has no records of {', '.join(names)} yet: run the stage run")
     print(f"{out} holds {number} records and {tuned} scores of tuning from here")
+    if others:
+        raise UserError(
+            f"{out} keeps runs of other results or settings, and these were not added: "
+            f"{', '.join(others)}; remove there what should be replaced"
+        )
 
 
-def collect_tuning(family: str, known: Mapping[str, Task], options: Options, out: Path) -> int:
-    """Add the scores of a family's tuning to a file; returns how many are done here."""
+@contextmanager
+def only_one_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process collects into a folder, and keep others out."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def add(theirs: Sequence[Run], out: Path, task: str) -> tuple[int, list[str]]:
+    """Add runs of a task to its file; how many of them it holds, and the names of the others."""
+    kept = {run.key: run for run in read([task], out)}
+    others = []
+    for run in theirs:
+        first = next(iter(kept.values()), run)
+        if records.different(first, run) or kept.setdefault(run.key, run).items != run.items:
+            others.append(records.name(run))
+    records.write(out / f"{task}.json", [*kept.values()])
+    return len(theirs) - len(others), others
+
+
+def add_tuning(
+    family: str, known: Mapping[str, Task], options: Options, out: Path
+) -> tuple[int, list[str]]:
+    """Add the scores of a family's tuning to a file, as `add` does."""
     kept = {key(x): x for x in read_tuning(out)}
-    number = 0
+    number, others = 0, []
     for task, recipe, point in runs_of_tuning(family, known, options):
         path = one_run.dev_path(recipe)
         data = one_run.data_of(recipe)
         if not (path.is_file() and data):
             continue
-        refuse_other_tuning(path, recipe, options)
-        scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in load(path)]
+        content = json.loads(path.read_text("utf-8"))
+        scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in content["scores"]]
         entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
-        entry |= {"settings": tasks.settings(recipe, options), "data": data, "scores": scores}
+        entry |= {"settings": content["settings"], "data": data, "scores": scores}
         if kept.setdefault(key(entry), entry) != entry:
-            raise UserError(f"{out} has another result of {said(entry)}: remove one of the two")
-        number += 1
+            others.append(said(entry))
+        else:
+            number += 1
     if number:
         lines = ",\n".join(" " + records.one_line(kept[x]) for x in sorted(kept))
         files.write(out, f"[\n{lines}\n]\n")
-    return number
+    return number, others
 
 
 def load(path: Path) -> list[dict[str, Any]]:

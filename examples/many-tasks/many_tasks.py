@@ -27,6 +27,7 @@ from steps import say  # noqa: E402
 from tasks import BASELINE, Setting, Task, Variant  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.evaluation import evidence  # noqa: E402
 
 NAME = "many-tasks"
 STAGES = ("tune", "run", "report", "collect", "page")
@@ -104,6 +105,8 @@ def run(words: Sequence[str]) -> None:
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
     stages = args.stages or list(USUAL)
+    if {"report", "page"} & {*stages}:
+        evidence.load()  # what is missing is noticed here, not after hours of training
     if args.known and not args.known.is_dir():
         sys.exit(f"{args.known}, given by --known, is no folder")
     if args.known and not {"tune", "run"} & {*stages}:
@@ -111,15 +114,23 @@ def run(words: Sequence[str]) -> None:
     folders = [task.kind.folder for task in chosen]
     options = many_runs.of_runner(args, extra, NAME, folders)
     options.work.mkdir(parents=True, exist_ok=True)
+    if {"tune", "run"} & {*stages}:
+        options = many_runs.on_device(options, args.launcher)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):
         settings[family] = setting_of(family, every_task, options, args, stages)
+    by_name = {task.name: task for task in chosen}
+    kept = args.records or options.work / "records"
+    failure: SystemExit | None = None
     if "run" in stages:
         if args.known:
             known.take(chosen, variants, args.seeds, settings, options, args.known)
-        train(chosen, variants, settings, options, args)
-    by_name = {task.name: task for task in chosen}
-    kept = args.records or options.work / "records"
+        try:
+            train(chosen, variants, settings, options, args)
+        except SystemExit as end:  # told once what is done was reported
+            if not known.read([*by_name], kept):
+                raise
+            failure = end
     if "collect" in stages:
         out = args.output or options.work / "collected"
         known.collect(chosen, every_task, options, kept, out)
@@ -128,6 +139,8 @@ def run(words: Sequence[str]) -> None:
         report.report(by_name, [x.name for x in variants], args.seeds, kept, out)
     if "page" in stages:
         report.page(by_name, args.tasks, kept, args.output or options.work / "report")
+    if failure:
+        raise failure
 
 
 # --- Tuning --------------------------------------------------------------------------------------

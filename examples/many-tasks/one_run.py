@@ -77,6 +77,8 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
             stage_prepare.prepare(recipe)
         refuse_other_data(recipe)
         devices = stage_train.plan(recipe)
+        if not (devices.gpus or recipe.cpu):  # its settings would be called those of a GPU's run
+            sys.exit("this machine has no GPU: give --cpu")
         stage_train.train(recipe, devices)
         if is_tuning and (tuning := task.kind.tuning):
             stage_evaluate.evaluate(without_tests(recipe, tuning.dev))

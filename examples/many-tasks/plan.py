@@ -1,7 +1,7 @@
 """The plan as data: which runs it announces, and what its rule says of a comparison."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import benchmark
@@ -9,8 +9,9 @@ import tasks as tasks_file
 import yaml
 from tasks import Task
 
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.evaluation.evidence import Overall
-from macaron_fairseq.evaluation.records import Run
+from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Run
 
 FILE = Path(__file__).with_name("plan.yaml")
 MOST_NAMED = 5  # runs that a sentence names
@@ -62,8 +63,9 @@ def departures(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> li
     others = sorted(done - {*wanted})
     notes = []
     if missing:
+        left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
         count = len(wanted) - len(missing)
-        notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done")
+        notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done{left}")
     if others:
         notes.append(f"{len(others)} runs are not in the plan: {named(others)}")
     return notes
@@ -75,17 +77,53 @@ def named(keys: Sequence[RunKey]) -> str:
     return ", ".join(words) + " and so on" * (len(keys) > MOST_NAMED)
 
 
-def verdict(plan: Plan, one: Overall) -> str:
-    """What the plan's rule says of a scheme over a family's tasks."""
+def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
+    """A row for each line of plan.yaml with these tasks: how many of its runs are done."""
+    done, rows = {run.key for run in runs}, []
+    for some in plan.runs:
+        wanted = announced(replace(plan, runs=[some]), known)
+        if wanted:
+            number = sum(key in done for key in wanted)
+            tasks, seeds = " ".join(some.tasks), " ".join(map(str, some.seeds))
+            rows.append([tasks, ", ".join(some.schemes), seeds, f"{number} of {len(wanted)}"])
+    return table(["tasks", "schemes", "seeds", "runs done"], rows)
+
+
+def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
+    """How many schemes the plan compares with the baseline, in each family of these tasks."""
+    found: dict[str, set[str]] = {}
+    for task, scheme, _ in announced(plan, known):
+        found.setdefault(known[task].family, set()).add(scheme)
+    return {family: len(schemes - {tasks_file.BASELINE}) for family, schemes in found.items()}
+
+
+def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[RunKey]:
+    """The runs that the plan announces for a comparison: the scheme's, and those they pair with."""
+    keys = announced(plan, known)
+    theirs = {key for key in keys if key[1] == one.scheme and known[key[0]].family == one.family}
+    return theirs | {(task, tasks_file.BASELINE, seed) for task, _, seed in theirs}
+
+
+def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Overall) -> str:
+    """What the plan's rule says of a scheme over a family's tasks; nothing before all are done."""
+    wanted = pairs_of(plan, known, one)
+    if missing := wanted - {run.key for run in runs}:
+        count = f"{len(wanted) - len(missing)} of the plan's {len(wanted)} runs are done"
+        return f"{one.scheme} on {one.family}: {count}, so there is no verdict yet"
+    return f"{one.scheme} on {one.family}: {rule(plan, one)}"
+
+
+def rule(plan: Plan, one: Overall) -> str:
+    """The plan's rule for a finished comparison."""
     low, high = one.effect.low, one.effect.high
     margin = plan.equal_within.get(one.metric)
     leaves_out_0 = low > 0 or high < 0
     if one.tasks < plan.least_tasks:
-        reason = "the tests cannot find a difference with so few tasks; the interval alone is told"
-    elif leaves_out_0 and one.wilcoxon_holm is not None and one.wilcoxon_holm < plan.p:
-        reason = "a difference is shown"
-    elif margin is not None and -margin <= low and high <= margin:
-        reason = f"equal for practical purposes, within {margin:g} points"
-    else:
-        reason = "these runs do not tell"
-    return f"{one.scheme} on {one.family}: {reason}"
+        return "the tests cannot find a difference with so few tasks; the interval alone is told"
+    if leaves_out_0 and one.wilcoxon_holm is not None and one.wilcoxon_holm < plan.p:
+        is_better = (high < 0) == (one.metric in LOWER_IS_BETTER)
+        points = f"{abs(one.effect.estimate):.2f} points of {one.metric}"
+        return f"{'better' if is_better else 'worse'}, by {points}"
+    if margin is not None and -margin <= low and high <= margin:
+        return f"equal for practical purposes, within {margin:g} points"
+    return "these runs do not tell"

@@ -1,7 +1,7 @@
 """The stages report and page: what is done so far, compared."""
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from tasks import BASELINE, Setting, Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import table
+from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.evaluation import evidence_report
 from macaron_fairseq.evaluation.evidence_report import Comparison
 from macaron_fairseq.evaluation.records import Run
@@ -28,9 +28,19 @@ def report(
     folder: Path,
     out: Path,
 ) -> None:
-    """Write the report of what is done of that, and print it; a `UserError` if nothing is."""
+    """Write the report of all that is done of these tasks, and print it.
+
+    Args:
+        tasks: by name.
+        schemes: that were asked for; the report counts what of them is missing.
+        seeds: likewise.
+        folder: of the records.
+        out: of the report.
+
+    Raises:
+        UserError: if nothing is done.
+    """
     runs = known.read([*tasks], folder)
-    runs = [run for run in runs if run.scheme in schemes and run.seed in seeds]
     if not runs:
         raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
@@ -42,11 +52,24 @@ def report(
 def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str]) -> Comparison:
     """The comparison of these runs, with what departs from the plan and what its rule says."""
     families = {name: task.family for name, task in tasks.items()}
-    published = tasks_file.published(tasks.values())
     announced = plan.read()
+    wanted = {*plan.announced(announced, tasks)}
+    of_plan = {task for task, _, _ in wanted}
     every = [*notes, *(plan.departures(announced, tasks, runs) if runs else [])]
-    found = evidence_report.compare(runs, families, BASELINE, every, published)
-    return replace(found, verdicts=[plan.verdict(announced, one) for one in found.overall])
+    every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
+    found = evidence_report.compare(
+        *(runs, families, BASELINE, every, tasks_file.published(tasks.values())),
+        schemes=plan.schemes_of(announced, tasks),
+        is_missed=lambda key: key in wanted or key[0] not in of_plan,
+    )
+    said = [plan.verdict(announced, tasks, runs, one) for one in found.overall]
+    return replace(found, verdicts=said)
+
+
+SUBSTEPS = (
+    "a scheme with a sub-step has the baseline's parameters and a multiple of its operations; "
+    f"{tasks_file.HALF_DEPTH} halves the layers, so that the operations are equal"
+)
 
 
 # --- A page of the documentation -----------------------------------------------------------------
@@ -73,8 +96,9 @@ loop.
 """
 
 TUNING = """\
-Batch and dropout of the grapheme-to-phoneme tasks are tuned on development sets. The figures are
-means over the runs that are done; lower is better. No test set was decoded for them.
+Batch and dropout of the grapheme-to-phoneme tasks are tuned on development sets, with one seed that
+no scored run has. Lower is better. A row has a mean once all its runs are done, and the lowest mean
+of both schemes is chosen. No test set was decoded for it. One seed says nothing of schemes.
 """
 
 
@@ -92,10 +116,13 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
         f"{COMMAND} collect {names} --output docs/results/records",
         f"{COMMAND} page {names} --records docs/results/records --output docs/results",
     ]
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder of records")
     runs = known.read([*tasks], folder)
     comparison = compared(runs, tasks, [])
     picture = evidence_report.forest(comparison)
     parts = [HEAD, "```bash\n" + "\n".join(commands) + "\n```\n", extent(runs)]
+    parts.append(plan.progress(plan.read(), tasks, runs) + "\n")
     if tuning := tuning_tables(tasks, folder):
         parts += ["## Tuning\n", TUNING, tuning]
     if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
@@ -104,6 +131,8 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
     if picture:
         contents[out / f"{PAGE}.png"] = picture
     files.write_all(contents)
+    if not picture:
+        (out / f"{PAGE}.png").unlink(missing_ok=True)
     print(f"wrote {out / PAGE}.md of {len(runs)} records")
 
 
@@ -124,18 +153,28 @@ def tuning_tables(tasks: Mapping[str, Task], folder: Path) -> str:
         metric = next(task.kind.metric for task in tasks.values() if task.family == family)
         entries = known.read_tuning(folder / "tuning" / f"{family}.json")
         if entries:
-            found.append(tuning_table(entries, metric) + "\n")
+            chosen = next(task.kind.chosen for task in tasks.values() if task.family == family)
+            found.append(tuning_table(entries, metric, chosen) + "\n")
     return "\n".join(found)
 
 
-def tuning_table(entries: Iterable[Mapping[str, Any]], metric: str) -> str:
-    """A row for each point and scheme."""
-    groups: dict[tuple[int, float, str], list[float]] = {}
-    for x in entries:
-        score = next(one["score"] for one in x["scores"] if one["metric"] == metric)
-        groups.setdefault((x["tokens"], x["dropout"], x["scheme"]), []).append(score)
-    rows = [
-        [str(Setting(tokens, dropout)), scheme, f"{statistics.mean(scores):.2f}", str(len(scores))]
-        for (tokens, dropout, scheme), scores in sorted(groups.items())
-    ]
-    return table(["setting", "scheme", f"{metric} on dev", "runs"], rows)
+def tuning_table(
+    entries: Sequence[Mapping[str, Any]], metric: str, chosen: Setting | None = None
+) -> str:
+    """A row for each point and scheme, with a column for each task."""
+    names = sorted({x["task"] for x in entries})
+    scores = {
+        (x["tokens"], x["dropout"], x["scheme"], x["task"]): one["score"]
+        for x in entries
+        for one in x["scores"]
+        if one["metric"] == metric
+    }
+    rows = []
+    for point in sorted({x[:3] for x in scores}):
+        own = [scores.get((*point, name)) for name in names]
+        known = [score for score in own if score is not None]
+        setting = Setting(*point[:2])
+        mean = f"{statistics.mean(known):.2f}" if len(known) == len(names) else NOTHING
+        cells = [number(score, ".2f") for score in own]
+        rows.append([f"{setting}{' (chosen)' * (setting == chosen)}", point[2], *cells, mean])
+    return table(["setting", "scheme", *(f"{name}, {metric}" for name in names), "mean"], rows)

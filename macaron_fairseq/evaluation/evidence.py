@@ -85,7 +85,7 @@ def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -
             f"{base[0].task}: {base[0].scheme} and {other[0].scheme} have no seed in common"
         )
     pairs = [(sides[0][seed], sides[1][seed]) for seed in seeds]
-    scores = np.array([[run.score for run in pair] for pair in pairs])
+    scores = np.array([[exact_score(run) for run in pair] for pair in pairs])
     drawn = bootstrap(pairs, samples)
     low, high = quantiles(drawn[:, 1] - drawn[:, 0])
     return TaskDifference(
@@ -100,6 +100,13 @@ def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -
         low=low,
         high=high,
     )
+
+
+def exact_score(run: Run) -> float:
+    """The score without its record's rounding, which would make equal differences unequal."""
+    if run.metric != "WER":
+        return run.score
+    return 100 * sum(count > 0 for count in records.numbers(str(run.items))) / run.kinds.count
 
 
 def score_interval(runs: Sequence[Run], samples: int = SAMPLES) -> tuple[float, float]:
@@ -178,7 +185,7 @@ class Effect:
     estimate: float
     low: float
     high: float
-    between_tasks: float | None  # its standard deviation; None: one task, or one seed for each
+    between_tasks: float | None  # its standard deviation; None: no mixed-effects model was fitted
 
 
 @dataclass(frozen=True)
@@ -199,18 +206,19 @@ class Overall:
     detectable: float | None  # with POWER at the level of the interval
 
 
-def over_tasks(family: str, found: Sequence[TaskDifference]) -> list[Overall]:
+def over_tasks(family: str, found: Sequence[TaskDifference], schemes: int = 0) -> list[Overall]:
     """All schemes of a family of tasks, p values corrected for their number.
 
     Args:
         family: its name.
         found: the differences of its tasks, of all schemes; of one metric.
+        schemes: how many are to be compared in the end; 0: those that are here.
     """
     by_scheme: dict[str, list[TaskDifference]] = {}
     for one in found:
         by_scheme.setdefault(one.scheme, []).append(one)
     tests = {scheme: rank_tests(theirs) for scheme, theirs in by_scheme.items()}
-    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}) for i in (0, 1)]
+    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}, schemes) for i in (0, 1)]
     result = []
     for scheme, theirs in by_scheme.items():
         effect = mixed_effects({one.task: one.by_seed for one in theirs})
@@ -237,8 +245,9 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     """The mean effect with a random intercept for each task (REML), and its interval.
 
     The interval is Student's, with one degree of freedom fewer than tasks. Where each task has one
-    seed, the effects of task and seed are not apart: the interval is that of the means. A single
-    task has the interval of its seeds, and with one seed none: it is infinitely wide.
+    seed, the effects of task and seed are not apart: the interval is that of the means. So it is
+    where the seeds of no task differ, or no method fits the model. A single task has the interval
+    of its seeds, and with one seed none: it is infinitely wide.
 
     Args:
         differences: of each task, by seed.
@@ -249,9 +258,11 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     values = np.concatenate([np.asarray(x, dtype=float) for x in differences.values()])
     units = means if len(means) > 1 else [*values]
     estimate, error = float(np.mean(units)), standard_error(units)
-    if len(means) > 1 and len(values) > len(means) and np.ptp(values) > 0:
+    fitted = None
+    if len(means) > 1 and any(np.ptp(x) > 0 for x in differences.values()):
         groups = [task for task, x in differences.items() for _ in x]
         fitted = converged(models.MixedLM(values, np.ones((len(values), 1)), groups=groups))
+    if fitted:
         estimate, error = float(fitted.fe_params[0]), float(fitted.bse_fe[0])
         between = math.sqrt(max(float(np.asarray(fitted.cov_re)[0, 0]), 0.0))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
@@ -260,12 +271,9 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
 
 
 def converged(model: Any) -> Any:
-    """A mixed-effects model's fit by REML.
+    """A mixed-effects model's fit by REML; None if no method finds the maximum.
 
     Powell's method needs no gradient, which is none where the variance between tasks is 0.
-
-    Raises:
-        UserError: if no method finds the maximum.
     """
     for method in ("powell", "nm", "bfgs"):
         with warnings.catch_warnings():
@@ -276,7 +284,7 @@ def converged(model: Any) -> Any:
                 continue
         if fitted.converged and np.isfinite(fitted.bse_fe).all():
             return fitted
-    raise UserError("the mixed-effects model of the tasks has no fit: compare more tasks or seeds")
+    return None
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -300,16 +308,22 @@ def rank_tests(found: Sequence[TaskDifference]) -> tuple[float | None, float | N
     return float(wilcoxon.pvalue), float(sign.pvalue)
 
 
-def holm(p: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Holm's correction of p values for their number; what has none stays without."""
+def holm(p: Mapping[str, float | None], number: int = 0) -> dict[str, float | None]:
+    """Holm's correction of p values; what has none stays without.
+
+    Args:
+        p: the values by name.
+        number: of the tests, if more are to come: these count as not significant.
+    """
     known = {name: value for name, value in p.items() if value is not None}
     if not known:
         return dict(p)
     load()
     from statsmodels.stats.multitest import multipletests
 
-    corrected = multipletests([*known.values()], method="holm")[1]
-    return {**p, **{name: float(x) for name, x in zip(known, corrected, strict=True)}}
+    to_come = [1.0] * (number - len(known))
+    corrected = multipletests([*known.values(), *to_come], method="holm")[1]
+    return {**p, **{name: float(x) for name, x in zip(known, corrected[: len(known)], strict=True)}}
 
 
 def detectable(differences: Sequence[float]) -> float | None:

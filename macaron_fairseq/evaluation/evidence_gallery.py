@@ -41,19 +41,35 @@ def gallery(runs: Sequence[Run]) -> str:
             [
                 *(task, scheme, f"{first.metric} ({signature})"),
                 spread([run.score for run in theirs]),
-                *(f"{low:.2f} to {high:.2f}", str(len(theirs))),
+                *(f"{low:.2f} to {high:.2f}", further(theirs)),
+                " ".join(str(run.seed) for run in theirs),
                 *(f"{first.parameters:,}", span([run.updates for run in theirs])),
                 f"{sum(run.seconds for run in theirs) / 3600:.1f}",
                 *("; ".join(dict.fromkeys(map(machine, theirs))), f"`{command(theirs)}`"),
             ]
         )
-    head = ["task", "scheme", "metric", "score", "95 % interval", "runs", "parameters", "updates"]
+    head = ["task", "scheme", "metric", "score", "95 % interval", "other scores", "seeds"]
+    head += ["parameters", "updates", "hours", "machine", "command"]
     notes = [f"- ({i}) {signature}" for i, signature in enumerate(signatures, 1)]
     notes.append(
         "- Score: the mean over seeds ± their standard deviation. Its interval is a bootstrap's "
-        "over seeds and test items. Hours are those of training, of all runs."
+        "over seeds and test items, with one seed over items alone. Rows with other seeds are not "
+        "paired. Hours are those of training, of all runs."
     )
-    return table([*head, "hours", "machine", "command"], rows) + "\n\n" + "\n".join(notes)
+    return table(head, rows) + "\n\n" + "\n".join(notes)
+
+
+def further(runs: Sequence[Run]) -> str:
+    """The means of the scores that are not compared."""
+    first, found = runs[0], []
+    for test, scores in first.scores.items():
+        for metric in scores:
+            values = [run.scores.get(test, {}).get(metric) for run in runs]
+            known = [value for value in values if value is not None]
+            if (test, metric) != (first.test, first.metric) and len(known) == len(runs):
+                of_test = f" on {test}" if test != first.test else ""
+                found.append(f"{metric} {statistics.mean(known):.2f}{of_test}")
+    return ", ".join(found) or NOTHING
 
 
 def machine(run: Run) -> str:
@@ -99,23 +115,37 @@ def published_table(runs: Sequence[Run], published: Sequence[Published], baselin
     return table([*head, "of what, by whom"], rows)
 
 
-def loops(runs: Sequence[Run], families: Mapping[str, str]) -> str:
-    """How many translations loop: a row for each family of tasks and scheme."""
+def loops(runs: Sequence[Run], families: Mapping[str, str], baseline: str) -> str:
+    """How many translations loop: a row for each family of tasks and scheme.
+
+    Of the baseline there are also those of the runs to which a scheme's are paired.
+    """
+    known = [run for run in runs if run.looping is not None]
     groups: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if run.looping is not None:
-            groups.setdefault((families[run.task], run.scheme), []).append(run)
+    for run in known:
+        groups.setdefault((families[run.task], run.scheme), []).append(run)
+    of_baseline = {(run.task, run.seed): run for run in known if run.scheme == baseline}
     rows = []
     for (family, scheme), theirs in groups.items():
-        looping, lines = sum(run.looping or 0 for run in theirs), sum(x.kinds.count for x in theirs)
-        known = [run.cut_off for run in theirs if run.cut_off is not None]
-        cut_off = sum(known) if len(known) == len(theirs) else None
+        keys = [(run.task, run.seed) for run in theirs]
+        paired = [of_baseline[key] for key in keys if key in of_baseline]
+        is_paired = scheme != baseline and len(paired) == len(theirs)
+        ends = [run.cut_off for run in theirs if run.cut_off is not None]
+        cut_off = sum(ends) if len(ends) == len(theirs) else None
+        lines = sum(run.kinds.count for run in theirs)
         rows.append(
             [
-                *(family, scheme, str(len(theirs)), f"{lines:,}", f"{looping:,}"),
-                *(f"{1000 * looping / lines:.2f}", number(cut_off, ",")),
+                *(family, scheme, str(len(theirs)), f"{lines:,}", f"{looping(theirs):,}"),
+                *(f"{1000 * looping(theirs) / lines:.2f}", number(cut_off, ",")),
+                f"{looping(paired):,}" if is_paired else NOTHING,
             ]
         )
     head = ["family", "scheme", "runs", "translations", "loop", "of 1,000", "at maximum length"]
+    head.append(f"{baseline}'s on the same loop")
     note = f"{failures.DEFINITION} How many reach the maximum length is not known of older records."
     return table(head, rows) + "\n\n" + note if rows else ""
+
+
+def looping(runs: Iterable[Run]) -> int:
+    """How many of their translations loop."""
+    return sum(run.looping or 0 for run in runs)

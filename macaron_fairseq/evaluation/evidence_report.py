@@ -1,7 +1,7 @@
 """What many runs say of the schemes, as text, data and a forest plot."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -37,6 +37,8 @@ def compare(
     baseline: str,
     notes: Sequence[str] = (),
     published: Sequence[Published] = (),
+    schemes: Mapping[str, int] | None = None,
+    is_missed: Callable[[tuple[str, str, int]], bool] = lambda key: True,
 ) -> Comparison:
     """Compare schemes task by task, and over the tasks of each family.
 
@@ -46,16 +48,18 @@ def compare(
         baseline: the scheme to which the others are compared.
         notes: what departs from the plan, a line each.
         published: scores of others for these tasks.
+        schemes: of each family, how many are to be compared in the end.
+        is_missed: whether a run (task, scheme, seed) is named where the other side has it.
 
     Raises:
         UserError: if runs of one task are of different settings or data.
     """
-    found, missing = differences(runs, baseline)
+    found, missing = differences(runs, baseline, is_missed)
     overall = [
         one
         for family in dict.fromkeys(families.values())
         if (theirs := [x for x in found if families.get(x.task) == family])
-        for one in evidence.over_tasks(family, theirs)
+        for one in evidence.over_tasks(family, theirs, (schemes or {}).get(family, 0))
     ]
     return Comparison(runs, families, baseline, found, overall, [*missing, *notes], published)
 
@@ -86,7 +90,9 @@ def write(comparison: Comparison, out: Path) -> str:
     return text
 
 
-def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference], list[str]]:
+def differences(
+    runs: Sequence[Run], baseline: str, is_missed: Callable[[tuple[str, str, int]], bool]
+) -> tuple[list[TaskDifference], list[str]]:
     """The paired differences of all tasks and schemes, and what has no counterpart, in words."""
     found = []
     alone: dict[str, list[str]] = {}  # tasks by what is left out of them
@@ -103,7 +109,8 @@ def differences(runs: Sequence[Run], baseline: str) -> tuple[list[TaskDifference
             one = evidence.of_task(base, other)
             found.append(one)
             for side, missing in ((other, baseline), (base, scheme)):
-                seeds = [str(run.seed) for run in side if run.seed in one.left_out]
+                own = [run.seed for run in side if run.seed in one.left_out]
+                seeds = [str(seed) for seed in own if is_missed((task, missing, seed))]
                 if seeds:
                     words = f"{side[0].scheme} without {missing} of seed {', '.join(seeds)}"
                     alone.setdefault(words, []).append(task)
@@ -144,7 +151,9 @@ def body(comparison: Comparison, picture: str = "") -> str:
         parts["Next to published scores"] = evidence_gallery.published_table(
             runs, comparison.published, comparison.baseline
         )
-    parts["Translations that loop"] = evidence_gallery.loops(runs, comparison.families)
+    parts["Translations that loop"] = evidence_gallery.loops(
+        runs, comparison.families, comparison.baseline
+    )
     parts["What is left out, or departs from the plan"] = "\n".join(
         f"- {note}" for note in comparison.notes
     )
@@ -174,9 +183,10 @@ def over_table(overall: Sequence[Overall]) -> str:
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
-        "for each task. Between tasks stands the intercept's standard deviation. Detectable is "
-        "what a t test over the tasks finds with a probability of 80 %. WER and PER are better "
-        "when lower."
+        "for each task. Between tasks stands the intercept's standard deviation. A dash there says "
+        "that the model has no fit: the interval is that of the tasks' means. Detectable is what a "
+        "t test over the tasks finds with a probability of 80 %, uncorrected. WER and PER are "
+        "better when lower."
     )
     return table(head, rows) + "\n\n" + note
 
@@ -194,7 +204,8 @@ def task_table(found: Sequence[TaskDifference]) -> str:
     head = ["task", "scheme", "metric", "seeds", "baseline", "score", "difference"]
     note = (
         "These intervals are bootstraps over seeds and items. Of two or three seeds they are too "
-        "narrow, since so few are drawn from. No decision rests on a single task."
+        "narrow, since so few are drawn from. With one seed they say nothing of seeds. "
+        "No decision rests on a single task."
     )
     return table([*head, "95 % interval of seeds and items"], rows) + "\n\n" + note
 
