@@ -19,7 +19,7 @@ NAME = "chunked_masked_lm"
 
 
 class ChunkedMaskedLmLoss(MaskedLmLoss):
-    """fairseq's `masked_lm` without the matrix of all hidden tokens' logits.
+    """fairseq's `masked_lm` without the matrix of all masked tokens' logits.
 
     The options, the loss and what is logged are fairseq's. Softmax and gradients are computed as in
     `ChunkedLabelSmoothedCrossEntropyCriterion`, for some tokens at a time.
@@ -59,7 +59,7 @@ class ChunkedMaskedLmLoss(MaskedLmLoss):
 
 
 def has_plain_head(model: BaseFairseqModel) -> bool:
-    """Whether hidden tokens have fairseq's head or the authors', whose weights can be used here."""
+    """Whether masked tokens have fairseq's head or the authors', whose weights can be used here."""
     if getattr(model, "find_unused_parameters", False):
         return False  # DistributedDataParallel would not see the head's weights used
     model = unwrap(model)

@@ -105,7 +105,7 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
     if task.source_dictionary.index("<mask>") == task.source_dictionary.unk():
         raise UserError(
             "the dictionary has no <mask>, which a masked language model reads in place of a "
-            "hidden token: use fairseq's task masked_lm or sentence_prediction, which add it"
+            "masked token: use fairseq's task masked_lm or sentence_prediction, which add it"
         )
     tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_positions", None) is None:

@@ -5,7 +5,7 @@ Their `bert/` is a fork of fairseq 0.6. Its network differs from `macaron_robert
 - LayerNorms have no gain and bias.
 - The first FFN of a layer always has ReLU, the second exact GELU.
 - Embeddings are scaled, and a text's two sentences have embeddings.
-- The head for hidden tokens has no bias.
+- The head for masked tokens has no bias.
 - A sentence's class comes from its first token by one linear map.
 
 Their code puts six symbols in front of the words of a dictionary: see `dictionary`.
@@ -119,7 +119,7 @@ def plain_layer_norm(width: int) -> nn.LayerNorm:
 
 
 class MaskedTokenHead(nn.Module):
-    """Logits of hidden tokens: linear map, activation, LayerNorm, and the tokens' embeddings."""
+    """Logits of masked tokens: linear map, activation, LayerNorm, and the tokens' embeddings."""
 
     def __init__(self, width: int, types: int, activation: str, weight: Tensor | None) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class SentenceHead(nn.Module):
 
 
 class ReleasedBertEncoder(MacaronRobertaEncoder):
-    """The encoder, with the head for hidden tokens where the model has it."""
+    """The encoder, with the head for masked tokens where the model has it."""
 
     encoder_class = ReleasedSentenceEncoder
 
@@ -168,7 +168,7 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
         if not features_only:
             if self.lm_head is None:
                 raise UserError(
-                    "this classifier of the authors' code has no head for hidden tokens: use "
+                    "this classifier of the authors' code has no head for masked tokens: use "
                     "--task sentence_prediction, or --arch transformer_bert_..."
                 )
             x = self.output_layer(x, masked_tokens=masked_tokens)
