@@ -118,7 +118,7 @@ def test_bert_classes(loaded, folder):
 
 @pytest.mark.parametrize("folder", UPDATES, **NAMES)
 def test_bert_gradients(loaded, folder):
-    """Of the mean loss of hidden tokens and that of the next sentence, without dropout."""
+    """Of the mean loss of masked tokens and that of the next sentence, without dropout."""
     expected, update = expected_of(folder), torch.load(folder / "expected_update.pt")
     model = loaded(folder)
     model.zero_grad()
@@ -269,7 +269,7 @@ def test_bert_commands_take_a_classifier(folder, tmp_path, capsys):
     settings = measurement.Settings(jacobian_sentences=1, shown_sentences=1)
     (side,) = measurement.compare([model], sample, settings)["models"][0]["sides"]
     assert side["side"] == "encoder"
-    with pytest.raises(UserError, match="has no head for hidden tokens: use --task sentence_pred"):
+    with pytest.raises(UserError, match="has no head for masked tokens: use --task sentence_pred"):
         model.model(torch.tensor([[5, 7, 2]]))
 
 

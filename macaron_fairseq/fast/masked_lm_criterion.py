@@ -35,20 +35,20 @@ class ChunkedMaskedLmLoss(MaskedLmLoss):
         if self.tpu or not has_plain_head(model):
             return super().forward(model, sample, reduce)
         target = sample["target"]
-        hidden = target.ne(self.padding_idx).flatten().nonzero().squeeze(1)  # a GPU waits once
+        masked = target.ne(self.padding_idx).flatten().nonzero().squeeze(1)  # a GPU waits once
         features = model(**sample["net_input"], features_only=True)[0].flatten(0, 1)
         head = unwrap(model).encoder.lm_head
-        y = head.dense(features.index_select(0, hidden))
+        y = head.dense(features.index_select(0, masked))
         y = head.layer_norm(head.activation_fn(y))
         loss, _ = label_smoothed_nll_loss(
             y,
             head.weight,
-            target.flatten().index_select(0, hidden),
+            target.flatten().index_select(0, masked),
             epsilon=0.0,
             products=products_dtype(model),
             bias=getattr(head, "bias", None),
         )
-        sample_size = target.new_tensor(len(hidden))
+        sample_size = target.new_tensor(len(masked))
         log = {
             "loss": loss.data,
             "ntokens": sample["ntokens"],

@@ -100,7 +100,7 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
     """Set how many positions there are, where it is not given: as many as the task's texts have.
 
     Raises:
-        UserError: if texts are longer than that, or no token stands for what is hidden.
+        UserError: if texts are longer than that, or no token stands for what is masked.
     """
     if task.source_dictionary.index("<mask>") == task.source_dictionary.unk():
         raise UserError(
