@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerModel
 from scipy import stats
-from small import arguments, task
+from small import arguments, language_task, masked_task, task
 
 from macaron_fairseq import UserError
 
@@ -22,12 +22,12 @@ ARCHITECTURES = {
 }
 
 
-def build(arch, *flags):
+def build(arch, *flags, for_task=None):
     """A model as training starts with it."""
     from fairseq.models import build_model
 
     torch.manual_seed(1)
-    return build_model(arguments(arch, *flags), task())
+    return build_model(arguments(arch, *flags), for_task or task())
 
 
 def parts(model):
@@ -48,14 +48,51 @@ def test_released_draws_the_ffns_as_the_authors_do(flags):
     assert len(attention) == 4 * (4 + 8)
     for name in weights:
         outs, ins = after[name].shape
-        for model, bound in ((before, 1 / math.sqrt(ins)), (after, math.sqrt(6 / (ins + outs)))):
-            values = model[name].detach().flatten()
-            assert values.abs().max() <= bound * (1 + 1e-6)
-            uniform = stats.uniform(-bound, 2 * bound).cdf
-            assert stats.kstest(values.numpy(), uniform).pvalue > 1e-4, name
+        check_uniform(before[name], 1 / math.sqrt(ins))
+        check_uniform(after[name], math.sqrt(6 / (ins + outs)))
     for name in [*biases, *attention]:
         assert not after[name].any(), name
     assert all(before[name].any() for name in biases)
+    changed = {*weights, *biases, *attention}
+    assert all(torch.equal(x, before[n]) for n, x in after.items() if n not in changed)
+
+
+def check_uniform(weight, bound):
+    """Fail unless the numbers are as if drawn from -bound to bound."""
+    values = weight.detach().flatten()
+    assert values.abs().max() <= bound * (1 + 1e-6)
+    assert stats.kstest(values.numpy(), stats.uniform(-bound, 2 * bound).cdf).pvalue > 1e-4
+
+
+LANGUAGE_MODELS = {
+    "transformer_lm_tiny_pre_norm": (1, language_task, ["--task", "language_modeling"]),
+    "macaron_transformer_lm_tiny": (2, language_task, ["--task", "language_modeling"]),
+    "roberta_tiny_pre_norm": (1, masked_task, ["--task", "masked_lm"]),
+    "macaron_roberta_tiny": (2, masked_task, ["--task", "masked_lm"]),
+}
+
+
+@pytest.mark.parametrize("arch", LANGUAGE_MODELS)
+def test_language_models_and_their_baselines_start_so(arch):
+    """A masked model's other weights are BERT's: of a standard deviation of 0.02, biases 0."""
+    ffns, kind, flags = LANGUAGE_MODELS[arch]
+    stock, released = (
+        build(arch, *flags, "--macaron-init", x, for_task=kind()) for x in ("fairseq", "released")
+    )
+    weights, biases, attention = parts(released)
+    before, after = (dict(model.named_parameters()) for model in (stock, released))
+    assert len(weights) == 4 * 2 * ffns and len(attention) == 4 * 4
+    is_bert = kind is masked_task
+    for name in weights:
+        outs, ins = after[name].shape
+        check_uniform(after[name], math.sqrt(6 / (ins + outs)))
+        if is_bert:
+            normal = stats.norm(0, 0.02).cdf
+            assert stats.kstest(before[name].detach().flatten().numpy(), normal).pvalue > 1e-4
+        else:
+            check_uniform(before[name], 1 / math.sqrt(ins))
+    for name in [*biases, *attention]:
+        assert not after[name].any() and not (is_bert and before[name].any()), name
     changed = {*weights, *biases, *attention}
     assert all(torch.equal(x, before[n]) for n, x in after.items() if n not in changed)
 

@@ -203,6 +203,7 @@ def configure_macaron_roberta(args: Namespace, size: Size) -> None:
 
 def configure_roberta(args: Namespace, size: Size) -> None:
     """Fill in what the user left open with fairseq's RoBERTa of that size, pre-norm."""
+    set_default(args, "macaron_init", initialization.FAIRSEQ)
     set_default(args, "encoder_embed_dim", size.embed_dim)
     set_default(args, "encoder_ffn_embed_dim", size.ffn_embed_dim)
     set_depth(args, size, ("encoder",))
@@ -237,6 +238,7 @@ def configure_lm(args: Namespace, size: Size) -> None:
 
     As in GPT, the activation is GELU, and the output has the embeddings' weights.
     """
+    set_default(args, "macaron_init", initialization.FAIRSEQ)
     set_default(args, "decoder_embed_dim", size.embed_dim)
     set_default(args, "decoder_ffn_embed_dim", size.ffn_embed_dim)
     set_depth(args, size, ("decoder",))

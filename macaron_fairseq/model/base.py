@@ -30,18 +30,22 @@ TASK_CLASSES: dict[str, type] = {
 }
 
 
-class MacaronModel(BaseFairseqModel):
+class UnpublishedModel(BaseFairseqModel):
+    """A model of which none is published; its class comes before fairseq's."""
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        """No model is published under a name; give `from_pretrained` a folder."""
+        return {}
+
+
+class MacaronModel(UnpublishedModel):
     """A model of fairseq's whose layers integrate a scheme; its class comes before fairseq's."""
 
     sides: Sequence[str]  # which of "encoder" and "decoder" it has
     tasks: Sequence[str]  # of `TASK_CLASSES`, those that it is for
     loading: ClassVar[Mapping[str, Any]] = {}  # what `from_pretrained` takes by default
     args: Namespace
-
-    @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        """No model is published under a name; give `from_pretrained` a folder."""
-        return {}
 
     @classmethod
     def from_pretrained(

@@ -9,6 +9,9 @@ and in attention's biases. With fan-in m and fan-out n:
     biases of q, k and v       U(-1/sqrt m, 1/sqrt m)  0
 
 fairseq's are what `torch.nn.Linear` starts with. The authors' fork of fairseq 0.6 sets its own.
+
+A masked language model starts as fairseq's RoBERTa does: all weights from N(0, 0.02), all biases 0.
+There `released` draws the FFNs' weights alone.
 """
 
 from argparse import ArgumentParser, Namespace

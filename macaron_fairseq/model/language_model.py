@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
-from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
+from macaron_fairseq.model.base import (
+    MacaronModel,
+    UnpublishedModel,
+    as_namespace,
+    refuse_other_task,
+)
 from macaron_fairseq.model.transformer import MacaronTransformerDecoder
 
 SIDES = ("decoder",)
@@ -79,25 +84,23 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 
-class BaselineLanguageModel(TransformerLanguageModel):
+class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
     """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
 
     @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        """No model is published under a name; give `from_pretrained` a folder."""
-        return {}
-
-    @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's arguments."""
+        """Add fairseq's arguments and the choice of first weights."""
         add_fairseqs_arguments(parser)
+        initialization.add_argument(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerLanguageModel:
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args)
-        return TransformerLanguageModel.build_model(args, task)
+        model = TransformerLanguageModel.build_model(args, task)
+        initialization.start(model, args)
+        return model
 
 
 def add_fairseqs_arguments(parser: ArgumentParser) -> None:

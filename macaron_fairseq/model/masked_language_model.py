@@ -18,7 +18,12 @@ from torch import Tensor, nn
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
-from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
+from macaron_fairseq.model.base import (
+    MacaronModel,
+    UnpublishedModel,
+    as_namespace,
+    refuse_other_task,
+)
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 
 SIDES = ("encoder",)
@@ -80,20 +85,23 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
         super().upgrade_state_dict_named(state_dict, name)
 
 
-class BaselineRobertaModel(RobertaModel):
+class BaselineRobertaModel(UnpublishedModel, RobertaModel):
     """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
 
     @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        """No model is published under a name; give `from_pretrained` a folder."""
-        return {}
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add fairseq's arguments and the choice of first weights."""
+        RobertaModel.add_args(parser)
+        initialization.add_argument(parser)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> RobertaModel:
         """Build fairseq's RoBERTa from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronRobertaModel.tasks)
         complete_positions(args, task)
-        return RobertaModel.build_model(args, task)
+        model = RobertaModel.build_model(args, task)
+        initialization.start(model, args)
+        return model
 
 
 def complete_positions(args: Namespace, task: FairseqTask) -> None:

@@ -19,7 +19,12 @@ from torch import Tensor, nn
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.compat.arguments import complete_layers_to_keep
 from macaron_fairseq.model import arguments, initialization, released
-from macaron_fairseq.model.base import MacaronModel, as_namespace, refuse_other_task
+from macaron_fairseq.model.base import (
+    MacaronModel,
+    UnpublishedModel,
+    as_namespace,
+    refuse_other_task,
+)
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
@@ -117,13 +122,8 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 
-class BaselineTransformerModel(TransformerModel):
+class BaselineTransformerModel(UnpublishedModel, TransformerModel):
     """What builds the baselines: the model is fairseq's own, of fairseq's own class."""
-
-    @classmethod
-    def hub_models(cls) -> dict[str, str]:
-        """No model is published under a name; give `from_pretrained` a folder."""
-        return {}
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
