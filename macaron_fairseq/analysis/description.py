@@ -26,6 +26,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import arguments
 from macaron_fairseq.model.architectures import set_macaron_defaults
 from macaron_fairseq.model.base import MacaronModel
 from macaron_fairseq.model.language_model import BaselineLanguageModel
@@ -167,7 +168,7 @@ def baseline(args: Namespace) -> Namespace:
     upgrade_args(args)
     set_macaron_defaults(args)
     for side in sides_of(args):
-        ffns = splitting.count_ffns(splitting.of_side(args, side))
+        ffns = splitting.count_ffns(arguments.steps_of(args, side))
         width = getattr(args, f"{side}_ffn_embed_dim")
         first = (ffns > 1 and getattr(args, f"{side}_first_ffn_embed_dim", None)) or width
         setattr(args, f"{side}_ffn_embed_dim", first + (ffns - 1) * width)
@@ -309,7 +310,7 @@ def integration(args: Namespace) -> str:
     if not is_macaron(args):
         return "fairseq's own layers"
     sides = sides_of(args)
-    names = [splitting.name_of_side(args, side) for side in sides]
+    names = [arguments.scheme_of(args, side) for side in sides]
     if len(set(names)) > 1:
         names = [f"{side} {name}" for side, name in zip(sides, names, strict=True)]
     return f"{', '.join(dict.fromkeys(names))}; sub-step {args.macaron_substep}"

@@ -15,7 +15,7 @@ from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.model import initialization
+from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.arguments import FUSED, SIDES
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -122,7 +122,7 @@ def configure_layers(
     width = size.ffn_embed_dim
     for side in sides:
         set_default(args, f"{side}_first_ffn_embed_dim", None)
-        ffns = splitting.count_ffns(splitting.of_side(args, side))
+        ffns = splitting.count_ffns(arguments.steps_of(args, side))
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         if decoder_follows:
             width = getattr(args, f"{side}_ffn_embed_dim") * ffns
@@ -134,7 +134,7 @@ def configure_layers(
         if ffns < 2 and getattr(args, f"{side}_first_ffn_embed_dim"):
             raise UserError(
                 f"--{side}-first-ffn-embed-dim has no effect with "
-                f"'{splitting.name_of_side(args, side)}', whose {side} layer has one FFN: set "
+                f"'{arguments.scheme_of(args, side)}', whose {side} layer has one FFN: set "
                 f"--{side}-ffn-embed-dim"
             )
 
@@ -154,7 +154,7 @@ def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
     """
     is_open = not hasattr(args, "decoder_first_ffn_embed_dim")
     configure_macaron(args, size, pre_norm, decoder_follows=False)
-    if is_open and splitting.count_ffns(splitting.of_side(args, "decoder")) > 1:
+    if is_open and splitting.count_ffns(arguments.steps_of(args, "decoder")) > 1:
         args.decoder_first_ffn_embed_dim = args.encoder_ffn_embed_dim
 
 

@@ -2,6 +2,7 @@
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from fairseq.tasks import FairseqTask
 
@@ -80,6 +81,22 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         )
 
 
+def scheme_of(cfg: Any, side: str) -> str:
+    """The name of the scheme of "encoder" or "decoder" in a model's arguments."""
+    return getattr(cfg, f"macaron_{side}_scheme", None) or cfg.macaron_scheme
+
+
+def steps_of(cfg: Any, side: str) -> splitting.Steps:
+    """The steps of a layer of "encoder" or "decoder" by a model's arguments.
+
+    Raises:
+        UserError: if there is no scheme of that name.
+    """
+    own = getattr(cfg, f"macaron_{side}_scheme", None)
+    flag = f"--macaron-{side}-scheme" if own else "--macaron-scheme"
+    return getattr(splitting.get(scheme_of(cfg, side), flag), side)
+
+
 def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
     """Refuse embeddings for two languages that fairseq would reject later or compute wrongly."""
     source, target = task.source_dictionary, task.target_dictionary
@@ -127,7 +144,7 @@ def refuse_senseless_steps(args: Namespace, sides: Sequence[str] = SIDES) -> Non
     """Refuse schemes and sub-steps that do not go with the layers' norms."""
     substep = substeps.get(args.macaron_substep)
     for side in sides:
-        name, steps = splitting.name_of_side(args, side), splitting.of_side(args, side)
+        name, steps = scheme_of(args, side), steps_of(args, side)
         if getattr(args, f"{side}_normalize_before"):
             continue
         reason = None

@@ -23,6 +23,7 @@ from fairseq.modules.transformer_layer import (
 )
 from torch import Tensor, nn
 
+from macaron_fairseq.model import arguments
 from macaron_fairseq.model.incremental import (
     IncrementalState,
     has_cache,
@@ -88,7 +89,7 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
-        self.build_operators(splitting.of_side(cfg, "encoder"), cfg, "encoder")
+        self.build_operators(arguments.steps_of(cfg, "encoder"), cfg, "encoder")
 
     def forward(
         self,
@@ -137,7 +138,7 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         add_zero_attn: bool = False,
     ) -> None:
         super().__init__(cfg, no_encoder_attn, add_bias_kv, add_zero_attn)
-        steps = splitting.of_side(cfg, "decoder")
+        steps = arguments.steps_of(cfg, "decoder")
         if no_encoder_attn:
             steps = splitting.without(steps, CROSS_ATTENTION)
         self.build_operators(steps, cfg, "decoder")

@@ -12,7 +12,6 @@ take it from there.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from macaron_fairseq.common.names import look_up
 
@@ -128,18 +127,6 @@ DEFAULT = "strang-marchuk"
 def get(name: str, flag: str = "--macaron-scheme") -> Scheme:
     """The scheme of that name; a `UserError` shows the nearest names to a misspelt one."""
     return look_up(SCHEMES, name, "splitting scheme", flag)
-
-
-def name_of_side(cfg: Any, side: str) -> str:
-    """The name of the scheme of "encoder" or "decoder" in a model's arguments."""
-    return getattr(cfg, f"macaron_{side}_scheme", None) or cfg.macaron_scheme
-
-
-def of_side(cfg: Any, side: str) -> Steps:
-    """The steps of a layer of "encoder" or "decoder" by a model's arguments."""
-    own = getattr(cfg, f"macaron_{side}_scheme", None)
-    flag = f"--macaron-{side}-scheme" if own else "--macaron-scheme"
-    return getattr(get(name_of_side(cfg, side), flag), side)
 
 
 def as_fraction(size: float, digits: int = 6) -> str:

@@ -14,8 +14,8 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import arguments
 from macaron_fairseq.model.transformer import MacaronTransformerModel
-from macaron_fairseq.schemes import splitting
 from macaron_fairseq.translation.ctranslate2_engine import import_ctranslate2
 
 # By their names in the model; what is set is taken out, so that nothing is left behind unseen.
@@ -101,7 +101,7 @@ def scheme(model: Any, side: str) -> str:
     """The splitting scheme of a side; fairseq's own Transformer is Lie-Trotter splitting."""
     if type(model) is TransformerModel:
         return "lie-trotter"
-    return splitting.name_of_side(model.cfg, side)
+    return arguments.scheme_of(model.cfg, side)
 
 
 # --- what can ------------------------------------------------------------------------------------
