@@ -96,9 +96,6 @@ TRANSLATION = {
         "weights are fused, and put into oneDNN's blocks, for each token",
         instead=(CandidateModel, "constant_weights", without_constant_weights),
     ),
-    "first token once": Row(
-        "each of a sentence's hypotheses computes it", instead=(CandidateModel, "is_first", never)
-    ),
     "best types by group": Row(
         "torch.topk instead", instead=(beam_search, "top_k", lambda x, count: x.topk(count))
     ),

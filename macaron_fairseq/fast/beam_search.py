@@ -60,11 +60,6 @@ class CandidateSearch(BeamSearch):
         self.types = torch.cat((own, types + self.specials), 1)
         return torch.cat((special, best), 1)
 
-    def repeat(self, rows: Tensor) -> None:
-        """Give each hypothesis the candidates of its row in `rows`."""
-        if self.types is not None:
-            self.types = self.types[rows]
-
     def step(
         self,
         step: int,
@@ -104,18 +99,14 @@ class CandidateModel(EnsembleModel):
                 tokens, encoder_outs, incremental_states, temperature
             )
             return self.search.choose(log_probs), attention
-        source, state = encoder_outs[0], incremental_states[0]
-        if not self.is_first(tokens, source):
-            return self.decode(tokens, source, state, temperature)
-        model: Any = self.single_model
-        beam, device = self.search.beam, tokens.device
-        one = torch.arange(0, len(tokens), beam, device=device)
-        source = model.encoder.reorder_encoder_out(source, one)
-        log_probs, attention = self.decode(tokens[one], source, state, temperature)
-        each = torch.arange(len(one), device=device).repeat_interleave(beam)
-        model.decoder.reorder_incremental_state_scripting(state, each)
-        self.search.repeat(each)
-        return log_probs[each], None if attention is None else attention[each]
+        decoder: Any = self.single_model.decoder
+        features, extra = decoder(
+            tokens, encoder_outs[0], incremental_states[0], features_only=True
+        )
+        logits = (self.projection or decoder.output_projection)(features[:, -1])
+        weights = extra["attn"][0]
+        log_probs = self.search.choose(self.log_probs(logits, temperature))
+        return log_probs, None if weights is None else weights[:, -1]
 
     @contextmanager
     def constant_weights(self, rows: int) -> Iterator[None]:
@@ -149,31 +140,6 @@ class CandidateModel(EnsembleModel):
             if caches.BATCH in state:
                 caches.batch(state).is_searched = True
         super().reorder_incremental_state(incremental_states, new_order)
-
-    def is_first(self, tokens: Tensor, source: dict[str, Any]) -> bool:
-        """Whether a sentence's hypotheses are still the same, so that one can be decoded for all.
-
-        They differ where each draws its own dropout. It is not known where the encoder's states are
-        kept once for several hypotheses, as in BART.
-        """
-        return (
-            tokens.shape[1] == 1
-            and self.search.beam > 1
-            and source["encoder_out"][0].shape[1] == len(tokens)
-            and not self.single_model.training
-            and not any(getattr(x, "apply_during_inference", False) for x in self.modules())
-        )
-
-    def decode(
-        self, tokens: Tensor, source: dict[str, Any], state: dict[str, Any], temperature: float
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities of the candidates for the next token, and attention, for each row."""
-        decoder: Any = self.single_model.decoder
-        features, extra = decoder(tokens, source, state, features_only=True)
-        logits = (self.projection or decoder.output_projection)(features[:, -1])
-        weights = extra["attn"][0]
-        log_probs = self.search.choose(self.log_probs(logits, temperature))
-        return log_probs, None if weights is None else weights[:, -1]
 
     def is_plain(self) -> bool:
         """Whether this is one Transformer, so that its projection is done here.

@@ -112,9 +112,6 @@ class Batch:
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
-        if beam := self.beam_after(new_order):
-            self.widen(beam)
-            return
         chosen = self.chosen(new_order)
         if chosen is None:
             if not self.keeps_sentences(new_order):
@@ -129,31 +126,6 @@ class Batch:
         """How many sentences the caches hold."""
         written = (x.memory for x in self.caches.values() if x.memory is not None)
         return next((memory.shape[1] for memory in written), 0)
-
-    def beam_after(self, new_order: Tensor) -> int | None:
-        """How many hypotheses each sentence is to have in place of one, if there is room."""
-        count = self.sentences()
-        beam = len(new_order) // max(count, 1)
-        if self.beam > 1 or not 1 < beam <= MOST_SLOTS:
-            return None
-        each = torch.arange(count, device=new_order.device).repeat_interleave(beam)
-        return beam if torch.equal(new_order, each) else None
-
-    def widen(self, beam: int) -> None:
-        """Give each sentence `beam` hypotheses, with a slot each, in place of one."""
-        self.beam = beam
-        for cache in self.caches.values():
-            if not cache.is_static and cache.memory is not None:
-                shape = list(cache.memory.shape)
-                shape[4] = beam
-                # Zeros: attention multiplies masked slots by 0, and 0 times NaN is NaN.
-                wide = cache.memory.new_zeros(shape)
-                wide[..., :1, :] = cache.memory
-                cache.memory = wide
-        if self.slots is not None:
-            self.slots = self.slots.expand(-1, beam, -1)
-        if self.padding is not None:
-            self.padding = self.padding.expand(-1, -1, beam)
 
     def chosen(self, new_order: Tensor) -> Tensor | None:
         """Where hypotheses stay in their sentences, as at most steps of a search, (sentence, beam).
