@@ -116,3 +116,18 @@ def refuse_other_task(args: Namespace, task: Any, tasks: Sequence[str]) -> None:
             f"--arch {args.arch} is not for --task {given[0]}: give --task "
             f"{listed(tasks)}, or an architecture for {given[0]}"
         )
+
+
+def refuse_longer_samples(tokens: int | None, positions: int, flag: str) -> None:
+    """Raise a `UserError` if a language model's samples have more tokens than it has positions.
+
+    Args:
+        tokens: of a sample, if the task has such.
+        positions: of the model.
+        flag: that sets these.
+    """
+    if tokens is not None and tokens > positions:
+        raise UserError(
+            f"--tokens-per-sample {tokens} is more than the {positions} positions of the model "
+            f"({flag}): lower the first or raise the second"
+        )

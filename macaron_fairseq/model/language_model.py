@@ -12,18 +12,16 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerL
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.base import (
     MacaronModel,
     UnpublishedModel,
     as_namespace,
+    refuse_longer_samples,
     refuse_other_task,
 )
 from macaron_fairseq.model.transformer import MacaronTransformerDecoder
-
-SIDES = ("decoder",)
 
 
 class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
@@ -39,7 +37,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         model.sample("A sentence", beam=1, sampling=True)
     """
 
-    sides = SIDES
+    sides = ("decoder",)
     tasks = ("language_modeling",)
     decoder_class = MacaronTransformerDecoder
 
@@ -47,7 +45,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add fairseq's arguments and the scheme's."""
         add_fairseqs_arguments(parser)
-        arguments.add(parser, SIDES)
+        arguments.add(parser, cls.sides)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronLanguageModel":
@@ -117,8 +115,4 @@ def complete_positions(args: Namespace) -> None:
     tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_target_positions", None) is None:
         args.max_target_positions = tokens or 1024  # fairseq's default
-    if tokens is not None and tokens > args.max_target_positions:
-        raise UserError(
-            f"--tokens-per-sample {tokens} is more than the {args.max_target_positions} positions "
-            "of the model (--max-target-positions): lower the first or raise the second"
-        )
+    refuse_longer_samples(tokens, args.max_target_positions, "--max-target-positions")

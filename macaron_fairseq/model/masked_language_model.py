@@ -22,11 +22,11 @@ from macaron_fairseq.model.base import (
     MacaronModel,
     UnpublishedModel,
     as_namespace,
+    refuse_longer_samples,
     refuse_other_task,
 )
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 
-SIDES = ("encoder",)
 DEFAULT_POSITIONS = 512  # fairseq's
 
 
@@ -52,7 +52,7 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
     All arguments of fairseq's RoBERTa hold, and its classification heads.
     """
 
-    sides = SIDES
+    sides = ("encoder",)
     tasks = "masked_lm", "sentence_prediction"
     # Text is split as the checkpoint says; fairseq's RoBERTa takes GPT-2's BPE.
     loading: ClassVar = {"bpe": None}
@@ -66,7 +66,7 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add fairseq's arguments and the scheme's."""
         RobertaModel.add_args(parser)
-        arguments.add(parser, SIDES)
+        arguments.add(parser, cls.sides)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronRobertaModel":
@@ -118,11 +118,7 @@ def complete_positions(args: Namespace, task: FairseqTask) -> None:
     tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_positions", None) is None:
         args.max_positions = tokens or task.max_positions() or DEFAULT_POSITIONS
-    if tokens is not None and tokens > args.max_positions:
-        raise UserError(
-            f"--tokens-per-sample {tokens} is more than the {args.max_positions} positions of the "
-            "model (--max-positions): lower the first or raise the second"
-        )
+    refuse_longer_samples(tokens, args.max_positions, "--max-positions")
 
 
 def refuse_other_sizes(model: RobertaModel, state_dict: dict[str, Tensor]) -> None:

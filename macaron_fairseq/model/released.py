@@ -8,13 +8,14 @@ and `macaron_layer_norm` in the decoder.
 
 import re
 from argparse import Namespace
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from macaron_fairseq.schemes.splitting import DEFAULT
 
-RENAMED = {
+FFNS_RENAMED = {
     r"(.*\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
     r"(decoder\.layers\.\d+)\.macaron_layer_norm\.(.*)": r"\1.earlier.0.layer_norm.\2",
     r"(encoder\.layers\.\d+)\.layer_norms\.2\.(.*)": r"\1.earlier.0.layer_norm.\2",
@@ -36,9 +37,23 @@ def upgrade_state(state_dict: dict[str, Tensor]) -> None:
     if not any(".macaron_fc1." in name for name in state_dict):
         return
     for old in list(state_dict):
-        for pattern, replacement in RENAMED.items():
-            if match := re.fullmatch(pattern, old):
-                state_dict[match.expand(replacement)] = state_dict.pop(old)
-    # Its 2 means a final LayerNorm there and none in today's fairseq, whose own value is 3.
+        if (new := renamed(old, FFNS_RENAMED)) != old:
+            state_dict[new] = state_dict.pop(old)
     for side in ("encoder", "decoder"):
-        state_dict[f"{side}.version"] = torch.tensor([3.0])
+        keep_final_layer_norm(state_dict, side)
+
+
+def renamed(name: str, patterns: Mapping[str, str]) -> str:
+    """A parameter's name by the pattern that is the whole of it; the same where there is none."""
+    for pattern, replacement in patterns.items():
+        if match := re.fullmatch(pattern, name):
+            return match.expand(replacement)
+    return name
+
+
+def keep_final_layer_norm(state_dict: dict[str, Tensor], side: str) -> None:
+    """Say by its version that a released model's encoder or decoder ends in a LayerNorm.
+
+    Their 2 means that there, and none in today's fairseq, whose own value is 3.
+    """
+    state_dict[f"{side}.version"] = torch.tensor([3.0])

@@ -29,6 +29,7 @@ from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat.pretrained import of_head, rows
+from macaron_fairseq.model import released
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import (
     MacaronRobertaEncoder,
@@ -54,8 +55,7 @@ PRETRAINED = (
 )
 
 RENAMED = {
-    r"(encoder\.layers\.\d+)\.macaron_(fc[12]\..*)": r"\1.earlier.0.network.\2",
-    r"(encoder\.layers\.\d+)\.layer_norms\.2\.(.*)": r"\1.earlier.0.layer_norm.\2",
+    **released.FFNS_RENAMED,
     r"mid_layer\.0\.(.*)": r"encoder.lm_head.dense.\1",
     r"mid_layer\.2\.(.*)": r"encoder.lm_head.layer_norm.\1",
     r"embed_out": r"encoder.lm_head.weight",
@@ -286,9 +286,7 @@ class ReleasedBertModel(MacaronRobertaModel):
         head = NEXT_SENTENCE if is_pretrained else CLASSES
         for old in list(state_dict):
             new = re.sub(r"^classifier\.", f"classification_heads.{head}.out_proj.", old)
-            for pattern, replacement in RENAMED.items():
-                if match := re.fullmatch(pattern, new):
-                    new = match.expand(replacement)
+            new = released.renamed(new, RENAMED)
             new = re.sub(r"^encoder\.(?!lm_head)", "encoder.sentence_encoder.", new)
             value = state_dict.pop(old)
             unused = is_pretrained and self.args.only_classifies
@@ -296,8 +294,7 @@ class ReleasedBertModel(MacaronRobertaModel):
                 continue  # as their --load-type no_out
             if not new.endswith("._float_tensor"):
                 state_dict[new] = value
-        # Its 2 means what today's fairseq has no number below 3 for: a final LayerNorm.
-        state_dict["encoder.sentence_encoder.version"] = torch.tensor([3.0])
+        released.keep_final_layer_norm(state_dict, "encoder.sentence_encoder")
 
     def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Load parameters, of the authors' file or of a run of fairseq-train.

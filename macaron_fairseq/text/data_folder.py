@@ -65,8 +65,7 @@ class DataFolder:
         Lower case stays so.
         """
         lines = remove_bpe([" ".join(tokens) for tokens in sentences])
-        steps = self.source_steps if language == self.source else self.target_steps
-        is_tokenized = any(step.startswith("tokenize") for step in steps)
+        is_tokenized = any(step.startswith("tokenize") for step in self.steps(language))
         return detokenize(lines, language or self.target) if is_tokenized else lines
 
     def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:
