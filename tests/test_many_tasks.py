@@ -26,6 +26,7 @@ import many_tasks  # isort: skip
 import one_run  # isort: skip
 import parallel_text  # isort: skip
 import plan  # isort: skip
+import report  # isort: skip
 import tasks  # isort: skip
 
 
@@ -191,12 +192,25 @@ def test_the_plans_runs_are_those_of_its_table():
 def test_what_departs_from_the_plan_is_named():
     known = {name: task for name, task in tasks.read().items() if name.startswith("autshumato-en")}
     done = [("autshumato-en-af", "lie-trotter", 1), ("autshumato-en-nso", "parallel", 7)]
-    assert plan.departures(plan.read(), known, [SimpleNamespace(key=key) for key in done]) == [
+    assert plan.departures(
+        plan.read(), known, [SimpleNamespace(key=key, task=key[0]) for key in done]
+    ) == [
         "of the plan's 4 runs of these tasks 1 are done: autshumato-en-af lie-trotter seed 2, "
         "autshumato-en-af strang-marchuk seed 1, autshumato-en-af strang-marchuk seed 2 are "
         "missing",
         "1 runs are not in the plan: autshumato-en-nso parallel seed 7",
     ]
+
+
+def test_own_tasks_go_by_no_plan(tmp_path):
+    """Those of docs/howto/compare-schemes.md."""
+    page = (EXAMPLES.parent / "docs" / "howto" / "compare-schemes.md").read_text()
+    (tmp_path / "my-tasks.yaml").write_text(re.search("```yaml\n(.*?)```", page, re.S).group(1))
+    own = tasks.read(tmp_path / "my-tasks.yaml")
+    assert own["mine-en-de"].kind.ffn == 256 and own["mine-en-de"].benchmark.evaluation.average == 5
+    runs = [record("mine-en-de", x, 1, "0120") for x in ("lie-trotter", "parallel")]
+    found = report.compared(runs, own, [])
+    assert len(found.overall) == 1 and not found.notes and not found.verdicts
 
 
 def test_the_command_of_a_record_can_be_pasted():

@@ -57,8 +57,9 @@ def announced(plan: Plan, known: Mapping[str, Task]) -> list[RunKey]:
 
 
 def departures(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> list[str]:
-    """How far runs of these tasks are from the plan, a line each."""
-    wanted, done = announced(plan, known), {run.key for run in runs}
+    """How far runs of these tasks are from the plan, a line each; nothing of other families."""
+    wanted, of_plan = announced(plan, known), schemes_of(plan, known)
+    done = {run.key for run in runs if known[run.task].family in of_plan}
     missing = [key for key in wanted if key not in done]
     others = sorted(done - {*wanted})
     notes = []

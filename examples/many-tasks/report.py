@@ -54,16 +54,16 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     families = {name: task.family for name, task in tasks.items()}
     announced = plan.read()
     wanted = {*plan.announced(announced, tasks)}
-    of_plan = {task for task, _, _ in wanted}
+    of_plan = plan.schemes_of(announced, tasks)  # by family
     every = [*notes, *(plan.departures(announced, tasks, runs) if runs else [])]
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
         *(runs, families, BASELINE, every, tasks_file.published(tasks.values())),
-        schemes=plan.schemes_of(announced, tasks),
-        is_missed=lambda key: key in wanted or key[0] not in of_plan,
+        schemes=of_plan,
+        is_missed=lambda key: key in wanted or families[key[0]] not in of_plan,
     )
-    said = [plan.verdict(announced, tasks, runs, one) for one in found.overall]
-    return replace(found, verdicts=said)
+    planned = [one for one in found.overall if one.family in of_plan]
+    return replace(found, verdicts=[plan.verdict(announced, tasks, runs, x) for x in planned])
 
 
 SUBSTEPS = (
