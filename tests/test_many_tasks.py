@@ -1,6 +1,7 @@
 """The runner of many tasks: what it refuses, and what it makes of tasks.yaml."""
 
 import gzip
+import json
 import re
 import shlex
 import subprocess
@@ -67,13 +68,32 @@ def refusal(capsys, *words):
         (["report", "--known", "."], "--known is for the stages tune and run"),
         (["page", "--records", "nowhere"], "nowhere is no folder of records"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
-        (["run", "--tasks", "g2p-ice"], "g2p has not been tuned: run the stage tune first"),
     ],
 )
 def test_mistakes_get_a_sentence(words, said, capsys, tmp_path):
     own = words.index("--") if "--" in words else len(words)
     work = [] if "--work" in words else ["--work", tmp_path]
     assert said in refusal(capsys, *words[:own], *work, *words[own:])
+
+
+def test_a_family_is_tuned_first(capsys, tmp_path):
+    lines = tasks.FILE.read_text().splitlines(keepends=True)
+    untuned = "".join(line for line in lines if not line.startswith("    chosen: "))
+    (tmp_path / "tasks.yaml").write_text(untuned.replace("../", f"{EXAMPLES}/"))
+    words = ["run", "--tasks", "g2p-ice", "--tasks-file", tmp_path / "tasks.yaml"]
+    said = refusal(capsys, *words, "--work", tmp_path / "w", "--cpu")
+    assert "g2p has not been tuned: run the stage tune first" in said
+
+
+def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
+    path = EXAMPLES.parent / "docs" / "results" / "records" / "tuning" / "g2p.json"
+    points = {}
+    for x in json.loads(path.read_text()):
+        wer = next(one["score"] for one in x["scores"] if one["metric"] == "WER")
+        points.setdefault((x["tokens"], x["dropout"]), []).append(wer)
+    assert {len(scores) for scores in points.values()} == {2 * 3}
+    assert min(points, key=lambda point: sum(points[point])) == (256, 0.2)
+    assert tasks.read()["g2p-ice"].kind.chosen == tasks.Setting(256, 0.2)
 
 
 def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
