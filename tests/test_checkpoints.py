@@ -17,8 +17,10 @@ import torch
 from conftest import FIXTURES, TRAIN, USER_DIR, run
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from small import parse
 
 from macaron_fairseq import MacaronTransformerModel, UserError
 from macaron_fairseq.compat import checkpoints, preflight
@@ -142,6 +144,17 @@ def test_old_files_without_a_task_are_of_translation_models(tmp_path):
     """As fairseq takes them."""
     torch.save({"model": {}, "args": Namespace(arch="transformer")}, tmp_path / "checkpoint.pt")
     checkpoints.load(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize("name", ["translation_from_pretrained_bart", "translation", "masked_lm"])
+def test_the_task_is_read_however_fairseq_saved_it(name, tmp_path):
+    """The first has no dataclass, so fairseq saves a namespace."""
+    cfg = convert_namespace_to_omegaconf(parse("transformer_tiny", "--task", name))
+    saved = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(saved["task"], Namespace) == (name == "translation_from_pretrained_bart")
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {}, "args": None, "cfg": saved}, path)
+    assert checkpoints.task_of(checkpoints.load(path)) == name
 
 
 @pytest.mark.parametrize("changed", [1, 400])

@@ -136,7 +136,7 @@ def task_of(state: dict[str, Any]) -> str | None:
     """The task that a checkpoint's model was trained for; None if it does not say."""
     if state.get("args") is not None:
         return getattr(state["args"], "task", None)
-    return ((state.get("cfg") or {}).get("task") or {}).get("_name")
+    return mapping((state.get("cfg") or {}).get("task")).get("_name")
 
 
 def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None) -> None:
@@ -226,6 +226,10 @@ def explain(error: Exception) -> str:
 
 def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
     """The model's arguments, as fairseq-train, fairseq-hydra-train or old fairseq saved them."""
-    arguments = state.get("args") or (state.get("cfg") or {}).get("model") or {}
-    arguments = arguments if isinstance(arguments, Mapping) else vars(arguments)
+    arguments = mapping(state.get("args") or (state.get("cfg") or {}).get("model"))
     return {"arch": arguments.get("_name"), **arguments}
+
+
+def mapping(options: Any) -> Mapping[str, Any]:
+    """What fairseq saved of a task or model; where it has no dataclass, that is a namespace."""
+    return vars(options) if isinstance(options, Namespace) else options or {}
