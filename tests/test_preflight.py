@@ -17,15 +17,17 @@ from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 from fairseq.dataclass.configs import CommonConfig, DistributedTrainingConfig, FairseqConfig
 from fairseq.distributed.utils import infer_init_method
-from fairseq.models import DistributedFairseqModel, build_model
+from fairseq.models import ARCH_MODEL_REGISTRY, DistributedFairseqModel, build_model
+from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerConfig
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from small import NO_DROPOUT, arguments, task
 from torch.distributed import HashStore
 
-from macaron_fairseq import UserError
-from macaron_fairseq.compat import binarised, preflight, ranks, samples
+from macaron_fairseq import UserError, plugin
+from macaron_fairseq.compat import binarised, preflight, pretrained, ranks, samples
 
 STORED = FIXTURES / "stored"
 
@@ -177,6 +179,17 @@ def test_fairseq_hides_what_a_model_says_of_a_checkpoint():
         trainer.load_checkpoint(str(STORED / "checkpoint.pt"))
     assert not isinstance(raised.value, SystemExit)
     assert isinstance(raised.value.__context__, UserError)
+
+
+def test_language_models_are_told_from_translation_models_by_their_architecture():
+    """The models say which they are."""
+    found = {True: 0, False: 0}
+    for arch, model in ARCH_MODEL_REGISTRY.items():
+        if model in plugin.MODELS.values():
+            is_one = issubclass(model, RobertaModel | TransformerLanguageModel)
+            assert pretrained.is_language_model(arch) == is_one, arch
+            found[is_one] += 1
+    assert min(found.values()) > 10
 
 
 # --- batches that are left out -------------------------------------------------------------------

@@ -32,7 +32,7 @@ CAUSAL_TYPES = "decoder.embed_tokens.weight"
 MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 # Architectures of this package; others' users may mean what fairseq does.
-OURS = "macaron_roberta|roberta_.*_pre_norm$|macaron_transformer_lm|transformer_lm_.*_pre_norm$"
+OURS = "macaron_(roberta|transformer_lm)|(roberta|transformer_lm)(_.*)?_pre_norm$"
 AUTHORS = "transformer_(bert|classifier)_"  # whose files have other names
 # How many positions a model has where no flag says it, by the task.
 DEFAULTS = {"masked_lm": 1024, "sentence_prediction": 512}
