@@ -15,7 +15,12 @@ from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
-from fairseq.dataclass.configs import CommonConfig, DistributedTrainingConfig, FairseqConfig
+from fairseq.dataclass.configs import (
+    CheckpointConfig,
+    CommonConfig,
+    DistributedTrainingConfig,
+    FairseqConfig,
+)
 from fairseq.distributed.utils import infer_init_method
 from fairseq.models import ARCH_MODEL_REGISTRY, DistributedFairseqModel, build_model
 from fairseq.models.roberta import RobertaModel
@@ -125,7 +130,40 @@ def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
     preflight.check([*map(str, train), "--restore-file", "checkpoint_last.pt"])  # the default
     preflight.check([*map(str, train), flag, str(STORED / "checkpoint.pt")])
     (tmp_path / "mistyped-shard0.pt").touch()
-    preflight.check([*map(str, train), flag, str(mistyped)])  # which fairseq completes
+    if flag == "--restore-file":  # which fairseq completes
+        preflight.check([*map(str, train), flag, str(mistyped)])
+    else:
+        assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
+
+
+@pytest.mark.parametrize("suffix", ["", "-part0"])
+@pytest.mark.parametrize(
+    "flags", [["restore"], ["finetune"], ["continue"], ["continue", "finetune"], []]
+)
+@pytest.mark.parametrize("has_last", [True, False])
+def test_training_starts_from_the_file_that_fairseq_takes(flags, has_last, suffix, tmp_path):
+    """It completes some names, and prefers one flag to another."""
+    names = {"restore": "restore_file", "finetune": "finetune_from_model"}
+    words = ["--save-dir", str(tmp_path / "a.pt"), f"--checkpoint-suffix={suffix}"]
+    (tmp_path / "a.pt").mkdir()
+    for name in flags:
+        (tmp_path / f"{name}.pt").touch()
+        flag = names.get(name, "continue_once").replace("_", "-")
+        words += [f"--{flag}", str(tmp_path / f"{name}.pt")]
+    if has_last:
+        (tmp_path / "a.pt" / f"checkpoint_last{suffix}.pt").touch()
+    args = vars(options.get_training_parser().parse_args(words))
+    cfg = CheckpointConfig(**{x: args[x] for x in args if hasattr(CheckpointConfig, x)})
+    loaded = []
+    trainer = SimpleNamespace(
+        checkpoint_suffix=cfg.checkpoint_suffix,
+        load_checkpoint=lambda name, *args, **kwargs: loaded.append(name),
+        get_train_iterator=lambda **kwargs: SimpleNamespace(epoch=1),
+        lr_step=lambda epoch: None,
+    )
+    checkpoint_utils.load_checkpoint(cfg, trainer)
+    expected = loaded if flags or has_last else []  # else it begins anew
+    assert [str(path) for path in preflight.to_restore(preflight.parse(words)[0])] == expected
 
 
 def test_what_is_not_used_is_not_missed(tmp_path):

@@ -164,17 +164,18 @@ def to_restore(args: Namespace) -> Iterator[Path]:
     A file that the user names is among them even if it is missing: fairseq would start afresh.
     """
     default = configs.CheckpointConfig().restore_file
-    named = args.restore_file
-    if named == default:  # looked up in the save folder, if there is one
-        last = with_suffix(str(Path(args.save_dir, default)), args)
-        if last.is_file():
-            yield last
-            return
-        named = args.finetune_from_model
-    if named and not is_remote(named):
-        path = with_suffix(named, args)
-        if path.is_file() or not any(path.parent.glob(f"{path.stem}-shard*{path.suffix}")):
+    if args.restore_file != default:
+        path = Path(with_suffix(args.restore_file, args))
+        is_sharded = any(path.parent.glob(f"{path.stem}-shard*{path.suffix}"))
+        if not is_remote(args.restore_file) and (path.is_file() or not is_sharded):
             yield path
+        return
+    last = Path(args.save_dir, with_suffix(default, args))
+    named = args.finetune_from_model if args.continue_once is None else args.continue_once
+    if last.is_file():
+        yield last
+    elif named and not is_remote(named):  # which fairseq takes as it is
+        yield Path(named)
 
 
 def refuse_other_maps(path: Path, args: Namespace) -> None:
@@ -199,9 +200,9 @@ def refuse_other_maps(path: Path, args: Namespace) -> None:
         )
 
 
-def with_suffix(name: str, args: Namespace) -> Path:
-    """The name of a checkpoint as fairseq-train completes it."""
-    return Path(name.replace(".pt", args.checkpoint_suffix + ".pt"))
+def with_suffix(name: str, args: Namespace) -> str:
+    """The name of a checkpoint to go on from as fairseq-train completes it."""
+    return name.replace(".pt", args.checkpoint_suffix + ".pt")
 
 
 def to_decode_with(args: Namespace) -> Iterator[Path]:
