@@ -21,6 +21,7 @@ from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
     FairseqConfig,
 )
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed.utils import infer_init_method
 from fairseq.models import ARCH_MODEL_REGISTRY, DistributedFairseqModel, build_model
 from fairseq.models.roberta import RobertaModel
@@ -28,7 +29,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from small import NO_DROPOUT, arguments, task
+from small import NO_DROPOUT, SMALL_DECODER, arguments, language_task, task
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
@@ -313,6 +314,22 @@ def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
         if count == 7:
             assert f"no batch of its {count} samples" in refusal(*words)
     preflight.check([str(word) for word in words])
+
+
+@pytest.mark.parametrize("flags", [[], ["--max-target-positions", "48"]])
+@pytest.mark.parametrize("arch", ["transformer_lm", "macaron_transformer_lm_tiny"])
+def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
+    """Whether fairseq saves its arguments as a mapping or, without a dataclass, as a namespace."""
+    words = ["--task", "language_modeling", "--tokens-per-sample", "32", *SMALL_DECODER, *flags]
+    cfg = convert_namespace_to_omegaconf(arguments(arch, *words))
+    positions = build_model(cfg.model, language_task()).max_positions()
+    saved = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(saved["model"], dict) == (arch == "transformer_lm")
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {}, "args": None, "cfg": saved}, path)
+    evaluate = ["fairseq-eval-lm", "data", "--cpu", "--path", str(path), "--tokens-per-sample"]
+    preflight.check([*evaluate, str(positions)])
+    assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")
 
 
 # --- data that was cut short ---------------------------------------------------------------------

@@ -219,8 +219,9 @@ def to_decode_with(args: Namespace) -> Iterator[Path]:
 
 def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:
     """Raise a `UserError` if samples are longer than a causal model: fairseq would skip all."""
-    model = (state.get("cfg") or {}).get("model")
-    positions = getattr(model, "max_target_positions", None)
+    model = checkpoints.model_arguments(state)
+    # fairseq's own models say it only where a flag did, and else have the samples' size.
+    positions = model.get("max_target_positions") or model.get("tokens_per_sample")
     if positions is not None and tokens > positions:
         raise UserError(
             f"--tokens-per-sample {tokens} is more than the model's {positions} positions, and "
