@@ -164,9 +164,12 @@ def test_a_set_that_is_not_there(pair, text, labelled):
     assert "no set late" in said and said.endswith("give another --valid-subset")
     said = refusal("train", labelled, "--task", "sentence_prediction", "--train-subset", "more")
     assert "input0 has no set more" in said and said.endswith("give another --train-subset")
-    for name in SETS:
+    (text / "wiki.test.idx").touch()
+    said = refusal("eval-lm", text, "--gen-subset", "late")
+    assert "has no set late, only test and train and valid and wiki.test: " in said
+    for name in (*SETS, "wiki.test"):
         (text / f"{name}.idx").unlink()
-        (text / f"{name}.bin").unlink()
+        (text / f"{name}.bin").unlink(missing_ok=True)
     assert refusal("eval-lm", text).startswith(f"{text} has no sets")
 
 

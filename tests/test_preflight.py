@@ -383,6 +383,29 @@ def test_truncated_data_is_refused_where_it_is_used(file, size, data):
     assert "is truncated" in refusal("fairseq-validate", data, "--valid-subset", "valid,test")
 
 
+@pytest.mark.parametrize("file", ["input0/train.bin", "input1/valid.idx", "label/train.bin"])
+def test_truncated_sentences_and_labels_are_refused(file, tmp_path):
+    for name in ("input0", "input1", "label"):
+        (tmp_path / name).mkdir()
+        text_data(tmp_path / name, train=9, valid=9)
+    words = ["fairseq-train", str(tmp_path), "--cpu", "--task", "sentence_prediction"]
+    preflight.check(words)
+    cut(tmp_path / file)
+    assert refusal(*words).startswith(f"{tmp_path / file} is truncated: it has ")
+
+
+def test_the_name_of_a_set_may_have_a_dot(tmp_path):
+    text_data(tmp_path, **{"wiki.train": 900, "wiki.valid": 900, "wiki.test": 900})
+    words = ["fairseq-train", str(tmp_path), "--cpu", "--task", "language_modeling"]
+    words += ["--train-subset", "wiki.train", "--valid-subset", "wiki.valid"]
+    words += ["--tokens-per-sample", "64"]
+    cut(tmp_path / "wiki.test.bin")  # which is not used
+    preflight.check(words)
+    assert "the set wiki.train of" in refusal(*words, "--tokens-per-sample", 256)
+    cut(tmp_path / "wiki.valid.bin")
+    assert refusal(*words).startswith(f"{tmp_path / 'wiki.valid.bin'} is truncated: it has ")
+
+
 # --- ranks that would train separately -----------------------------------------------------------
 
 TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}

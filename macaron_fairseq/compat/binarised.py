@@ -5,6 +5,7 @@ is missing. This can go when `test_fairseq_does_not_notice_a_truncated_file_befo
 fails.
 """
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -21,12 +22,15 @@ SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
 def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
     """Check the files of subsets such as "train", and of "train1", which fairseq may add to it.
 
+    Sentences with labels lie in folders of their own, such as input0 and label.
+
     Raises:
         UserError: naming a file that is too short, or cannot be read.
     """
-    for index in sorted(folder.glob("*.idx")):
-        subset = index.name.partition(".")[0]
-        if subset in subsets or subset.rstrip("0123456789") in subsets:
+    names = re.compile(rf"({'|'.join(map(re.escape, subsets))})\d*\..*")
+    indices = (index for x in ("*.idx", "input*/*.idx", "label/*.idx") for index in folder.glob(x))
+    for index in sorted(indices):
+        if names.fullmatch(index.name):
             tokens = index.with_suffix(".bin")
             for file, expected in zip((index, tokens), expected_sizes(index), strict=False):
                 if file.is_file() and file.stat().st_size < expected:

@@ -4,6 +4,7 @@ That is the data folder, its dictionaries and sets, and in training the size of 
 can go when the tests named `test_fairseq_...` in `tests/test_missing.py` fail.
 """
 
+import re
 from argparse import ArgumentError, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints, labelled, preflight
 from macaron_fairseq.compat.pretrained import DICTIONARIES
+
+INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 
 def refuse(argv: Sequence[str]) -> None:
@@ -82,7 +85,7 @@ def sets_of(command: str, args: Namespace) -> Iterator[tuple[str, str]]:
 def refuse_without_set(folder: Path, flag: str, name: str) -> None:
     """Raise a `UserError` if the folder has no file of a set."""
     if not ((folder / name).exists() or any(folder.glob(f"{name}.*"))):
-        there = sorted({file.name.split(".")[0] for file in folder.glob("*.idx")})
+        there = sorted({INDEX.sub("", file.name) for file in folder.glob("*.idx")})
         raise UserError(
             f"{folder} has no set {name}, only {' and '.join(there)}: give another {flag}"
             if there

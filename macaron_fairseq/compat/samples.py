@@ -49,7 +49,7 @@ def refuse_without_batch(
         max_tokens: of a batch.
         max_samples: of a batch.
     """
-    if not path.with_suffix(".bin").stat().st_size:
+    if not Path(f"{path}.bin").stat().st_size:
         raise UserError(f"the set {path.name} of {path.parent} is empty: give more text")
     data = MMapIndexedDataset(str(path))  # which must outlive its sizes
     tokens, size = int(data.sizes.sum()), args.tokens_per_sample
