@@ -83,11 +83,23 @@ def test_without_a_compiler_it_says_so_before_training(monkeypatch):
     preflight.check(["fairseq-train", "data", "--cpu"])
     monkeypatch.setattr(refusals, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="Triton is not installed"):
-        refusals.refuse_where_impossible(on_gpu=True)
+        refusals.refuse_where_impossible(1)
     monkeypatch.setattr(refusals, "find_spec", lambda name: "found")
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (6, 1))
     with pytest.raises(UserError, match=r"older than compute capability 7\.0"):
-        refusals.refuse_where_impossible(on_gpu=True)
+        refusals.refuse_where_impossible(1)
     monkeypatch.setattr("torch._dynamo.is_dynamo_supported", lambda: False)
     with pytest.raises(UserError, match="compiles nothing for this version of Python"):
-        refusals.refuse_where_impossible(on_gpu=False)
+        refusals.refuse_where_impossible(0)
+
+
+def test_several_gpus_are_asked_by_their_own_processes(monkeypatch):
+    """Asking starts CUDA, which the process that starts the others must not."""
+    asked = []
+    monkeypatch.setattr(refusals, "find_spec", lambda name: "found")
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: asked.append(1) or (8, 0))
+    refusals.refuse_where_impossible(2)
+    assert not asked
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "another")
+    refusals.refuse_where_impossible(2)
+    assert asked

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import torch
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import gpus
 
 OLDEST = (7, 0)  # compute capability that Triton is for
 
@@ -37,15 +38,15 @@ def refuse_where_wrong(args: Namespace) -> None:
         )
 
 
-def refuse_where_impossible(on_gpu: bool) -> None:
-    """Raise a `UserError` where PyTorch cannot compile for the device that trains."""
+def refuse_where_impossible(count: int) -> None:
+    """Raise a `UserError` where PyTorch cannot compile for so many GPUs, or else for the CPU."""
     if not torch._dynamo.is_dynamo_supported():
         reason = "this PyTorch compiles nothing for this version of Python"
-    elif on_gpu and find_spec("triton") is None:
+    elif count and find_spec("triton") is None:
         reason = "Triton is not installed, which PyTorch compiles with for a GPU"
-    elif on_gpu and torch.cuda.get_device_capability() < OLDEST:
+    elif gpus.may_be_asked(count) and torch.cuda.get_device_capability() < OLDEST:
         reason = "this GPU is older than compute capability 7.0, for which Triton has no code"
-    elif not on_gpu and not any(map(shutil.which, compilers())):
+    elif not count and not any(map(shutil.which, compilers())):
         reason = "there is no C++ compiler (g++ or clang++, or the one that CXX names)"
     else:
         return

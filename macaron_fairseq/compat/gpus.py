@@ -52,9 +52,7 @@ def check(args: Namespace, command: str, gpus: int) -> None:
                 f"{'--cpu rules it out' if args.cpu else why_none()}: "
                 "leave it out to compute in fp32 on the CPU"
             )
-    # Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
-    is_asked_here = gpus == 1 or (gpus and multiprocessing.parent_process() is not None)
-    if is_asked_here and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
+    if may_be_asked(gpus) and set(asked) & {*BF16} and not torch.cuda.is_bf16_supported(False):
         raise UserError(
             f"{flags[0]} needs a GPU of compute capability 8.0 or higher, and this one, "
             f"{torch.cuda.get_device_name()}, has {capability()}: use --fp16 instead"
@@ -63,6 +61,14 @@ def check(args: Namespace, command: str, gpus: int) -> None:
         raise UserError(
             f"--use-bmuf and {flags[0]} do not go together in fairseq: drop one of them"
         )
+
+
+def may_be_asked(gpus: int) -> bool:
+    """Whether there are GPUs that this process may ask what they can do.
+
+    Asking starts CUDA. A process that starts one for each GPU must not: they ask themselves.
+    """
+    return gpus == 1 or (gpus > 1 and multiprocessing.parent_process() is not None)
 
 
 def capability() -> str:

@@ -102,7 +102,7 @@ def check_devices(args: Namespace, command: str) -> int:
             bf16.refuse_where_slow()
         if args.macaron_compile:
             compiling.refuse_where_wrong(args)
-            compiling.refuse_where_impossible(on_gpu=count > 0)
+            compiling.refuse_where_impossible(count)
         if args.loss_kernel == "liger":
             liger.refuse_where_impossible(on_gpu=count > 0)
     return count
