@@ -34,6 +34,14 @@ def test_what_cannot_be_read_gets_a_sentence(tmp_path):
         next(files.read_lines(tmp_path))
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that breaks off")
+def test_what_breaks_off_in_reading_is_no_fault_of_the_file_to_write(tmp_path):
+    """Nothing is at the first address of a process."""
+    with pytest.raises(UserError, match=r"^cannot read /proc/self/mem: Input/output error$"):
+        files.write_lines(tmp_path / "out", files.read_lines(Path("/proc/self/mem")))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "new folder" / "out"
     files.write_lines(path, ["ä\u2028", ""])

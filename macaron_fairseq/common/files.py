@@ -69,13 +69,13 @@ def read_blocks(path: Path, lines: int) -> Iterator[Block]:
     with ExitStack() as stack:
         try:
             file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
-        except OSError as error:
+            for first in itertools.count(1, lines):
+                content = b"".join(itertools.islice(file, lines))
+                if not content:
+                    return
+                yield Block(name, first, content)
+        except OSError as error:  # here: to whom the blocks go, it would be one of writing
             raise UserError(f"cannot read {name}: {error.strerror}") from error
-        for first in itertools.count(1, lines):
-            content = b"".join(itertools.islice(file, lines))
-            if not content:
-                return
-            yield Block(name, first, content)
 
 
 def read_lines(path: Path) -> Iterator[str]:
