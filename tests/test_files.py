@@ -81,6 +81,33 @@ def test_several_files_are_written_or_none(tmp_path):
     assert (tmp_path / "two").read_bytes() == b"\xff"
 
 
+@pytest.mark.parametrize("comes", ["before", "meanwhile", "a file"])
+def test_a_folder_with_anything_else_stays(comes, tmp_path):
+    folder = tmp_path / "out"
+    other = folder if comes == "a file" else folder / "thesis.tex"
+    other.parent.mkdir(exist_ok=True)
+    ran = []
+
+    def write():
+        with files.written_folder(folder, ["a"]) as partial:
+            ran.append(1)
+            (partial / "a").write_text("new")
+            if comes == "meanwhile":
+                other.write_text("years of work")
+
+    if comes != "meanwhile":
+        other.write_text("years of work")
+    with pytest.raises(UserError, match=f"^{folder} is in the way: move it, or choose another"):
+        write()
+    assert other.read_text() == "years of work"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert bool(ran) == (comes == "meanwhile")
+    other.unlink()
+    comes = "no more"
+    write()
+    assert (folder / "a").read_text() == "new" and [*tmp_path.iterdir()] == [folder]
+
+
 @pytest.mark.parametrize(
     "content", ["{", '{"a": NaN}', "[" * 100_000, "\ud800".join("{}"), "1" * 5000]
 )

@@ -237,13 +237,17 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
     folder = folder.resolve()
     partial, replaced = (folder.with_name(folder.name + end) for end in (".part", ".replaced"))
 
+    def refuse_others(path: Path) -> None:
+        if path.exists() and not holds_only(path, names):
+            raise UserError(f"{path} is in the way: move it, or choose another name")
+
     def remove(path: Path) -> None:
+        refuse_others(path)
         if path.exists():
-            if not holds_only(path, names):
-                raise UserError(f"{path} is in the way: move it, or choose another name")
             shutil.rmtree(path)
 
     try:
+        refuse_others(folder)  # now, not after hours
         remove(replaced)
         remove(partial)
         try:
@@ -253,6 +257,7 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
                 if path.is_file():
                     with path.open("rb") as file:
                         os.fsync(file.fileno())
+            refuse_others(folder)  # what may have come since then
             if folder.exists():
                 folder.rename(replaced)
             partial.rename(folder)
