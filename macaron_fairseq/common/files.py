@@ -289,7 +289,10 @@ def write(path: Path, content: str | bytes) -> None:
 
 
 def write_all(contents: Mapping[Path, str | bytes]) -> None:
-    """Write several files or, where one cannot be written, none; the first gets its name last.
+    """Write several files; where the content of one cannot be written, none gets its name.
+
+    They get their names from the last to the first, so where the first is new, all are. Where the
+    system refuses one this late, those after it are new and those before it are not.
 
     Raises what `written` raises.
     """
