@@ -1,5 +1,6 @@
 """The steps of text against Moses' own scripts, many processes, and `macaron-fairseq tokenize`."""
 
+import io
 import os
 import pickle
 import signal
@@ -337,6 +338,28 @@ def test_a_killed_worker_gets_a_sentence(monkeypatch):
 
 def command(*args):
     cli.main(["tokenize", *map(str, args)])
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that breaks off")
+def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"^cannot read /proc/self/mem: Input/output error$"):
+        command("--steps", "lowercase", "--file", "en", "/proc/self/mem", tmp_path / "out")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_bar_ends_with_the_file(tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("Ä line\n" * 5000)
+    bars = []
+
+    class Bar(corpus.tqdm):
+        def __init__(self, **named):
+            super().__init__(**{**named, "disable": False, "file": io.StringIO()})
+            bars.append(self)
+
+    monkeypatch.setattr(corpus, "tqdm", Bar)
+    command("--steps", "lowercase", "--file", "en", tmp_path / "in", tmp_path / "out")
+    (bar,) = bars
+    assert bar.n == bar.total == (tmp_path / "in").stat().st_size
 
 
 def test_the_command_does_many_files_at_once(tmp_path, codes):

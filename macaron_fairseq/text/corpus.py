@@ -39,10 +39,10 @@ def tokenize(
     workers = workers or environment.available_cores()
     for language, source, output in texts:
         with tqdm(
-            desc=f"tokenising {source}", total=count_lines(source), unit=" lines", disable=None
+            desc=f"tokenising {source}", total=size(source), unit="B", unit_scale=True, disable=None
         ) as bar:
-            blocks = process(files.read_blocks(source, LINES), pipelines[language], workers)
-            files.write_blocks(output, counted(blocks, bar))
+            blocks = counted(files.read_blocks(source, LINES), bar)
+            files.write_blocks(output, process(blocks, pipelines[language], workers))
 
 
 def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
@@ -59,18 +59,15 @@ def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
         files.refuse_overwriting(sources, output)
 
 
-def count_lines(path: Path) -> int | None:
-    """How many lines a file has; a stream does not tell."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+def size(path: Path) -> int | None:
+    """How many bytes a file has; a stream does not tell. Counting lines would read it twice."""
+    return path.stat().st_size if path.is_file() else None
 
 
-def counted(blocks: Iterator[bytes], bar: tqdm) -> Iterator[bytes]:
-    """The blocks, whose lines the bar counts."""
+def counted(blocks: Iterable[Block], bar: tqdm) -> Iterator[Block]:
+    """The blocks, whose bytes the bar counts as they are read."""
     for block in blocks:
-        bar.update(block.count(b"\n"))
+        bar.update(len(block.content))
         yield block
 
 
