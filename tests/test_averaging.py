@@ -4,14 +4,15 @@ The checkpoints are small and made here; test_commands.py averages trained ones.
 """
 
 import random
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from small import SMALL_ENCODER, build, masked_task, texts
 
-from macaron_fairseq import UserError, cli
+from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import averaging
 
@@ -231,6 +232,7 @@ def test_other_parameters_are_refused(tmp_path, other, reason):
         ("encoder_normalize_before", True),
         ("decoder_normalize_before", True),
         ("activation_fn", "gelu"),
+        ("pooler_activation_fn", "relu"),
         ("no_scale_embedding", True),
         ("decoder_learned_pos", True),
     ],
@@ -245,12 +247,69 @@ def test_models_that_compute_otherwise_are_refused(tmp_path, name, value):
     assert not (tmp_path / "mean.pt").exists()
 
 
+# Model flags that parameters tell: by their names, their shapes, or which of them are tied.
+TOLD_BY_PARAMETERS = """
+    adaptive_input adaptive_input_cutoff adaptive_input_factor adaptive_softmax_cutoff
+    adaptive_softmax_factor base_layers base_sublayers char_embedder_highway_layers char_inputs
+    character_embedding_dim character_embeddings character_filters decoder_embed_dim
+    decoder_ffn_embed_dim decoder_first_ffn_embed_dim decoder_input_dim decoder_layers
+    decoder_layers_to_keep decoder_output_dim encoder_embed_dim encoder_ffn_embed_dim
+    encoder_first_ffn_embed_dim encoder_layers encoder_layers_to_keep ffn_blocks_to_remove
+    layernorm_embedding merge_src_tgt_embed mha_heads_to_keep no_cross_attention
+    no_decoder_final_norm scale_attn scale_fc scale_heads scale_resids share_all_embeddings
+    share_decoder_input_output_embed spectral_norm_classification_head tie_adaptive_proj
+    tie_adaptive_weights untie_weights_roberta
+"""
+# Those that change nothing in evaluation. Longer positions only let longer text in.
+ONLY_FOR_TRAINING = """
+    activation_dropout adaptive_softmax_dropout attention_dropout base_shuffle
+    checkpoint_activations decoder_embed_path decoder_layerdrop dropout encoder_embed_path
+    encoder_layerdrop export ffn_reg_scale_factor load_checkpoint_heads macaron_compile macaron_init
+    macaron_kernels macaron_matmul max_positions max_source_positions max_target_positions
+    mha_reg_scale_factor min_params_to_wrap offload_activations pooler_dropout quant_noise_pq
+    quant_noise_pq_block_size relu_dropout
+"""
+
+
+def test_each_flag_of_a_model_is_decided_on():
+    """A new one of fairseq's must be compared, if parameters do not tell it and it changes any."""
+    parser = ArgumentParser(argument_default=None, allow_abbrev=False, conflict_handler="resolve")
+    for model in plugin.MODELS.values():
+        model.add_args(parser)
+    flags = {action.dest for action in parser._actions} - {"help"}
+    normalizes = {"macaron_post_norm"}  # which sets ..._normalize_before
+    others = {*TOLD_BY_PARAMETERS.split(), *ONLY_FOR_TRAINING.split()}
+    assert flags <= {*averaging.SAME, *others, *normalizes}
+    assert others <= flags and not others & {*averaging.SAME}
+
+
+def test_a_poolers_activation_changes_the_function_and_no_parameter():
+    """So it is compared."""
+    flags = "roberta_tiny_pre_norm", *SMALL_ENCODER
+    models = [
+        build(*flags, "--pooler-activation-fn", name, for_task=masked_task())
+        for name in ("tanh", "relu")
+    ]
+    for model in models:
+        model.register_classification_head("some", num_classes=3)
+    models[1].load_state_dict(models[0].state_dict())
+    with torch.no_grad():
+        one, other = (x.eval()(texts(), classification_head_name="some")[0] for x in models)
+    assert not torch.allclose(one, other, atol=1e-3)
+    assert "pooler_activation_fn" in averaging.SAME
+
+
 def test_checkpoints_of_before_took_euler_steps(tmp_path):
     """They do not say so; nor do they name a scheme of each side, which is said as None now."""
     sides = {"macaron_encoder_scheme": None, "macaron_decoder_scheme": None}
     before, after = write(tmp_path / "1.pt"), tmp_path / "2.pt"
     write(after, macaron_substep="euler", **sides)
     assert averaging.average([before, after])["model"]["weight"].tolist() == [1, 1]
+    write(after, quant_noise_scalar=0, **sides)
+    assert averaging.average([before, after])["model"]["weight"].tolist() == [1, 1]
+    write(after, quant_noise_scalar=0.1, **sides)
+    sentence = refusal("average", before, after, "-o", tmp_path / "mean.pt")
+    assert sentence.endswith(f"quant_noise_scalar is 0 in {before} and 0.1 in {after}")
     write(after, macaron_substep="rk4", **sides)
     sentence = refusal("average", before, after, "-o", tmp_path / "mean.pt")
     assert sentence.endswith(f"macaron_substep is euler in {before} and rk4 in {after}")

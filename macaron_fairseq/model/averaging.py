@@ -32,14 +32,18 @@ SAME = (
     "encoder_normalize_before",
     "decoder_normalize_before",
     "activation_fn",
+    "pooler_activation_fn",
     "no_scale_embedding",
     "no_token_positional_embeddings",
     "encoder_learned_pos",
     "decoder_learned_pos",
     "cross_self_attention",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+    "quant_noise_scalar",  # with it weights are rounded in evaluation, too
 )
 # What checkpoints of earlier versions do not say.
-UNSAID = {"macaron_substep": "euler"}
+UNSAID = {"macaron_substep": "euler", "quant_noise_scalar": 0}
 
 
 def select(
