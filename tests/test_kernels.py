@@ -85,6 +85,20 @@ def test_modules_keep_what_they_make_of_weights_for_a_time_alone(onednn):
     assert torch.allclose(fc1(x), 2 * before - fc1.bias, atol=1e-5)
 
 
+def test_no_module_keeps_anything_where_one_cannot(onednn, monkeypatch):
+    """As where memory runs out: what is kept would be of old weights in the next validation."""
+    model = build("macaron_transformer", *SMALL)
+    kept = [x for x in model.modules() if isinstance(x, Attention | linear.Linear)]
+
+    def refuse(rows):
+        raise MemoryError
+
+    monkeypatch.setattr(kept[-1], "hold_weights", refuse)
+    with pytest.raises(MemoryError), linear.constant_weights([model], rows=16):
+        pass
+    assert not any(module.constant for module in kept)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_only_constant_weights_in_fp32_are_for_onednn(dtype, onednn):
     weight = torch.eye(24, dtype=dtype)[:16]

@@ -83,9 +83,9 @@ def constant_weights(models: Iterable[nn.Module], rows: int) -> Iterator[None]:
         x for model in models for x in model.modules() if hasattr(x, "hold_weights")
     ]
     held = [x for x in modules if not x.constant]  # others are in such a block already
-    for module in held:
-        module.hold_weights(rows)
     try:
+        for module in held:
+            module.hold_weights(rows)
         yield
     finally:
         for module in held:
