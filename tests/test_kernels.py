@@ -19,7 +19,18 @@ from fairseq.search import (
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from fairseq.token_generation_constraints import pack_constraints
 from kernel_pairs import LENGTHS, OPTIONS, SHORT, STOCK, both
-from small import NO_DROPOUT, SMALL, batch, build, dictionary
+from small import (
+    NO_DROPOUT,
+    SMALL,
+    SMALL_DECODER,
+    SMALL_ENCODER,
+    batch,
+    build,
+    dictionary,
+    language_task,
+    masked_task,
+    task,
+)
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -485,6 +496,31 @@ def test_dropout_while_decoding_is_fairseqs():
             if isinstance(module, FairseqDropout):
                 module.apply_during_inference = True
     assert_same_hypotheses(generate([fused], beam=1), generate([stock], beam=1))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["macaron_transformer", *SMALL],
+        ["macaron_roberta_tiny", *SMALL_ENCODER],
+        ["macaron_transformer_lm_tiny", *SMALL_DECODER],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_dropout_has_the_names_by_which_some_of_it_is_retained(flags):
+    """`--retain-dropout-modules MultiheadAttention`, for example."""
+    of = {"macaron_roberta_tiny": masked_task, "macaron_transformer_lm_tiny": language_task}
+    stock, fused = (
+        {
+            name: module.module_name
+            for name, module in build(
+                *flags, *more, for_task=of.get(flags[0], task)()
+            ).named_modules()
+            if isinstance(module, FairseqDropout)
+        }
+        for more in (STOCK, [])
+    )
+    assert fused == stock and "MultiheadAttention" in stock.values()
 
 
 def test_gradients_of_cached_decoding_are_those_of_the_whole():

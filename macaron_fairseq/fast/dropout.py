@@ -28,9 +28,9 @@ class Dropout(FairseqDropout):
     """fairseq's dropout: the same options, values, gradients and use of the random generator."""
 
     @classmethod
-    def of(cls, dropout: FairseqDropout, name: str | None = None) -> "Dropout":
+    def of(cls, dropout: FairseqDropout, name: str) -> "Dropout":
         """That dropout, under the name by which `--retain-dropout-modules` knows it."""
-        return cls(dropout.p, name or dropout.module_name)
+        return cls(dropout.p, name)
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
