@@ -671,6 +671,47 @@ def test_hooks_of_linear_maps_are_called_while_decoding(name):
     assert called
 
 
+HOOKS = ("forward", "forward_pre", "full_backward", "full_backward_pre")
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+def test_a_linear_map_with_a_hook_is_called(kind):
+    fc = linear.Linear(24, 16)
+    handle = getattr(fc, f"register_{kind}_hook")(lambda *_: None)
+    assert linear.is_watched(fc) and not linear.is_linear(fc)
+    handle.remove()
+    assert not linear.is_watched(fc) and linear.is_linear(fc)
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("name", ["fc1", "fc2", "activation_dropout_module", "dropout_module"])
+@pytest.mark.parametrize(("activation", "share"), [("relu", "0.1"), ("gelu", "0")])
+def test_hooks_see_what_they_see_in_fairseqs_layers(kind, name, activation, share):
+    seen = []
+    for model in both("--activation-fn", activation, "--activation-dropout", share):
+        own = []
+        watched = getattr(model.encoder.layers[0], name)
+        register = getattr(watched, f"register_{kind}_hook")
+        register(lambda module, *found, own=own: own.extend(tensors(found)))
+        torch.manual_seed(3)
+        y = model.train()(*batch())[0]
+        (y * torch.arange(y.numel()).view(y.shape).cos()).sum().backward()
+        seen.append(own)
+    theirs, ours = seen
+    assert len(theirs) == len(ours) > 0
+    for one, other in zip(theirs, ours, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+def tensors(found):
+    """What a hook is given, as it is at that moment."""
+    for x in found:
+        if isinstance(x, torch.Tensor):
+            yield x.detach().clone()
+        elif isinstance(x, tuple):
+            yield from tensors(x)
+
+
 def test_padding_in_a_prefix_is_not_seen():
     flags = "--no-token-positional-embeddings"  # fairseq counts padding when it decodes
     model = build("macaron_transformer", *SMALL, flags).double()

@@ -43,10 +43,6 @@ class Dropout(FairseqDropout):
         """Whether it leaves out some elements, and not all."""
         return 0 < self.p < 1 and (self.training or self.apply_during_inference)
 
-    def is_watched(self) -> bool:
-        """Whether hooks want to see what it is given, or what it returns."""
-        return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks)
-
 
 class RememberedDropout(torch.autograd.Function):
     """PyTorch's dropout, which remembers in one byte for each element whether it was kept."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 from macaron_fairseq.fast import activation, caches, compiling, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import Linear, is_linear
+from macaron_fairseq.fast.linear import Linear, is_linear, is_watched
 from macaron_fairseq.model.incremental import IncrementalState
 from macaron_fairseq.model.layers import Evaluate, MacaronDecoderLayer, MacaronEncoderLayer
 from macaron_fairseq.schemes.splitting import Operator, Steps
@@ -58,7 +58,7 @@ class FusedLayer:
         """
         dropout = self.dropout_module
         is_fused = launches.are_for(x) and self.takes_plain_steps()
-        if not (is_fused and dropout.is_on() and not dropout.is_watched()):
+        if not (is_fused and dropout.is_on() and not is_watched(dropout)):
             return super().advance(x, evaluate, skipped)  # type: ignore[misc]
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
         p = dropout.p
@@ -79,12 +79,13 @@ class FusedLayer:
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
-        is_plain = is_linear(fc2) and not dropout.is_on() and not dropout.is_watched()
+        is_seen = is_watched(dropout)  # by hooks, which ReLU must come before
+        is_plain = is_linear(fc2) and not dropout.is_on() and not is_seen
         if self.activation_fn is gelu and is_plain and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
-        if self.activation_fn is not functional.relu:
+        if self.activation_fn is not functional.relu or is_seen:
             return super().feed_forward(network, x)  # type: ignore[misc]
-        if launches.are_for(x) and is_linear(fc1) and not dropout.is_watched() and dropout.p < 1:
+        if launches.are_for(x) and is_linear(fc1) and dropout.p < 1:
             p = dropout.p if dropout.is_on() else 0.0
             return fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
         return fc2(functional.relu(dropout(fc1(x))))
@@ -96,7 +97,7 @@ class FusedLayer:
         """
         dropout = self.dropout_module
         is_on_cpu = x.device.type == "cpu"
-        if not dropout.is_on() or dropout.is_watched() or slope.dtype != x.dtype or not is_on_cpu:
+        if not dropout.is_on() or is_watched(dropout) or slope.dtype != x.dtype or not is_on_cpu:
             return super().move(x, slope, size)  # type: ignore[misc]
         return (slope if size == 1 else slope.mul_(size)).add_(x)
 

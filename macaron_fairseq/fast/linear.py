@@ -257,13 +257,25 @@ def in_blocks(weight: Tensor) -> Tensor:
 # --- which modules may be computed in another way ------------------------------------------------
 
 
+def is_watched(module: nn.Module) -> bool:
+    """Whether hooks want to see what it is given or returns, or the gradients of these.
+
+    They may change it, too, as those of quantisation noise do. It is asked in each update.
+    """
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
 def is_linear(module: Any) -> bool:
     """Whether it is a linear map and no more: not quantised, pruned or watched by hooks."""
     return (
         type(module) in (nn.Linear, Linear)
         and isinstance(module.weight, nn.Parameter)  # not parametrised or sharded
-        and not module._forward_pre_hooks  # as of quantisation noise
-        and not module._forward_hooks
+        and not is_watched(module)
     )
 
 

@@ -11,7 +11,7 @@ from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor
 
 from macaron_fairseq.fast.criterion import label_smoothed_nll_loss, products_dtype, unwrap
-from macaron_fairseq.fast.linear import PROBABILITIES, inherits, is_linear
+from macaron_fairseq.fast.linear import PROBABILITIES, inherits, is_linear, is_watched
 from macaron_fairseq.model.base import MacaronModel
 from macaron_fairseq.model.released_bert import MaskedTokenHead, ReleasedBertEncoder
 
@@ -76,7 +76,7 @@ def has_plain_head(model: BaseFairseqModel) -> bool:
         and inherits(encoder, RobertaEncoder, "output_layer")
         and type(head) in (RobertaLMHead, MaskedTokenHead)
         and is_linear(head.dense)
-        and not head._forward_hooks
+        and not is_watched(head)
         and not torch.is_autocast_enabled(head.weight.device.type)
     )
 
