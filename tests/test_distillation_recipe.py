@@ -18,6 +18,8 @@ from recipes import EXAMPLES, environment
 from small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
 
@@ -264,6 +266,125 @@ def test_mistakes(mini, monkeypatch):
     assert "the flags of none: only {teacher} and {teacher_data} stand" in mini.call(status=1)
     path.write_text(SETTINGS.replace("none: {}", "teacher: {}"))
     assert "systems should name students, and none of them teacher" in mini.call(status=1)
+
+
+TWO_TASKS = (
+    TASKS
+    + """\
+  mini-de-en: {{family: mini, pair: de-en}}
+"""
+)
+
+
+@pytest.fixture
+def no_work(tmp_path, monkeypatch):
+    """`call` starts jobs that do no work but write what a real one leaves; some can fail."""
+    (tmp_path / "tasks.yaml").write_text(TWO_TASKS.format(small="--lr 1"))
+    (tmp_path / "settings.yaml").write_text(SETTINGS)
+    begun, broken, busy = [], set(), set()
+
+    def write(path, **content):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+    def do(plan, what, task, system, seed):
+        recipe = plan.recipe(task, "teacher" if what in ("translate", "join") else system, seed)
+        if what == "train":
+            recipe.checkpoint.parent.mkdir(parents=True)
+            recipe.checkpoint.write_text(f"{task.name} {system}")
+            checkpoint = files.sha256(recipe.checkpoint)
+            if system == "teacher":
+                place = systems.teacher_of(recipe.work)
+                place.parent.mkdir(parents=True)
+                shutil.copy(recipe.checkpoint, place)
+            written(
+                recipe,
+                settings=systems.mark(task, plan.settings, recipe, plan.options_of(system)),
+                checkpoint=checkpoint,
+                data=distillation_records.fingerprint(recipe.data),
+                references="",
+                teacher=one_system.sha256_of_teacher(recipe),
+                scores={"test": {"BLEU": 1.0, "chrF": 1.0}},
+                **{"hours": 1, "updates": 1},
+            )
+        elif what == "time":
+            write(recipe.speed, checkpoint=files.sha256(recipe.checkpoint))
+        elif what == "translate":
+            write(one_system.shard_path(recipe.work, system))
+        else:
+            place = systems.teacher_of(recipe.work)
+            teacher = files.sha256(place) if what == "join" else ""
+            made = {"teacher": [{"sha256": teacher}], "kept": 1, "sentences": 1}
+            folder = recipe.work / "distilled" if what == "join" else recipe.data
+            write(folder / "preprocessing.json", fingerprint=f"{task.name} {what}", distilled=made)
+
+    class Plan(teach.Plan):
+        def job(self, *step):
+            job = super().job(*step)
+            return replace(job, words=[lambda: do(self, *step)])
+
+    def start(jobs, at_a_time):
+        for job in jobs:
+            begun.append(job.label)
+            is_there = job.label not in {*broken, *busy}
+            if is_there:
+                job.words[0]()
+            yield job, 0 if is_there else launch.ELSEWHERE if job.label in busy else 1
+
+    monkeypatch.setattr(launch, "local", start)
+    monkeypatch.setattr(teach, "Plan", Plan)
+
+    def call(stage="run"):
+        begun.clear()
+        words = [stage, "--tasks", "mini-en-de mini-de-en", "--work", tmp_path / "work", "--cpu"]
+        words += ["--tasks-file", tmp_path / "tasks.yaml", "--settings", tmp_path / "settings.yaml"]
+        try:
+            teach.main([*map(str, words)])
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return SimpleNamespace(call=call, begun=begun, broken=broken, busy=busy)
+
+
+def test_what_fails_keeps_nothing_back_that_does_not_need_it(no_work, capsys):
+    def of(task):
+        return [x.removeprefix(f"{task} ") for x in no_work.begun if x.startswith(task)]
+
+    no_work.broken |= {"mini-en-de teacher seed 1", "mini-de-en none seed 1"}
+    assert no_work.call() == 1
+    translated = ["translations 1/1", "translations"]
+    timed = ["teacher seed 1, speed", "both seed 1, speed"]
+    data = "data, 20 merges"
+    de_en = [data, "teacher seed 1", *translated, "none seed 1", "both seed 1", *timed]
+    assert of("mini-de-en") == de_en
+    assert of("mini-en-de") == [data, "teacher seed 1", "none seed 1", "none seed 1, speed"]
+    last = capsys.readouterr().err
+    assert "2 jobs failed: mini-en-de teacher seed 1, mini-de-en none seed 1; start it" in last
+    assert "mini-en-de translations, mini-en-de both seed 1; what they need" in last
+    # Another process is at the rest.
+    no_work.broken.clear()
+    no_work.busy.add("mini-en-de teacher seed 1")
+    assert no_work.call() == 1
+    assert "mini-de-en none seed 1, speed" in no_work.begun
+    assert "1 job left to another process: mini-en-de teacher seed 1" in capsys.readouterr().err
+    no_work.busy.clear()
+    assert no_work.call() == 0
+    assert of("mini-en-de") == ["teacher seed 1", *translated, "both seed 1", *timed]
+    assert of("mini-de-en") == []
+
+
+def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch, capsys):
+    def report(plan, task):
+        if task.name == "mini-en-de":
+            raise UserError("no results of mini-en-de")
+        return f"the table of {task.name}"
+
+    monkeypatch.setattr(teach.Plan, "report", report)
+    assert no_work.call("report") == 1
+    found = capsys.readouterr()
+    assert found.out == "the table of mini-de-en\n"
+    assert found.err == "distillation: no results of mini-en-de\n"
 
 
 def options(work="/w", **changes):

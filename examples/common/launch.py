@@ -187,12 +187,35 @@ def finish(
 ) -> None:
     """Do the jobs that are not done; ends the program if one failed, once the others are done.
 
+    The arguments are those of `attempt`.
+    """
+    failed, elsewhere = attempt(name, jobs, at_a_time, start, shown)
+    if elsewhere:
+        say(name, f"left to another process: {', '.join(job.label for job in elsewhere)}")
+    if failed:
+        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
+    if elsewhere:
+        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
+
+
+def attempt(
+    name: str,
+    jobs: Sequence[Job],
+    at_a_time: int,
+    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]],
+    shown: Callable[[Path], str],
+) -> tuple[list[Job], list[Job]]:
+    """Do the jobs that are not done.
+
     Args:
         name: of the recipe.
         jobs: all of them; one whose result is there is done.
         at_a_time: how many run at once.
         start: starts jobs, as `local` does.
         shown: what is said of a result.
+
+    Returns:
+        the jobs that failed, and those that another process is at.
     """
     left = [job for job in jobs if not job.result.is_file()]
     progress = Progress(len(jobs), len(jobs) - len(left), at_a_time, lambda text: say(name, text))
@@ -203,17 +226,12 @@ def finish(
         if job.result.is_file():
             progress.add(f"{job.label}: {shown(job.result)}")
         elif status == ELSEWHERE:
-            elsewhere.append(job.label)
+            elsewhere.append(job)
             progress.skip(f"{job.label}: another process is at it")
         else:
             failed.append(job)
             progress.add(f"{job.label} failed: {last_line(job.log)} (see {job.log})")
-    if elsewhere:
-        say(name, f"left to another process: {', '.join(elsewhere)}")
-    if failed:
-        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; start it again to try them again")
-    if elsewhere:
-        sys.exit(f"{len(elsewhere)} runs are not done yet: start it again when they are")
+    return failed, elsewhere
 
 
 def last_line(log: Path) -> str:

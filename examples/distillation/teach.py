@@ -31,11 +31,18 @@ from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.common.errors import UserError  # noqa: E402
+from macaron_fairseq.common.wording import counted  # noqa: E402
 
 NAME = "distillation"
 STAGES = ("run", "report")
 TASKS = "multi30k-en-de tatoeba-en-de"
 TEACHER_SEED = 1
+Step = tuple[str, Task, str, int]  # what to do, of which task, system and seed
+Reason = tuple[str, str]  # why a job is not done, and what then
+FAILED: Reason = "failed", "start it again to try them again"
+ELSEWHERE: Reason = "left to another process", "start it again when it has done them"
+NOT_BEGUN: Reason = "not begun", "what they need is not there yet"
 NEEDED = {"ctranslate2": "the export in int8", "matplotlib": "the plot of the report"}
 
 
@@ -117,11 +124,15 @@ def run(words: Sequence[str]) -> None:
         options = many_runs.on_device(options, args.launcher)
     refuse_missing_packages(settings, names)
     plan = Plan(args, settings, chosen, names, options)
-    if "run" in stages:
-        plan.run()
+    wrong = plan.run() if "run" in stages else []
     if "report" in stages:
         for task in chosen:
-            print(plan.report(task), flush=True)
+            try:
+                print(plan.report(task), flush=True)
+            except UserError as error:  # the other tasks may have results
+                wrong.append(str(error))
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 def refuse_missing_packages(settings: Settings, names: Sequence[str]) -> None:
@@ -147,6 +158,7 @@ class Plan:
     ) -> None:
         self.args, self.settings, self.options = args, settings, options
         self.tasks, self.names = chosen, names
+        self.not_done: dict[Reason, list[str]] = {x: [] for x in (FAILED, ELSEWHERE, NOT_BEGUN)}
 
     def recipe(self, task: Task, system: str, seed: int) -> SystemRecipe:
         """The recipe of a run."""
@@ -189,66 +201,80 @@ class Plan:
         name = f"{what}-{system.replace('/', '-of-')}-seed{seed}.log"
         return Job(label, words, self.options.work / "logs" / task.name / name, result)
 
-    def run(self) -> None:
-        """Data, teachers, their translations, students, speeds."""
+    def run(self) -> list[str]:
+        """Data, teachers, their translations, students, speeds.
+
+        Whatever fails, all is done that does not need it.
+
+        Returns:
+            what is not done and why, a line for each reason.
+        """
         for task in self.tasks:
             self.refuse_others(task)
         for task in self.tasks:
             if taken := distillation_records.take(self.known(task)):
                 say(task.name, f"{taken} runs are taken from {self.args.records}")
-        self.finish([job for task in self.tasks for job in self.preparations(task)])
+        self.attempt([step for task in self.tasks for step in self.preparations(task)])
         for task in self.tasks:
             self.refuse_others(task)  # now that there is data
             self.refuse_without_teacher(task)
-        self.finish([self.job("train", task, TEACHER, TEACHER_SEED) for task in self.tasks])
+        self.attempt([("train", task, TEACHER, TEACHER_SEED) for task in self.tasks])
         self.translate()
         for task in self.tasks:
             self.refuse_others(task)  # now that there are translations
-        students = [
-            (task, name, seed)
-            for seed in self.args.seeds
-            for task in self.tasks
-            for name in self.names
-        ]
-        self.finish([self.job("train", *student) for student in students])
+        self.attempt(
+            [
+                ("train", task, name, seed)
+                for seed in self.args.seeds
+                for task in self.tasks
+                for name in self.names
+            ]
+        )
         # One after the other, or they would slow one another down. A model that is not here cannot
         # be timed.
-        timed = [
-            (task, run.recipe.system, run.recipe.seeds[0])
+        timed: list[Step] = [
+            ("time", task, run.recipe.system, run.recipe.seeds[0])
             for task in self.tasks
             for run in self.known(task)
-            if run.recipe.checkpoint.is_file() or run.speed
+            if run.speed or (run.result and run.recipe.checkpoint.is_file())
         ]
         for task in self.tasks:
             distillation_records.remove_stale_speeds(self.known(task))
-        self.finish([self.job("time", *x) for x in timed], 1)
+        self.attempt(timed, 1)
+        return [
+            f"{counted(len(labels), 'job')} {what}: {', '.join(labels)}; {then}"
+            for (what, then), labels in self.not_done.items()
+            if labels
+        ]
 
-    def preparations(self, task: Task) -> list[Job]:
+    def preparations(self, task: Task) -> list[Step]:
         """What prepares the data: the teacher's, which has the references, and that to train on."""
-        found: dict[Path, Job] = {}
+        found: dict[Path, Step] = {}
         for recipe in self.of(task):
             is_needed = recipe.system == TEACHER or not recipe.result.is_file()
             if is_needed and not recipe.reads_translations:
-                job = self.job("prepare", task, recipe.system, recipe.seeds[0])
-                if not job.result.is_file():
-                    found.setdefault(job.result, job)
+                step: Step = ("prepare", task, recipe.system, recipe.seeds[0])
+                if not (result := self.job(*step).result).is_file():
+                    found.setdefault(result, step)
         return [*found.values()]
 
     def translate(self) -> None:
         """Of each task that has none yet and needs them, the teacher's translations."""
         shards = [f"{number}/{self.args.shards}" for number in range(1, self.args.shards + 1)]
-        translate, join = [], []
+        translate: list[Step] = []
+        join: list[Step] = []
         for task in self.tasks:
             if not any(recipe.reads_translations for recipe in self.left(task)):
                 continue
-            join.append(job := self.job("join", task, TEACHER, 0))
-            if job.result.is_file():
-                teacher = self.known(task)[0].result["checkpoint"]
-                one_system.refuse_other_translations(job.result.parent, self.settings, teacher)
-            else:
-                translate += [self.job("translate", task, shard, 0) for shard in shards]
-        self.finish(translate)
-        self.finish(join)
+            join.append(step := ("join", task, TEACHER, 0))
+            teacher = self.known(task)[0].result
+            if not (result := self.job(*step).result).is_file():
+                translate += [("translate", task, shard, 0) for shard in shards]
+            elif teacher:
+                found = teacher["checkpoint"]
+                one_system.refuse_other_translations(result.parent, self.settings, found)
+        self.attempt(translate)
+        self.attempt(join)
 
     def known(self, task: Task) -> list[Run]:
         """What is known of a task's runs, here and by --records."""
@@ -304,8 +330,29 @@ class Plan:
         work = self.options.work / task.name
         return distillation_report.report(task, known, left_out, work)
 
-    def finish(self, jobs: Sequence[Job], at_a_time: int = 0) -> None:
-        """Do the jobs that are not done."""
+    def needs(self, what: str, task: Task, system: str, seed: int) -> list[Path]:
+        """The files without which a job cannot begin, and which other jobs leave."""
+        if what in ("prepare", "time"):
+            return []
+        teacher = self.recipe(task, TEACHER, TEACHER_SEED)
+        if what == "join":
+            shards = range(1, self.args.shards + 1)
+            return [one_system.shard_path(teacher.work, f"{i}/{self.args.shards}") for i in shards]
+        if what == "translate":
+            return [teacher.result]
+        recipe = self.recipe(task, system, seed)
+        learns = recipe.asks_teacher or recipe.reads_translations
+        return [recipe.data / "preprocessing.json", *[teacher.result] * learns]
+
+    def attempt(self, steps: Sequence[Step], at_a_time: int = 0) -> None:
+        """Do the jobs that are not done and have what they need; the others are remembered."""
+        jobs = []
+        for step in steps:
+            job = self.job(*step)
+            if job.result.is_file() or all(path.is_file() for path in self.needs(*step)):
+                jobs.append(job)
+            else:
+                self.not_done[NOT_BEGUN].append(job.label)
         start = launch.starter(NAME, self.args, self.options.work / "slurm", at_a_time)
 
         def recorded(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
@@ -314,7 +361,9 @@ class Plan:
                 yield job, status
 
         self.keep()
-        launch.finish(NAME, jobs, at_a_time or self.args.jobs, recorded, shown)
+        found = launch.attempt(NAME, jobs, at_a_time or self.args.jobs, recorded, shown)
+        for reason, those in zip((FAILED, ELSEWHERE), found, strict=True):
+            self.not_done[reason] += [job.label for job in those]
 
     def keep(self) -> None:
         """Write the records of what is done."""
