@@ -582,7 +582,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
         }
         runs.append(distillation_records.Run(recipe, recipe.result, result, {}))
     work = made["none", 1].work
-    text = distillation_report.report(task, runs, [], work)
+    text = distillation_report.report(task, "none", runs, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
@@ -593,6 +593,15 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     of_half = sacrebleu.corpus_bleu(half, [right], force=True).score
     assert greedy["differences"] == pytest.approx([-of_half] * 3) and len(greedy["p"]) == 3
     assert found["differences"]["word"]["greedy BLEU"]["mean"] == pytest.approx(of_half)
+    assert "Differences are to none." in text
+    # Without its results no other system takes the baseline's place.
+    text = distillation_report.report(task, "none", runs[3:], ["left out: none"], work)
+    found = json.loads((work / "report" / "report.json").read_text())
+    assert found["differences"] == {} and [*found["against_own_baselines"]] == ["trajectory"]
+    assert "No differences to none, the baseline, which has no results that belong" in text
+    teacher = systems.recipe(task, settings, "teacher", 1, options(tmp_path))
+    only = distillation_records.Run(teacher, teacher.result, runs[0].result, {})
+    assert "No differences to none" in distillation_report.report(task, "none", [only], [], work)
 
 
 def written(recipe, **changes):

@@ -33,11 +33,14 @@ SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
 SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
 
-def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path) -> str:
+def report(
+    task: Task, baseline: str, known: Sequence[Run], left_out: Sequence[str], work: Path
+) -> str:
     """Write report.md, report.json and quality-speed.png of what is done; returns the text.
 
     Args:
         task: the task.
+        baseline: the system that all are compared with; without its results nothing is.
         known: its runs; of those that are not done the report says so.
         left_out: what the report says of runs that do not belong to it.
         work: the folder of the task.
@@ -54,7 +57,6 @@ def report(task: Task, known: Sequence[Run], left_out: Sequence[str], work: Path
     for run in done:
         by_system.setdefault(run.recipe.system, []).append(run)
     students = [name for name in by_system if name != TEACHER]
-    baseline = next(x.recipe.system for x in known if x.recipe.system != TEACHER)
     differences = {
         name: compared(by_system[baseline], by_system[name])
         for name in students
@@ -250,10 +252,14 @@ def as_text(
             ]
         )
     parts = [f"# Distillation: {task.name}, {task.kind.test}", table(HEAD, cells)]
+    if any(row["system"] == baseline for row in rows):
+        said = f"Differences are to {baseline}."
+    else:
+        said = f"No differences to {baseline}, the baseline, which has no results that belong here."
     parts.append(
-        f"Differences are to {baseline}, with the p values of the paired bootstrap over sentences, "
-        "the least and the greatest of the seeds. In brackets is the 95 % interval over seeds that "
-        "both have. BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. "
+        f"{said} A difference has the p values of the paired bootstrap over sentences, the least "
+        "and the greatest of the seeds. In brackets is the 95 % interval over seeds of both. "
+        "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. "
         "int8 is the export to CTranslate2 with beam 1. Speeds are sentences a second on one core. "
         "In fp32 with the task's beam they are of fairseq-generate with its own search, and of "
         "macaron-fairseq translate; then of the export. Training: target tokens a second, the "
