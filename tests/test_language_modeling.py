@@ -206,6 +206,11 @@ def test_students_are_compared_with_the_first_and_with_their_baseline():
     # Differences of 0.4 and 0 bits for each of 1,000 tokens, by 4,000 characters; t = 12.7.
     said = "`across` less `own`: -0.0500 bits per character, with a 95 % interval over 2 paired"
     assert said in text and "from -0.6853 to +0.5853, which holds 0" in text
+    # Without figures of the first one, no other takes its place.
+    rest = {name: found[name] for name in ("own", "across")}
+    text_of_rest = perplexity.report(rest, COUNTS, COUNTS, "system", baselines, others, "none")
+    assert said in text_of_rest and " less `none`" not in text_of_rest
+    assert "`own` and `none` have no seed in common" in text_of_rest
     assert "With the merges of `own`, `across` it has 1,234 tokens: compare these per word" in text
     assert "not in the dictionary: 7." in text
 
@@ -217,7 +222,13 @@ def evaluated(work, *words):
     """The recipe with a training and its perplexity, and the arguments of its report."""
     options = ["report", "--work", str(work), "--archs", "a", "--cpu", *words]
     [recipe], context = language_modeling.read(options)
-    run = recipe.run("a", 1)
+    write_evaluated(recipe, "a", 1, context)
+    return recipe, context
+
+
+def write_evaluated(recipe, arch, seed, context):
+    """A training and its perplexity."""
+    run = recipe.run(arch, seed)
     paths = {
         recipe.data / "preprocessing.json": '{"fingerprint": "text"}',
         recipe.data / "made-from": "data",
@@ -225,7 +236,7 @@ def evaluated(work, *words):
             {name: asdict(COUNTS) for name in ("train", "test")}
         ),
         run / "manifest.json": '{"data": {"fingerprint": "text"}}',
-        run / "trained": language_modeling.train_command.identity(recipe, "text", "a", 1),
+        run / "trained": language_modeling.train_command.identity(recipe, "text", arch, seed),
         run / "checkpoint_last.pt": "weights",
         run / "test" / "perplexity.json": json.dumps(asdict(perplexity.of_bits(1, COUNTS, 256))),
     }
@@ -234,7 +245,6 @@ def evaluated(work, *words):
         path.write_text(content)
     inputs = language_modeling.scored_from(recipe, run / "checkpoint_last.pt", context)
     (run / "test" / "made-from").write_text(language_modeling.hash_of(*inputs))
-    return recipe, context
 
 
 def test_a_report_is_of_these_models_and_options(tmp_path):
@@ -340,6 +350,52 @@ def test_students_need_a_teacher_and_one_architecture(tmp_path):
     assert "teacher.pt: no such checkpoint" in refusal(language_modeling.read, words)
     words = ["--text", "a", "--test", "b", "--students", "mine.yaml"]
     assert "students need --teacher CHECKPOINT" in refusal(language_modeling.read, words)
+
+
+def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd):
+    def prepare(recipe):
+        if recipe.merges == 50:
+            sys.exit("no such text")
+
+    def train(recipe, devices):
+        if recipe.system == "word" or (recipe.system, recipe.seeds) == ("none", [2]):
+            sys.exit(3)
+
+    def evaluate_one(recipe, arch, seed, context, cpu):
+        assert recipe.system != "word"
+        write_evaluated(recipe, arch, seed, context)
+
+    monkeypatch.setattr(language_modeling.stage_train, "plan", lambda recipe: "devices")
+    monkeypatch.setattr(
+        language_modeling.stage_train, "refuse_unknown_flags", lambda *arguments: None
+    )
+    monkeypatch.setattr(language_modeling.stage_text, "prepare", prepare)
+    monkeypatch.setattr(language_modeling.stage_train, "train", train)
+    monkeypatch.setattr(language_modeling, "evaluate_one", evaluate_one)
+    (tmp_path / "mine.yaml").write_text(
+        "systems: {none: {}, word: {}, own: {merges: 50}, both: {baseline: word}, last: {}}"
+    )
+    words = students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
+    said = refusal(language_modeling.run, words)
+    failed = "own seed 1, own seed 2, word seed 1, none seed 2, word seed 2"
+    assert said.startswith(f"5 runs failed, as is said above: {failed}; start it again")
+    out = capfd.readouterr().out
+    assert "own seed 1, own seed 2 failed: no such text" in out
+    rows = [line.split(" | ")[:2] for line in out.splitlines() if line.startswith("| `")]
+    assert rows == [["| `none`", "1"], ["| `both`", "2"], ["| `last`", "2"]]
+    assert "`last` less `none`: +0.0000 bits" in out
+    assert "`both` and `word` have no seed in common" in out and f"Not done: {failed}." in out
+    # Where nothing is done, there is no table.
+    monkeypatch.setattr(language_modeling.stage_train, "train", lambda *_: sys.exit("full"))
+    said = refusal(language_modeling.run, words)
+    assert said == "no run is done, so there is no table"
+
+
+def test_what_a_way_to_learn_needs_is_looked_for_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(language_modeling.student_systems, "find_spec", lambda name: None)
+    said = refusal(language_modeling.read, students(tmp_path))
+    assert said == "the loss mined needs rapidfuzz: pip install rapidfuzz"
+    language_modeling.read(["report", *students(tmp_path)])
 
 
 def test_half_of_a_sample_is_context():

@@ -2,8 +2,9 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
 from typing import Any, TypeVar
@@ -11,6 +12,9 @@ from typing import Any, TypeVar
 from options import Recipe
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
+
+# What a flag of a system needs; the losses themselves would miss it after hours of training.
+NEEDED_BY = {"mined": ("rapidfuzz", "the loss mined")}
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,22 @@ def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:
     """The flags of a system, with the paths of its teacher."""
     places = {"teacher": teacher, "teacher_data": teacher_data}
     return [word.format(**places) for word in split(how.flags)]
+
+
+def refuse_missing_packages(
+    systems: Iterable[System], more: Mapping[str, str] | None = None
+) -> None:
+    """End the program where a package is missing that these systems need.
+
+    Args:
+        systems: those that are to be trained.
+        more: further packages, and for what they are needed.
+    """
+    words = {word for how in systems for word in split(how.flags)}
+    needed = {**(more or {}), **dict(NEEDED_BY[word] for word in NEEDED_BY if word in words)}
+    for package, what in needed.items():
+        if not find_spec(package):
+            sys.exit(f"{what} needs {package}: pip install {package}")
 
 
 def preparation(recipe: RecipeT, has_own_bpe: bool) -> RecipeT:

@@ -6,9 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from shlex import split
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -21,6 +19,7 @@ import many_runs  # noqa: E402
 import one_system  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
+import student_systems  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
 from distillation_records import Run  # noqa: E402
@@ -122,7 +121,7 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(STAGES)
     if "run" in stages:
         options = many_runs.on_device(options, args.launcher)
-    refuse_missing_packages(settings, names)
+        student_systems.refuse_missing_packages([settings.systems[x] for x in names], NEEDED)
     plan = Plan(args, settings, chosen, names, options)
     wrong = plan.run() if "run" in stages else []
     if "report" in stages:
@@ -133,16 +132,6 @@ def run(words: Sequence[str]) -> None:
                 wrong.append(str(error))
     if wrong:
         sys.exit("\n".join(wrong))
-
-
-def refuse_missing_packages(settings: Settings, names: Sequence[str]) -> None:
-    """End the program where a package is missing that would be missed after hours of training."""
-    needed = dict(NEEDED)
-    if any("mined" in split(settings.systems[name].flags) for name in names):
-        needed["rapidfuzz"] = "the loss mined"
-    for package, what in needed.items():
-        if not find_spec(package):
-            sys.exit(f"{what} needs {package}: pip install {package}")
 
 
 class Plan:

@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -21,6 +22,7 @@ import stage_prepare  # noqa: E402
 import stage_text  # noqa: E402
 import stage_train  # noqa: E402
 import student_recipes  # noqa: E402
+import student_systems  # noqa: E402
 import text_recipe  # noqa: E402
 import train_command  # noqa: E402
 from options import PLUGIN, STAGES, Once, Parser, from_zero  # noqa: E402
@@ -30,8 +32,12 @@ from student_recipes import StudentRecipe  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.common.wording import counted  # noqa: E402
 
 NAME = "language-modeling"
+# Why which runs of students failed; None where there are no students, and a failure ends the
+# program.
+Failed = dict[str, str] | None
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
 
@@ -105,6 +111,8 @@ def students(
         sys.exit("students of one teacher have one architecture: name it by --archs")
     file = args.students or student_recipes.FILE
     systems = student_recipes.read(file)
+    if "train" in recipe.stages:
+        student_systems.refuse_missing_packages(systems.values())
     result: list[TextRecipe] = []
     for name, flags in student_recipes.flags_of(systems, args, recipe.work).items():
         how, shared = systems[name], fields(*flags)
@@ -123,19 +131,47 @@ def run(words: Sequence[str]) -> None:
     os.environ["PYTHONUTF8"] = "1"
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(first) if "train" in first.stages else None
+    failed: Failed = {} if len(recipes) > 1 else None
     for stage in first.stages:
         if stage == "prepare":
-            prepare(recipes, devices)
+            prepare(recipes, devices, failed)
         elif stage == "train":
             assert devices
-            train(recipes, devices)
+            train(recipes, devices, failed)
         elif stage == "evaluate":
-            evaluate(recipes, context)
+            evaluate(recipes, context, failed)
         else:
-            report(recipes, context)
+            report(recipes, context, failed)
+    if failed:
+        sys.exit(
+            f"{counted(len(failed), 'run')} failed, as is said above: {', '.join(failed)}; start "
+            "it again to try them again"
+        )
 
 
-def prepare(recipes: Sequence[TextRecipe], devices: train_command.Devices | None) -> None:
+@contextmanager
+def noted(names: Sequence[str], failed: Failed) -> Iterator[None]:
+    """Say and note why students' runs failed, so that the others go on; see `Failed`."""
+    try:
+        yield
+    except SystemExit as end:
+        if failed is None:
+            raise
+        why = end.code if isinstance(end.code, str) else "a command failed"
+        failed.update(dict.fromkeys(names, why))
+        say(NAME, f"{', '.join(names)} failed: {why}")
+
+
+def name_of(recipe: TextRecipe, seed: int) -> str:
+    """As messages call a run."""
+    return f"{recipe.system if isinstance(recipe, StudentRecipe) else NAME} seed {seed}"
+
+
+def prepare(
+    recipes: Sequence[TextRecipe],
+    devices: train_command.Devices | None,
+    failed: Failed = None,
+) -> None:
     """The text of all recipes, once for each number of merges."""
     for recipe in recipes[1:]:
         if devices and not all((run / "manifest.json").is_file() for run in recipe.runs()):
@@ -144,18 +180,24 @@ def prepare(recipes: Sequence[TextRecipe], devices: train_command.Devices | None
     for recipe in recipes:
         if recipe.data in prepared:
             continue
-        prepared.add(recipe.data)
         own = recipe.preparation if isinstance(recipe, StudentRecipe) else recipe
-        own.work.mkdir(parents=True, exist_ok=True)
-        stage_text.prepare(own)
+        with noted([name_of(recipe, seed) for seed in recipe.seeds], failed):
+            own.work.mkdir(parents=True, exist_ok=True)
+            stage_text.prepare(own)
+            prepared.add(recipe.data)
 
 
-def train(recipes: Sequence[TextRecipe], devices: train_command.Devices) -> None:
+def train(
+    recipes: Sequence[TextRecipe], devices: train_command.Devices, failed: Failed = None
+) -> None:
     """Train what is not trained yet, seed by seed."""
     for seed, recipe in product(recipes[0].seeds, recipes):
+        if (name := name_of(recipe, seed)) in (failed or ()):
+            continue
         if isinstance(recipe, StudentRecipe) and not recipe.dry_run:
             say(NAME, f"student {recipe.system}, seed {seed}")
-        stage_train.train(replace(recipe, seeds=[seed]), devices)
+        with noted([name], failed):
+            stage_train.train(replace(recipe, seeds=[seed]), devices)
 
 
 def rows(recipes: Sequence[TextRecipe]) -> dict[str, tuple[TextRecipe, str]]:
@@ -189,36 +231,52 @@ def scored_from(recipe: TextRecipe, checkpoint: Path, context: int) -> list[str]
     return [*own, str(recipe.block), recipe.benchmark.evaluation.decode, made(recipe.data)]
 
 
-def evaluate(recipes: Sequence[TextRecipe], context: int) -> None:
+def evaluate(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -> None:
     """Score the test set with the last checkpoint of each training."""
     cpu = [] if stage_train.count_gpus(recipes[0]) else ["--cpu"]
     for (recipe, arch), seed in product(rows(recipes).values(), recipes[0].seeds):
-        counts = stage_text.counts(recipe)["test"]
-        checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
-        words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
-        words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
-        words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
-        # Several processes would score a part each.
-        words += ["--distributed-world-size", "1"]
-        words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
-
-        def fill(
-            out: Path, words: Words = words, work: Path = recipe.work, counts: Counts = counts
-        ) -> None:
-            say(NAME, f"scoring {out.parent.relative_to(work)}")
-            logs = out / "printed.log", out / "eval-lm.log"  # fairseq logs to either
-            with logs[0].open("wb") as file:
-                logged(logs[1], words, stdout=file)
-            said = "".join(log.read_text("utf-8", "replace") for log in logs)
-            found = perplexity.of_log(said, counts, context)
-            files.write(out / "perplexity.json", files.as_json(asdict(found)))
-
-        with hold(run / "evaluation.lock"):
-            step(run / "test", scored_from(recipe, checkpoint, context), fill)
+        if (name := name_of(recipe, seed)) not in (failed or ()):
+            with noted([name], failed):
+                evaluate_one(recipe, arch, seed, context, cpu)
 
 
-def report(recipes: Sequence[TextRecipe], context: int) -> None:
-    """The table of all training runs, written and printed."""
+def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: list[str]) -> None:
+    """Score the test set with the last checkpoint of one training."""
+    counts = stage_text.counts(recipe)["test"]
+    checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
+    words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
+    words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
+    words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
+    # Several processes would score a part each.
+    words += ["--distributed-world-size", "1"]
+    words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
+
+    def fill(out: Path) -> None:
+        say(NAME, f"scoring {out.parent.relative_to(recipe.work)}")
+        logs = out / "printed.log", out / "eval-lm.log"  # fairseq logs to either
+        with logs[0].open("wb") as file:
+            logged(logs[1], words, stdout=file)
+        said = "".join(log.read_text("utf-8", "replace") for log in logs)
+        found = perplexity.of_log(said, counts, context)
+        files.write(out / "perplexity.json", files.as_json(asdict(found)))
+
+    with hold(run / "evaluation.lock"):
+        step(run / "test", scored_from(recipe, checkpoint, context), fill)
+
+
+def scored(recipe: TextRecipe, arch: str, seed: int, context: int) -> perplexity.Perplexity:
+    """The perplexities of a training; ends the program where they are not there, or not these."""
+    path = recipe.run(arch, seed) / "test" / "perplexity.json"
+    if not path.is_file():
+        sys.exit(f"{path} is missing: run the stage evaluate first")
+    checkpoint = trained(recipe, arch, seed)
+    if made(path.parent) != hash_of(*scored_from(recipe, checkpoint, context)):
+        sys.exit(f"{path} is of another checkpoint or options: run the stage evaluate")
+    return perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
+
+
+def report(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -> None:
+    """The table of all training runs that are done, written and printed."""
     first = recipes[0]
     counts = stage_text.counts(first)
     found: dict[str, dict[int, perplexity.Perplexity]] = {}
@@ -227,21 +285,23 @@ def report(recipes: Sequence[TextRecipe], context: int) -> None:
     for name, (recipe, arch) in rows(recipes).items():
         if isinstance(recipe, StudentRecipe) and recipe.baseline:
             baselines[name] = recipe.baseline
-        if recipe.data != first.data:
-            others[name] = stage_text.counts(recipe)["test"]
         for seed in recipe.seeds:
-            path = recipe.run(arch, seed) / "test" / "perplexity.json"
-            if not path.is_file():
-                sys.exit(f"{path} is missing: run the stage evaluate first")
-            checkpoint = trained(recipe, arch, seed)
-            if made(path.parent) != hash_of(*scored_from(recipe, checkpoint, context)):
-                sys.exit(f"{path} is of another checkpoint or options: run the stage evaluate")
-            one = perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
-            found.setdefault(name, {})[seed] = one
+            if (run := name_of(recipe, seed)) in (failed or ()):
+                continue
+            with noted([run], failed):
+                found.setdefault(name, {})[seed] = scored(recipe, arch, seed, context)
+        if recipe.data != first.data and name in found:
+            others[name] = stage_text.counts(recipe)["test"]
+    if not found:
+        sys.exit("no run is done, so there is no table")
     what, folder = "architecture", first.work
     if isinstance(first, StudentRecipe):
         what, folder = "system", first.place
-    text = perplexity.report(found, counts["test"], counts["train"], what, baselines, others)
+    first_name = next(iter(rows(recipes)))
+    text = perplexity.report(
+        found, counts["test"], counts["train"], what, baselines, others, first_name
+    )
+    text += f"\nNot done: {', '.join(failed)}.\n" if failed else ""
     out = folder / "report"
     content = {
         name: {seed: asdict(one) for seed, one in seeds.items()} for name, seeds in found.items()

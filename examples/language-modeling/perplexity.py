@@ -77,6 +77,7 @@ def report(
     what: str = "architecture",
     baselines: Mapping[str, str] | None = None,
     others: Mapping[str, Counts] | None = None,
+    first: str = "",
 ) -> str:
     """The table of all that were trained, the baseline first, and what its figures are of.
 
@@ -87,8 +88,9 @@ def report(
         what: what has a row.
         baselines: what some are also compared with.
         others: of the text that is scored, for those with other merges than the first.
+        first: the baseline of all, of which there may be no figures; the first one by default.
     """
-    names = list(found)
+    first = first or next(iter(found))
     rows = []
     for name, by_seed in found.items():
         cells = [f"`{name}`", str(len(by_seed))]
@@ -97,11 +99,14 @@ def report(
         rows.append(cells)
     lines = ["# Perplexity of the held-back text", ""]
     lines += [markdown.table([what, "seeds", *FIGURES], rows), ""]
-    pairs = [(names[0], name) for name in names[1:]]
-    pairs += [(base, name) for name, base in (baselines or {}).items() if base != names[0]]
+    pairs = [(first, name) for name in found if name != first]
+    pairs += [(base, name) for name, base in (baselines or {}).items() if base != first]
     for base, name in pairs:
-        lines += [difference(base, name, found[base], found[name], what), ""]
-    context = next(iter(found[names[0]].values())).context
+        if {*found.get(base, ())} & {*found.get(name, ())}:
+            lines += [difference(base, name, found[base], found[name], what), ""]
+        elif name in found:
+            lines += [f"`{name}` and `{base}` have no seed in common: no difference.", ""]
+    context = next(iter(next(iter(found.values())).values())).context
     documents = ", ".join(counts.documents)
     lines += [
         f"Held back: {documents}. It has {counts.lines:,} lines, {counts.words:,} words, "
