@@ -344,7 +344,7 @@ def no_work(tmp_path, monkeypatch):
             return end.code
         return 0
 
-    return SimpleNamespace(call=call, begun=begun, broken=broken, busy=busy)
+    return SimpleNamespace(call=call, begun=begun, broken=broken, busy=busy, folder=tmp_path)
 
 
 def test_what_fails_keeps_nothing_back_that_does_not_need_it(no_work, capsys):
@@ -389,6 +389,21 @@ def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch,
 
 def options(work="/w", **changes):
     return tasks.Options(work=EXAMPLES / work, given=None, cpu=True, file=tasks.FILE, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"), [("g2p-hun", "bleu and chrf"), ("multi30k-en-de", "")]
+)
+def test_a_task_without_the_metrics_of_the_table_is_refused(name, missing):
+    with pytest.raises(SystemExit, match=missing) if missing else contextlib.nullcontext():
+        teach.refuse_without_metrics(tasks.read()[name])
+
+
+def test_the_metrics_of_a_task_are_looked_at_first(no_work, capsys):
+    path = no_work.folder / "tasks.yaml"
+    path.write_text(path.read_text().replace("--metric bleu chrf", "--metric wer bleu"))
+    assert no_work.call() == 1 and no_work.begun == []
+    assert "mini-en-de is not scored by chrf, which this table" in capsys.readouterr().err
 
 
 def test_recipes_of_the_settings_that_come_with_it():

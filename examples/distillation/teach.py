@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -119,6 +120,8 @@ def run(words: Sequence[str]) -> None:
     folders = [task.kind.folder for task in chosen]
     options = many_runs.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
+    for task in chosen:
+        refuse_without_metrics(task)
     if "run" in stages:
         options = many_runs.on_device(options, args.launcher)
         student_systems.refuse_missing_packages([settings.systems[x] for x in names], NEEDED)
@@ -132,6 +135,19 @@ def run(words: Sequence[str]) -> None:
                 wrong.append(str(error))
     if wrong:
         sys.exit("\n".join(wrong))
+
+
+def refuse_without_metrics(task: Task) -> None:
+    """End the program where a task is not scored by what the report shows."""
+    flags = argparse.ArgumentParser(allow_abbrev=False)
+    flags.add_argument("--metric", nargs="+", action="extend")
+    named = flags.parse_known_args(split(task.benchmark.evaluation.score))[0].metric
+    wanted = [name.lower() for name in distillation_report.METRICS]  # which are score's defaults
+    if named and (missing := [name for name in wanted if name not in named]):
+        sys.exit(
+            f"{task.name} is not scored by {' and '.join(missing)}, which this table shows: name "
+            f"other --tasks, or let its score have --metric {' '.join([*named, *missing])}"
+        )
 
 
 class Plan:
