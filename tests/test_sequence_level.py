@@ -274,6 +274,22 @@ def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys):
     assert len(seen.lines()) == SENTENCES
 
 
+def test_killed_when_all_is_written_the_same_command_clears_up(
+    folder, whole, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    with monkeypatch.context() as changed, pytest.raises(KeyError, match="killed"):
+        changed.setattr(distilling.Parts, "remove", lambda self: {}["killed"])
+        distill(folder, out, *KEEP_ALL)
+    assert (tmp_path / "out.parts").is_dir() and files_of(out) == whole
+    with pytest.raises(UserError, match="out is there already: choose another name"):
+        distill(folder, out, "--max-copied", "0.9")
+    capsys.readouterr()
+    distill(folder, out, *KEEP_ALL)
+    assert f"wrote {out}: kept {SENTENCES} of {SENTENCES} translations" in capsys.readouterr().out
+    assert files_of(out) == whole and not (tmp_path / "out.parts").exists()
+
+
 def test_parts_in_another_order_are_refused(folder, tmp_path):
     out = tmp_path / "out"
     distill(folder, out, "--shard", "1/1")

@@ -38,6 +38,8 @@ from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.parts import Parts, Shard
 from macaron_fairseq.translation.translator import Search
 
+IS_THERE = "is there already: choose another name, or remove it"
+
 
 def distill(
     teacher: str,
@@ -77,8 +79,9 @@ def distill(
         UserError: if the folder is there, something does not fit the teacher, parts were made with
             other settings, another process is making them, or with `join` one is missing.
     """
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} is there already: choose another name, or remove it")
+    is_there = out.exists() and not (out.is_dir() and not any(out.iterdir()))
+    if is_there and not parts.folder_of(out).is_dir():
+        raise UserError(f"{out} {IS_THERE}")
     if choice.best_of > search.beam:
         raise UserError(
             f"--best-of {choice.best_of} needs as many hypotheses: give --beam {choice.best_of}"
@@ -95,6 +98,13 @@ def distill(
     work = Parts(parts.folder_of(out), settings, len(training), batch_lines)
     work.refuse_others()
     mine = shard or Shard()
+    about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
+    if is_there:  # with its parts, as where this was killed when it had written the whole
+        if not (found := translated_pairs.stored(out, training, choice, about)):
+            raise UserError(f"{out} {IS_THERE}")
+        with work.held(mine):
+            work.remove()
+        return found
     if join:
         work.refuse_incomplete()
     with work.held(mine):
@@ -102,7 +112,6 @@ def distill(
             translate(training, work, mine, load(), choice.best_of, max_tokens, batch_size)
         if shard:
             return work.said(shard)
-        about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
         result = translated_pairs.write(training, work, out, choice, about)
         work.remove()
         return result

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,24 @@ def described(teacher: str) -> list[dict[str, str]]:
     return [{"name": path.name, "sha256": files.sha256(path)} for path in paths]
 
 
+def made_from(training: TrainingSet, choice: Choice, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a data folder tells of its making, before anything is counted."""
+    of = {path.name: files.sha256(path) for path in training.files}
+    return {**about, **asdict(choice), "of": of}
+
+
+def stored(
+    out: Path, training: TrainingSet, choice: Choice, about: Mapping[str, Any]
+) -> Result | None:
+    """What a data folder holds that was made whole of just this; None of any other folder."""
+    if not (out / data_folder.NAME).is_file():
+        return None
+    found = files.load_json(out / data_folder.NAME, "").get("distilled", {})
+    if any(found.get(x) != wanted for x, wanted in made_from(training, choice, about).items()):
+        return None
+    return Result(**{x.name: found[x.name] for x in fields(Result)})
+
+
 def write(
     training: TrainingSet, work: Parts, out: Path, choice: Choice, about: Mapping[str, Any]
 ) -> Result:
@@ -149,10 +167,8 @@ def write(
             **content,
             "fingerprint": data_folder.fingerprint(partial / "data-bin"),
             "distilled": {
-                **about,
-                **asdict(choice),
+                **made_from(training, choice, about),
                 **asdict(result),
-                "of": {path.name: files.sha256(path) for path in training.files},
                 "of_fingerprint": content.get("fingerprint"),
                 "macaron_fairseq": __version__,
             },
