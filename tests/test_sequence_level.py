@@ -175,6 +175,28 @@ def test_filters_and_their_counts(folder, tmp_path):
     assert "dropped: source too long for the teacher 1, cut at" in str(result)
 
 
+def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
+    """Nine tokens are the limit. The reference is the source."""
+    data = write_data(tmp_path / "data")
+    cases = {  # from the teacher's best translation on
+        "the": [["er"] * 4, ["the"] * 9, ["est", "the", "the", "the"]],
+        "new": [["er"] * 9, ["new"] * 9, ["est"] * 9],
+    }
+    write_set(data, "train", [([first] * 8, [first] * 8) for first in cases])
+    engine = stub({})
+    engine.translate_n_best = lambda batches, n: ([cases[x[0]] for x in some] for some in batches)
+    result = distilling.distill(
+        str(folder.teacher),
+        data_folder.read(data),
+        tmp_path / "out",
+        Search(),
+        Choice(best_of=3, max_copied=1),
+        lambda: engine,
+    )
+    assert lines(tmp_path / "out" / "bpe" / "train.de") == ["est the the the"]
+    assert result.kept == 1 and result.dropped["cut at the maximum length"] == 1
+
+
 @pytest.mark.parametrize(
     ("source", "target", "share"),
     [

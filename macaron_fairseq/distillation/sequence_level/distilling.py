@@ -146,9 +146,14 @@ def translate(
             for i, hypotheses in zip(some, translations, strict=True):
                 best, more = hypotheses[0], dict[str, Any]()
                 if metric:
+                    # One that was cut is dropped, however similar its beginning is.
+                    ranks = [k for k, x in enumerate(hypotheses) if len(x) < longest]
+                    ranks = ranks or [*range(len(hypotheses))]
+                    candidates = [hypotheses[k] for k in ranks]
                     reference = training.words(1, before + i)
-                    rank, bleu = most_similar(metric, hypotheses, reference, training.data)
-                    best, more = hypotheses[rank], {"rank": rank + 1, "bleu": round(bleu, 2)}
+                    chosen, bleu = most_similar(metric, candidates, reference, training.data)
+                    best = candidates[chosen]
+                    more = {"rank": ranks[chosen] + 1, "bleu": round(bleu, 2)}
                 if len(best) >= longest:
                     more["dropped"] = CUT
                 entries[i] = entry(sources[i], best, **more)
