@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import accumulate
 from random import Random
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import torch
 from conftest import TRAIN
 from criteria import PAD, make, outcome
 from fairseq import options
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, MonolingualDataset, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
@@ -176,6 +177,20 @@ def test_words_are_cut_anew_and_spans_end_where_both_cut(ours, sentence):
     assert second.tokens == first.tokens[3:] and second.spans == (((0, 1), (0, 2)),)
 
 
+def test_parts_of_sentencepiece_that_may_belong_to_a_word_outside_are_in_no_span():
+    ours, theirs = symbols("▁new", "es", "▁"), symbols("new", "es")
+    recoder = Recoder(ours, theirs, str)
+    new, es, mark = map(ours.index, ours.symbols[ours.nspecial :])
+    row = torch.tensor([[es, new, new]])
+    (found,) = recoder(row, [new])
+    assert found.spans == (((1, 2), (1, 2)),)  # the last one may go on
+    (found,) = recoder(row)
+    assert found.spans == (((0, 1), (0, 1)), ((1, 2), (1, 2)))
+    assert [recoder.last_of(x) for x in (es, mark, ours.eos(), ours.unk())] == [
+        *(theirs.index("es"), theirs.eos(), theirs.eos(), theirs.unk())
+    ]
+
+
 def test_unknown_words_are_unknown_to_the_teacher_and_in_no_span():
     ours, theirs = symbols("a@@", "b"), symbols("a@@", "b")
     recoder = Recoder(ours, theirs, lambda word: f"{word[0]}@@ {word[1:]}")
@@ -211,6 +226,48 @@ def test_a_decoder_reads_its_target_one_position_later(world):
 def world_recoders(world):
     recoder = Recoder(world.ours, world.theirs, world.their_bpe)
     return {"encoder": recoder, "decoder": recoder}
+
+
+def test_samples_of_a_language_model_that_begin_and_end_inside_words(world):
+    """fairseq's own samples of five tokens. Each is checked by the words that are whole in it."""
+    texts = ["dcab abc", "cabcd a bcda abcd", "dddd dcabc", "b aabcd"]
+    lines = [torch.tensor(numbers(world.ours, world.our_bpe, x)) for x in texts]
+    sizes = [len(x) for x in lines]
+    blocks = TokenBlockDataset(
+        lines, sizes, 5, PAD, world.ours.eos(), break_mode="none", include_targets=True
+    )
+    dataset = MonolingualDataset(
+        blocks, blocks.sizes, world.ours, world.ours, False, False, targets=["future"]
+    )
+    sample = dataset.collater([dataset[i] for i in range(len(dataset))])
+    recoder = world_recoders(world)["decoder"]
+    found = crossing.cross(sample, {"decoder": recoder}, world.lm_teacher)
+    read = found.sample["net_input"]["src_tokens"]
+    ours, theirs = found.members["decoder"]
+    inside = 0
+    for row, (before, target) in enumerate(
+        zip(sample["net_input"]["src_tokens"][:, 0], sample["target"], strict=True)
+    ):
+        symbols = [world.ours[x] for x in target if x != PAD]
+        parts = " ".join(symbols).replace("@@ ", "").split()
+        goes_on, is_cut = world.ours[before].endswith("@@"), symbols[-1].endswith("@@")
+        inside += goes_on and is_cut
+        # The teacher reads the token before, and each word by its own BPE.
+        words = [x.removesuffix("@@") for x in (world.ours[before], *parts)]
+        tokens = [x if x == "</s>" else world.their_bpe(x) for x in words]
+        expected = [
+            world.theirs.index(x) for x in [tokens[0].split()[-1], *" ".join(tokens[1:]).split()]
+        ]
+        assert read[row].tolist()[: len(expected) - 1] == expected[:-1]
+        # Which tokens are read of words that are whole, one position later.
+        places = [*accumulate((len(x.split()) for x in tokens[1:]), initial=1)]
+        end = len(expected) - 1  # the last one is not read
+        whole = [i for i in range(goes_on, len(parts) - is_cut) if parts[i] != "</s>"]
+        allowed = {p for i in whole for p in range(places[i], places[i + 1]) if p < end}
+        needed = {p for i in whole if places[i + 1] <= end for p in range(places[i], places[i + 1])}
+        assert needed <= {*theirs[row].any(0).nonzero().flatten().tolist()} <= allowed
+        assert torch.equal(ours[row].any(1), theirs[row].any(1))
+    assert inside
 
 
 def test_what_the_teacher_cannot_read_is_cut_off(world, monkeypatch):

@@ -42,7 +42,8 @@ class Crossed(NamedTuple):
 def cross(sample: Sample, recoders: Mapping[str, Recoder], teacher: Any) -> Crossed:
     """Make the teacher's batch, padded on the right, and the spans of both.
 
-    What is longer than the teacher can read is cut off.
+    What is longer than the teacher can read is cut off. Samples of a language model can begin and
+    end inside a word (--sample-break-mode none): what the student reads first precedes its target.
 
     Args:
         sample: as fairseq's translation and language modeling tasks make it.
@@ -51,13 +52,16 @@ def cross(sample: Sample, recoders: Mapping[str, Recoder], teacher: Any) -> Cros
     """
     device = sample["target"].device
     tokens, members = {}, {}
+    first = first_of(read_by(DECODER, sample["net_input"]), recoders[DECODER].student.pad())
     for side, recoder in recoders.items():
         ours = sample["net_input"]["src_tokens"] if side == ENCODER else sample["target"]
         limit = getattr(teacher, side).max_positions()
-        tokens[side], pair = cross_side(ours.cpu(), recoder, limit, int(side == DECODER))
+        before = first if side == DECODER else None
+        tokens[side], pair = cross_side(ours.cpu(), recoder, limit, before)
         members[side] = (pair[0].to(device), pair[1].to(device))
     target, theirs = tokens[DECODER], recoders[DECODER].teacher
-    previous = torch.cat([torch.full_like(target[:, :1], theirs.eos()), target[:, :-1]], 1)
+    start = torch.tensor([[recoders[DECODER].last_of(token)] for token in first])
+    previous = torch.cat([start, target[:, :-1]], 1)
     previous = previous.masked_fill(target.eq(theirs.pad()), theirs.pad())
     source = tokens.get(ENCODER, previous)
     read = {"src_tokens": source, "src_lengths": source.ne(theirs.pad()).sum(1)}
@@ -67,8 +71,14 @@ def cross(sample: Sample, recoders: Mapping[str, Recoder], teacher: Any) -> Cros
     return Crossed({"net_input": inputs, "target": target.to(device)}, members)
 
 
+def first_of(tokens: Tensor, padding: int) -> list[int]:
+    """The first token of each sentence of a batch, (batch, length), padded on either side."""
+    places = tokens.ne(padding).int().argmax(1, keepdim=True)
+    return tokens.gather(1, places).flatten().tolist()
+
+
 def cross_side(
-    ours: Tensor, recoder: Recoder, limit: int, shift: int
+    ours: Tensor, recoder: Recoder, limit: int, before: list[int] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The teacher's tokens of one side, and the spans of both.
 
@@ -76,10 +86,10 @@ def cross_side(
         ours: the student's tokens, (batch, length), padded on either side.
         recoder: what makes the teacher's of them.
         limit: how many the teacher can read.
-        shift: how many positions later a token is read: 1 for targets of a decoder, whose last
-            token is not read, and so in no span.
+        before: for targets of a decoder, what it reads before each. A target's token is read one
+            position later, and its last one is not read, and so in no span. None for an encoder.
     """
-    found = recoder(ours)
+    found, shift = recoder(ours, before), int(before is not None)
     tokens = [torch.tensor(x.tokens[:limit], dtype=torch.long) for x in found]
     theirs = pad_sequence(tokens, batch_first=True, padding_value=recoder.teacher.pad())
     mask = ours.ne(recoder.student.pad())

@@ -45,40 +45,73 @@ class Recoder:
         self.teacher = teacher
         self.segment = segment
         self.words = Words(student)
+        # As sets, since looking into a tensor takes microseconds for each word.
+        self.goes_on, self.is_inside = (
+            {*marks.nonzero().flatten().tolist()}
+            for marks in (self.words.goes_on, self.words.is_inside)
+        )
         self.recode_word = functools.lru_cache(CACHE)(self.recode_new_word)
 
-    def __call__(self, batch: Tensor) -> list[Recoded]:
-        """Each sentence of a batch, (batch, length), padded on either side."""
+    def __call__(self, batch: Tensor, before: Sequence[int] | None = None) -> list[Recoded]:
+        """Each sentence of a batch, (batch, length), padded on either side.
+
+        Args:
+            batch: the student's tokens.
+            before: which of its tokens precedes each sentence, which may begin inside a word; None
+                where nothing does.
+        """
         batch = batch.cpu()
         numbers = self.words.numbers(batch).tolist()
-        pad = self.student.pad()
+        pad, before = self.student.pad(), before or [self.student.eos()] * len(batch)
         return [
-            self.recode([(n, t) for n, t in zip(*row, strict=True) if t != pad])
-            for row in zip(numbers, batch.tolist(), strict=True)
+            self.recode([(n, t) for n, t in zip(*row, strict=True) if t != pad], first)
+            for *row, first in zip(numbers, batch.tolist(), before, strict=True)
         ]
 
-    def recode(self, sentence: Sequence[tuple[int, int]]) -> Recoded:
+    def recode(self, sentence: Sequence[tuple[int, int]], before: int) -> Recoded:
         """One sentence, as the number of each token's word, -1 for special symbols, and the token.
 
-        Special symbols become the teacher's of the same name. They are in no span, nor is the word
-        after an unknown token of subword-nmt, whose other half it may be.
+        Special symbols become the teacher's of the same name. They are in no span, nor is a word of
+        which a part may be outside: after a token that goes on or is unknown, or at the end.
         """
         found: list[int] = []
         spans: list[tuple[Range, Range]] = []
-        done, follows_unknown = 0, False
+        done, last = 0, before
         for number, group in groupby(sentence, key=itemgetter(0)):
             tokens = tuple(token for _, token in group)
             if number < 0:
                 found += [self.teacher.index(self.student[token]) for token in tokens]
             else:
                 theirs, cuts = self.recode_word(tokens)
-                start = len(found)
-                cuts = () if follows_unknown else cuts
+                start, end = len(found), done + len(tokens)
+                following = sentence[end][1] if end < len(sentence) else None
+                cuts = cuts if self.is_whole(last, tokens, following) else ()
                 spans += [((a + done, b + done), (c + start, d + start)) for (a, b), (c, d) in cuts]
                 found += theirs
             done += len(tokens)
-            follows_unknown = self.words.is_bpe and tokens[-1] == self.student.unk()
+            last = tokens[-1]
         return Recoded(found, tuple(spans))
+
+    def is_whole(self, before: int, word: Sequence[int], following: int | None) -> bool:
+        """Whether no part of a word can be in the token before it, or follow where a text ends."""
+        words = self.words
+        if words.is_bpe:
+            goes_on = before in self.goes_on or before == self.student.unk()
+            return not goes_on and word[-1] not in self.goes_on
+        if words.is_sentencepiece:
+            continues = word[0] in self.is_inside and before not in words.special
+            return not continues and following is not None
+        return True
+
+    def last_of(self, token: int) -> int:
+        """What the teacher reads for one of the student's tokens that precedes a sentence.
+
+        Of several tokens it is the last one. Of a word's last part no more than that is known.
+        """
+        if token in self.words.special:
+            return self.teacher.index(self.student[token])
+        found, _ = self.recode_word((token,))
+        return found[-1] if found else self.teacher.eos()  # a mark alone has no text
 
     def recode_new_word(self, tokens: tuple[int, ...]) -> tuple[tuple[int, ...], Cuts]:
         """The teacher's tokens of a word, and its spans, each from the beginning of the word.
