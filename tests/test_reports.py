@@ -372,6 +372,18 @@ def test_two_runs_of_one_architecture_must_differ_in_the_seed_alone(pair, out):
         report([*pair, other], out / "report")
 
 
+def test_seeds_of_one_architecture_may_have_one_teacher_in_two_places(pair, out):
+    other = make_run(out, BASE, 2)
+    for run, place, sha256 in ((pair[0], "here.pt", "f00"), (other, "there.pt", "f00")):
+        edit(run / "manifest.json", lambda x, place=place: x["flags"].extend(["--teacher", place]))
+        learnt = {"--teacher": sha256}
+        edit(run / "manifest.json", lambda x, learnt=learnt: x.update(learnt_from=learnt))
+    report([*pair, other], out / "report")
+    edit(other / "manifest.json", lambda x: x.update(learnt_from={"--teacher": "beef"}))
+    with pytest.raises(UserError, match=r"two seeds, --teacher here.pt and --teacher there.pt"):
+        report([*pair, other], out / "report")
+
+
 @pytest.fixture
 def schemes(out):
     """Two seeds of one architecture with each of two schemes, in folders as recipes name them."""
@@ -651,6 +663,47 @@ def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
     moved += ["--save-interval-updates", "500", "--num-workers", "4", "--log-file", "d"]
     moved += ["--restore-file", str(tmp_path / "run" / "checkpoint3.pt")]
     assert len(write_manifest(tmp_path / "run", prepared, *moved)["starts"]) == 2
+
+
+def test_a_teacher_may_move_between_starts_and_not_change(prepared, tmp_path):
+    """Its file or files, its data folder, and the files of phrases."""
+    for name in ("here", "there"):
+        (tmp_path / name / "data-bin").mkdir(parents=True)
+        for file in ("code", "data-bin/dict.en.txt", "one.pt", "two.pt", "words"):
+            (tmp_path / name / file).write_text(file)
+
+    def flags(name):
+        folder = tmp_path / name
+        teachers = f"{folder / 'one.pt'}{os.pathsep}{folder / 'two.pt'}"
+        words = ["--teacher", teachers, "--teacher-data", folder]
+        for side in ("source", "target"):
+            words += [f"--trajectory-{side}-phrases", folder / "words"]
+        return [*COMMAND, *map(str, words)]
+
+    folder = tmp_path / "run"
+    first = write_manifest(folder, prepared, *flags("here"))
+    known = [hashlib.sha256(x).hexdigest() for x in (b"one.pt", b"two.pt", b"words")]
+    assert first["learnt_from"]["--teacher"] == " ".join(known[:2])
+    assert first["learnt_from"]["--trajectory-target-phrases"] == known[2]
+    (folder / "checkpoint_last.pt").touch()
+    assert len(write_manifest(folder, prepared, *flags("there"))["starts"]) == 2
+    for flag, file in (
+        ("--teacher", "two.pt"),
+        ("--teacher-data", "data-bin/dict.en.txt"),
+        ("--trajectory-source-phrases", "words"),
+    ):
+        path = tmp_path / "there" / file
+        path.write_text("other")
+        with pytest.raises(UserError, match=f"was trained with {flag} .*, whose content is other"):
+            write_manifest(folder, prepared, *flags("there"))
+        path.write_text(file)
+    # Of what an earlier version wrote the paths alone are known.
+    del first["learnt_from"]
+    (folder / "manifest.json").write_text(json.dumps(first))
+    with pytest.raises(UserError, match=r"was trained with --teacher .*, and the flags now say"):
+        write_manifest(folder, prepared, *flags("there"))
+    with pytest.raises(UserError, match="and the flags now say no --teacher"):
+        write_manifest(folder, prepared)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a training run was made from: flags, data, code, machine (`macaron-fairseq manifest`)."""
 
 import datetime
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,8 @@ HASHED = ("dict.*", "*.bin", "*.idx")
 def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     """Record in RUN/manifest.json that a training run starts or resumes, and return its path.
 
-    A run that resumes may have moved, may end elsewhere, and may divide a batch otherwise among
-    devices; all else must be the same. The flags of each start are kept.
+    A run that resumes, or its teacher, may have moved. It may end elsewhere, and may divide a batch
+    otherwise among devices; all else must be the same. The flags of each start are kept.
 
     Args:
         run: the folder of the run.
@@ -38,6 +39,8 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
         "data": describe(data),
         "starts": [],
     }
+    if learnt := learnt_from(command_line):
+        content["learnt_from"] = learnt
     if path.exists() and any(run.glob("checkpoint*.pt")):  # else nothing came of earlier starts
         earlier = read(run, "choose another folder for the run or remove this one")
         refuse_other(run, earlier, content)
@@ -69,6 +72,7 @@ def read(run: Path, hint: str) -> dict[str, Any]:
         data_folder.are_texts(found["flags"])
         and data_folder.are_texts(data.get("tests"))
         and data_folder.is_mapping(data.get("sha256", {}))
+        and data_folder.is_mapping(found.get("learnt_from", {}))
     ):
         raise UserError(f"{path} is not as expected: {hint}")
     return found
@@ -100,6 +104,33 @@ def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
         raise UserError(f"the seed '{seed}' is not a whole number: give --seed N") from error
 
 
+def learnt_from(command_line: Sequence[str]) -> dict[str, str]:
+    """The SHA-256 of what flags name for a student to learn from, by flag, as far as it is here.
+
+    Of a data folder it is that of its BPE codes and dictionaries.
+    """
+    given, found = training_flags.parse(command_line), {}
+    for name in training_flags.LEARNT_FROM:
+        value = " ".join(given.get(name, ()))
+        paths = [Path(x) for x in ([value] if Path(value).exists() else value.split(os.pathsep))]
+        named = [file for path in paths for file in hashed(path)]
+        if value and all(file.is_file() for file in named):
+            found[name] = " ".join(map(files.sha256, named))
+    return found
+
+
+def hashed(path: Path) -> list[Path]:
+    """The file itself; of a data folder what makes token numbers of text."""
+    if not path.is_dir():
+        return [path]
+    return [path / data_folder.CODES, *sorted(path.glob("data-bin/dict.*"))]
+
+
+def hashes_of(flag: str, *manifests: dict[str, Any]) -> list[str]:
+    """What some manifests know of the files that a flag names; "" where it is nothing."""
+    return [x.get("learnt_from", {}).get(flag, "") for x in manifests]
+
+
 def describe(data: Path) -> dict[str, Any]:
     """What identifies prepared data: its languages, test sets, fingerprint and files."""
     hint = "run the stage prepare first"
@@ -129,6 +160,13 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
         ):
             del found["--restore-file"]
     for name in [*was, *given]:
+        if all(hashes := hashes_of(name, earlier, now)):
+            if hashes[0] != hashes[1]:
+                raise UserError(
+                    f"{run} was trained with {training_flags.show(name, was)}, whose content is "
+                    f"other than that of {training_flags.show(name, given)}: {fix}"
+                )
+            continue
         if name not in training_flags.CHANGEABLE and was.get(name) != given.get(name):
             raise UserError(
                 f"{run} was trained with {training_flags.show(name, was)}, and the flags now say "

@@ -6,6 +6,14 @@ from collections.abc import Sequence
 # Where things lie changes nothing in what is trained; the data itself is compared by its hashes.
 # "" stands for what precedes the first flag: the folder with the data.
 PLACES = ("", "--user-dir", "--save-dir", "--tensorboard-logdir")
+# What a student learns from, next to its data: files and a data folder. They may move, too, since
+# the manifest has their hashes.
+LEARNT_FROM = (
+    "--teacher",
+    "--teacher-data",
+    "--trajectory-source-phrases",
+    "--trajectory-target-phrases",
+)
 # How the batch of an update is divided among devices: the recipes hold the batch itself.
 DEVICES = (
     "--max-tokens",
