@@ -473,16 +473,30 @@ def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
 
 
 def test_marks_tell_settings_apart_and_not_places():
-    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    usual, task = systems.read(), tasks.read()["multi30k-en-de"]
 
-    def mark(system="word", **changes):
-        own = options(**changes)
+    def mark(system="word", settings=usual, **changes):
+        own = replace(options(), **changes)
         recipe = systems.recipe(task, settings, system, 1, own)
         return systems.mark(task, settings, recipe, own)
 
-    assert mark() == mark(work="/elsewhere")
+    def learning(flags):
+        word = replace(usual.systems["word"], flags=flags)
+        return mark(settings=replace(usual, systems={**usual.systems, "word": word}))
+
+    assert mark() == mark(work=EXAMPLES / "elsewhere")
     others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
+    others += [mark(cpu=False), mark("teacher"), learning("--distill-weight 0.1")]
     assert len({*others}) == len(others)
+    # How much is kept in memory changes no result.
+    flags = usual.systems["word"].flags
+    assert "--teacher-memory 4" in flags
+    assert mark() == learning(flags.replace("--teacher-memory 4", "")) != learning("")
+    assert mark() == mark(extra=("--teacher-memory", "1"))
+    # A student's teacher is known by its SHA-256, and may be of a GPU.
+    larger = replace(usual, teacher=replace(usual.teacher, arch="macaron_transformer"))
+    assert mark() == mark(settings=larger) and mark("teacher") != mark("teacher", larger)
+    assert mark("teacher") == mark("teacher", cpu=False)
 
 
 def test_translations_by_other_flags_are_refused(tmp_path):

@@ -14,6 +14,9 @@ from options import Recipe
 from steps import hash_of
 from tasks import BASELINE, Task
 
+from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training_flags import CACHES
+
 FILE = Path(__file__).with_name("distillation.yaml")
 TEACHER = "teacher"
 
@@ -166,22 +169,31 @@ def teacher_of(work: Path) -> Path:
 
 
 def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> str:
-    """Stands for all that a run depends on, next to its data and seed."""
-    models = (
-        [settings.teacher] if recipe.system == TEACHER else [settings.teacher, settings.student]
-    )
-    own = [recipe.system, *recipe.learns, str(recipe.max_update), *options.extra]
+    """Stands for all that a run depends on, next to its data, its seed and its teacher's SHA-256.
+
+    Which precision it had counts for students, which are compared with one another. A teacher of a
+    GPU may teach on CPUs.
+    """
+    model = settings.teacher if recipe.system == TEACHER else settings.student
     training = task.benchmark.training
     words = [
         training.flags,
         training.more_flags,
-        *map(repr, models),
+        repr(replace(model, flags=" ".join(lasting(split(model.flags))))),
         repr(task.benchmark.evaluation),
     ]
     words.append(str(recipe.average))
+    words += [recipe.precision] * (recipe.system != TEACHER)
     words += [f"{recipe.merges} merges"] * recipe.has_own_bpe
+    own = lasting([*recipe.learns, *options.extra])
     translations = [settings.distill] * recipe.reads_translations
-    return hash_of(*words, *own, *translations)[:12]
+    return hash_of(*words, recipe.system, *own, str(recipe.max_update), *translations)[:12]
+
+
+def lasting(flags: Sequence[str]) -> list[str]:
+    """Flags without those that change no result, such as how much is kept in memory."""
+    found = training_flags.parse(flags).items()
+    return [x for name, values in found if name not in CACHES for x in (name, *values) if x]
 
 
 def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
