@@ -316,9 +316,9 @@ def attention_of_one(model, inputs, side):
     return heads[:, -1].sum(0) / heads[:, -1].sum()
 
 
-def test_a_layer_that_was_dropped_has_the_attention_before():
-    found, mask = last_token.Attended(), torch.tensor([[True, True, False]])
-    assert found.weights("encoder", 2, mask).tolist() == [[0.5, 0.5, 0]]
+def test_a_layer_that_did_not_run_has_no_attention():
+    with pytest.raises(KeyError):
+        last_token.Attended().weights("encoder", 2, torch.tensor([[True, True, False]]))
 
 
 # --- SRA -----------------------------------------------------------------------------------------

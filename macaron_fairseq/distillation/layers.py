@@ -126,7 +126,6 @@ class States:
     """The states that one pass of a model went through, side by side."""
 
     def __init__(self) -> None:
-        self.before: dict[str, Tensor] = {}
         self.after: dict[str, dict[int, Tensor]] = {side: {} for side in SIDES}
 
     def raw(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Tensor]:
@@ -145,12 +144,11 @@ class States:
     def __getitem__(self, place: tuple[str, int]) -> Tensor:
         """The state after a side's layer, counted from 1; (batch, length, channel).
 
-        Where layer dropout has left a layer out, it is the state that was before.
+        Raises:
+            KeyError: if the layer did not run; `refuse_layer_dropout` has refused what lets it.
         """
         side, number = place
-        found = [i for i in self.after[side] if i <= number]
-        state = self.after[side][max(found)] if found else self.before[side]
-        return state.transpose(0, 1)
+        return self.after[side][number].transpose(0, 1)
 
     def are_finite(self) -> bool:
         """Whether none holds NaN or infinity."""
@@ -172,8 +170,6 @@ def recorded(model: nn.Module) -> Iterator[States]:
         )
 
     def keep(side: str, number: int, module: nn.Module, inputs: Any, output: Any) -> None:
-        if side not in states.before and inputs:
-            states.before[side] = inputs[0]
         states.after[side][number] = output[0] if isinstance(output, tuple) else output
 
     hooks = [

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from macaron_fairseq.distillation.layers import SIDES, layers_of
-from macaron_fairseq.distillation.spans import at_least_tiny
 
 
 class Attended:
@@ -25,9 +24,6 @@ class Attended:
     def weights(self, side: str, number: int, mask: Tensor) -> Tensor:
         """How much the last token attends to each in a layer, counted from 1; without gradient.
 
-        Where layer dropout has left the layer out, it is the last one before it that ran. If there
-        is none, all tokens have the same weight.
-
         Args:
             side: of the model.
             number: of the layer.
@@ -35,11 +31,11 @@ class Attended:
 
         Returns:
             (batch, length), of which a sentence's sum to 1, and 0 at padding.
+
+        Raises:
+            KeyError: if the layer did not run; `layers.refuse_layer_dropout` refuses what lets it.
         """
-        ran = [i for i in self.found[side] if i <= number]
-        if not ran:
-            return mask / at_least_tiny(mask.sum(1, keepdim=True).float())
-        network, states = self.found[side][max(ran)]
+        network, states = self.found[side][number]
         return of_last_token(network, states.transpose(0, 1), mask)
 
 
