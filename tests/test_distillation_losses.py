@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from torch import nn
 
 from macaron_fairseq.distillation import spans
@@ -224,6 +225,17 @@ def test_common_types_are_equal_strings():
     found = cross_vocabulary.common_types(["a", "b", "c"], ["c", "x", "a"])
     assert found == ([0, 2], [2, 0])
     assert cross_vocabulary.common_types(["a"], ["b"]) == ([], [])
+
+
+def test_what_fairseq_fills_dictionaries_up_with_is_no_common_type():
+    one, other = Dictionary(), Dictionary()
+    for word in ("a", "b"):
+        one.add_symbol(word)
+    for dictionary in (one, other):
+        dictionary.finalize(padding_factor=8)
+    assert {*one.symbols} & {*other.symbols} > {*other.symbols[:4]}  # there are some
+    found = cross_vocabulary.common_types(one.symbols, other.symbols)
+    assert found == ([0, 1, 2, 3], [0, 1, 2, 3])  # the special symbols
 
 
 def test_uld_is_unchanged_by_another_order_of_types():

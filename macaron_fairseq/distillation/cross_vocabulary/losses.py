@@ -13,6 +13,7 @@ output layers' logits of the centres, for types that are the same text in both d
 is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
 """
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -26,6 +27,7 @@ from macaron_fairseq.distillation.spans import (
     squared_differences,
 )
 
+FILLER = re.compile(r"madeupword\d{4,}")
 Range = tuple[int, int]  # from a token to before another
 
 
@@ -116,8 +118,12 @@ def geometry_loss(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
 
 
 def common_types(student: Sequence[str], teacher: Sequence[str]) -> tuple[list[int], list[int]]:
-    """The numbers of the types that two dictionaries share, in the student's order."""
-    numbers = {symbol: i for i, symbol in enumerate(teacher)}
+    """The numbers of the types that two dictionaries share, in the student's order.
+
+    fairseq fills dictionaries up to a multiple of 8 with types that stand for no text: these are
+    not shared, though they have the same names.
+    """
+    numbers = {symbol: i for i, symbol in enumerate(teacher) if not FILLER.fullmatch(symbol)}
     found = [(i, numbers[x]) for i, x in enumerate(student) if x in numbers]
     return [i for i, _ in found], [j for _, j in found]
 
