@@ -36,12 +36,13 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.compat import memory, missing, preflight, save_folder
+    from macaron_fairseq.compat import command_line, memory, missing, preflight, save_folder
 
-    preflight.check(sys.argv)
-    missing.refuse(sys.argv)
-    memory.explain(sys.argv)
-    save_folder.claim(sys.argv)
+    if line := command_line.read(sys.argv):
+        preflight.check(line)
+        missing.refuse(line)
+        memory.explain(line)
+        save_folder.claim(line)
 
 
 def __getattr__(name: str) -> Any:

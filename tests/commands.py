@@ -71,3 +71,11 @@ def be_script(path, words, environ):
     sys.argv = [path, *words]
     sys.path.insert(0, str(Path(path).parent))
     runpy.run_path(path, run_name="__main__")
+
+
+def apply(check, argv):
+    """Let one of the checks of `macaron_fairseq.compat` see a command line, as the package does."""
+    from macaron_fairseq.compat import command_line
+
+    if line := command_line.read(argv):
+        check(line)

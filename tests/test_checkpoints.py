@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from commands import apply
 from conftest import FIXTURES, TRAIN, USER_DIR, run
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -173,7 +174,7 @@ def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
     for command in ("train", "generate"):
         flag = "--restore-file" if command == "train" else "--path"
         with pytest.raises(UserError, match="is damaged"):
-            preflight.check([f"fairseq-{command}", "data", "--cpu", flag, str(path)])
+            apply(preflight.check, [f"fairseq-{command}", "data", "--cpu", flag, str(path)])
 
 
 def test_files_without_checksums_are_taken(tmp_path):
@@ -206,7 +207,7 @@ def test_numbers_that_are_none_are_named(value, dtype, tmp_path):
         lambda: averaging.average([STORED / "checkpoint.pt", path]),
         lambda: fairseq_engine.load_models(str(path), its_task),  # of translate and export
         lambda: MacaronTransformerModel.from_pretrained(str(tmp_path), path.name, str(STORED)),
-        lambda: preflight.check(["fairseq-generate", "data", "--cpu", "--path", str(path)]),
+        lambda: apply(preflight.check, ["fairseq-generate", "data", "--cpu", "--path", str(path)]),
     ):
         with pytest.raises(UserError) as refused:
             refuse()
@@ -263,7 +264,7 @@ def test_training_on_a_truncated_checkpoint_is_refused(tmp_path):
     truncated = tmp_path / "checkpoint_last.pt"
     truncated.write_bytes((STORED / "checkpoint.pt").read_bytes()[:5000])
     with pytest.raises(UserError, match=rf"{truncated} is truncated .* --restore-file FILE"):
-        preflight.check(["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
+        apply(preflight.check, ["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
 
 
 @pytest.mark.slow

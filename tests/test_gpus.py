@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from commands import apply
 from conftest import logged, train
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
@@ -22,7 +23,7 @@ from macaron_fairseq.compat import bf16, gpus, memory, preflight, tpu
 def refusal(*words):
     """The sentence with which a command line is refused."""
     with pytest.raises(UserError) as refused:
-        preflight.check([str(word) for word in words])
+        apply(preflight.check, [str(word) for word in words])
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -95,7 +96,7 @@ def test_bf16_on_a_cpu_without_it(monkeypatch):
     sentence = refusal("fairseq-train", "data", "--cpu", "--bf16")
     assert "--bf16 is not for this CPU" in sentence and "leave it out" in sentence
     monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
-    preflight.check(["fairseq-train", "data", "--cpu", "--bf16"])
+    apply(preflight.check, ["fairseq-train", "data", "--cpu", "--bf16"])
     assert "--cpu rules it out" in refusal("fairseq-generate", "data", "--cpu", "--bf16")
 
 
@@ -106,7 +107,7 @@ def test_a_gpu_without_bf16(old_gpu):
             f"{flag} needs a GPU of compute capability 8.0 or higher, and this one, Tesla V100, "
             "has 7.0: use --fp16 instead"
         )
-    preflight.check(["fairseq-train", "data", "--fp16"])
+    apply(preflight.check, ["fairseq-train", "data", "--fp16"])
 
 
 # --- fp16 ----------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def test_fairseq_trains_in_no_fp16_with_bmuf():
 def test_bmuf_in_half_precision(old_gpu):
     sentence = refusal("fairseq-train", "data", "--use-bmuf", "--fp16")
     assert sentence == "--use-bmuf and --fp16 do not go together in fairseq: drop one of them"
-    preflight.check(["fairseq-train", "data", "--use-bmuf"])
+    apply(preflight.check, ["fairseq-train", "data", "--use-bmuf"])
 
 
 # --- no GPU, or none that works ------------------------------------------------------------------
@@ -171,13 +172,13 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
     assert "update its driver, install a PyTorch for an older CUDA than 13.0" in sentence
     assert sentence.endswith(", or add --cpu without --fp16") and "URL" not in sentence
     assert refusal("fairseq-generate", "data").endswith(", or add --cpu")
-    preflight.check(["fairseq-train", "data", "--cpu"])
+    apply(preflight.check, ["fairseq-train", "data", "--cpu"])
     # Hidden on purpose, or not of this job.
     with monkeypatch.context() as hidden:
         hidden.setenv("CUDA_VISIBLE_DEVICES", "")
-        preflight.check(["fairseq-generate", "data"])
+        apply(preflight.check, ["fairseq-generate", "data"])
     (tmp_path / "nvidia0").unlink()
-    preflight.check(["fairseq-generate", "data"])
+    apply(preflight.check, ["fairseq-generate", "data"])
 
 
 def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
@@ -186,7 +187,7 @@ def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert "is built for CPUs, so install it for CUDA" in refusal("fairseq-train", "d", "--fp16")
-    preflight.check(["fairseq-train", "data"])
+    apply(preflight.check, ["fairseq-train", "data"])
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def test_out_of_memory_says_what_to_lower(caplog, monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     try:
         for _ in range(2):
-            memory.explain(["fairseq-train", "data"])
+            apply(memory.explain, ["fairseq-train", "data"])
         assert len(logger.filters) == 1
         with caplog.at_level(logging.INFO, logger=logger.name):
             logger.info("another message")
@@ -230,7 +231,7 @@ def test_out_of_memory_says_what_to_lower(caplog, monkeypatch):
 def test_a_command_that_ends_says_what_to_lower(command, flags, monkeypatch, capsys):
     others = []
     monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
-    memory.explain([command, "data"])
+    apply(memory.explain, [command, "data"])
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
     sys.excepthook(type(error), error, None)
     said = capsys.readouterr().err
@@ -243,7 +244,7 @@ def test_other_programs_keep_their_tracebacks(monkeypatch):
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     before = sys.excepthook
     for argv in (["program.py"], [], ["fairseq-preprocess"]):
-        memory.explain(argv)
+        apply(memory.explain, argv)
     assert sys.excepthook is before
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import apply
 from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.modules.fairseq_dropout import FairseqDropout
@@ -352,8 +353,8 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
     monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
     train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"bf16 is for training on a CPU: give --bf16"):
-        preflight.check(train)
-    preflight.check([*train, "--cpu", "--distributed-world-size", "1"])
+        apply(preflight.check, train)
+    apply(preflight.check, [*train, "--cpu", "--distributed-world-size", "1"])
     # Such a model is loaded anywhere.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16")
@@ -362,7 +363,7 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
 @pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
 def test_bf16_products_are_not_computed_again_in_fp32(flag):
     with pytest.raises(UserError, match=f"{flag} do not go together"):
-        preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
+        apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
     # Where no command line tells, as with fairseq-hydra-train.
     model = build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
     model(*batch())  # in evaluation all is fp32
@@ -373,8 +374,8 @@ def test_bf16_products_are_not_computed_again_in_fp32(flag):
 def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
     monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
     with pytest.raises(UserError, match=r"not for this CPU.*drop it"):
-        preflight.check(["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
-    preflight.check(["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
+        apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
+    apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
 
 
 @pytest.mark.skipif(

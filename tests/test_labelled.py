@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from commands import apply
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from torch.nn.functional import nll_loss
@@ -36,7 +37,10 @@ def binarise(path, lines):
 
 def refuse(folder, *flags, classes="2"):
     words = ["fairseq-train", folder, "--task", "sentence_prediction", "--batch-size", "8"]
-    missing.refuse([str(x) for x in (*words, *["--num-classes", classes] * bool(classes), *flags)])
+    apply(
+        missing.refuse,
+        [str(x) for x in (*words, *["--num-classes", classes] * bool(classes), *flags)],
+    )
 
 
 def refusal(folder, *flags, **named):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from commands import apply
 from conftest import USER_DIR, run
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
@@ -168,8 +169,8 @@ def test_eval_lm_scores_every_token_or_says_why_not(corpus, causal):
     with pytest.raises(
         UserError, match=r"--tokens-per-sample 1024 is more than the model's \d+ po"
     ):
-        preflight.check([*argv, "--cpu"])
-    preflight.check([*argv, "--cpu", "--tokens-per-sample", "8"])
+        apply(preflight.check, [*argv, "--cpu"])
+    apply(preflight.check, [*argv, "--cpu", "--tokens-per-sample", "8"])
 
 
 def test_score_and_sample(corpus, causal):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from commands import apply
 from criteria import EPSILON, assert_same, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from small import SMALL, build
@@ -72,8 +73,10 @@ def test_a_batch_of_padding_alone_is_zero():
 
 def test_where_it_cannot_run_it_is_refused_before_training(monkeypatch):
     with pytest.raises(UserError, match="--loss-kernel liger runs on a GPU: drop it"):
-        preflight.check(["fairseq-train", "data", "--cpu", *FLAGS])
-    preflight.check(["fairseq-train", "data", "--cpu", *FLAGS[:2], "--loss-kernel", "chunks"])
+        apply(preflight.check, ["fairseq-train", "data", "--cpu", *FLAGS])
+    apply(
+        preflight.check, ["fairseq-train", "data", "--cpu", *FLAGS[:2], "--loss-kernel", "chunks"]
+    )
     monkeypatch.setattr(refusals, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="needs liger_kernel and triton: pip install liger-kernel"):
         refusals.refuse_where_impossible(on_gpu=True)

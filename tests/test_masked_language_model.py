@@ -4,6 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from commands import apply
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
@@ -241,12 +242,12 @@ def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sent
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
     words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny", *SMALL_ENCODER]
     # Who trains fairseq's own may want what it does: a new head.
-    preflight.check([*words, "--arch", "roberta_base"])
+    apply(preflight.check, [*words, "--arch", "roberta_base"])
     if sentence is None:
-        preflight.check(words)
+        apply(preflight.check, words)
         return
     with pytest.raises(UserError, match=sentence):
-        preflight.check(words)
+        apply(preflight.check, words)
 
 
 @pytest.mark.parametrize("name", ["masked_lm", "sentence_prediction", "language_modeling"])
@@ -271,12 +272,12 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
     file.parent.mkdir(exist_ok=True)
     words.save(str(file))
-    preflight.check(flags)
+    apply(preflight.check, flags)
     words.add_symbol("one-more")
     words.save(str(file))
     sentence = "64 types, .* has 65 with" if "lm_" in arch else "65 types, .* has 66 with"
     with pytest.raises(UserError, match=f"embeds {sentence} its special symbols"):
-        preflight.check(flags)
+        apply(preflight.check, flags)
 
 
 @pytest.mark.parametrize(
@@ -297,11 +298,11 @@ def test_training_does_not_start_from_a_checkpoint_of_other_layers(arch, name, o
     model = build(arch, *common, *sizes, heads, "4", for_task=of_task())
     save(path, model, arch, name)
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", "--arch", arch, *common]
-    preflight.check([*words, *sizes, heads, "4"])
+    apply(preflight.check, [*words, *sizes, heads, "4"])
     with pytest.raises(UserError, match=f"give {' '.join(sizes)} and its own {heads}, or anoth"):
-        preflight.check(words)
+        apply(preflight.check, words)
     with pytest.raises(UserError, match=f"give --{side}-layers 2, or another --arch"):
-        preflight.check([*words, *sizes, heads, "4", f"--{side}-layers", "3"])
+        apply(preflight.check, [*words, *sizes, heads, "4", f"--{side}-layers", "3"])
     with pytest.raises(RuntimeError, match="size mismatch"):
         build(arch, *common, for_task=of_task()).load_state_dict({**model.state_dict()})
 

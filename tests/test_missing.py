@@ -1,6 +1,7 @@
 """What fairseq's commands need is missing: they end in a traceback, and we in one sentence."""
 
 import pytest
+from commands import apply
 from conftest import FIXTURES
 from fairseq import options, tasks
 from fairseq.data import data_utils
@@ -49,7 +50,7 @@ def written(folder, *dictionaries, kind=""):
 
 
 def refuse(command, *words):
-    missing.refuse([f"/bin/fairseq-{command}", *map(str, words)])
+    apply(missing.refuse, [f"/bin/fairseq-{command}", *map(str, words)])
 
 
 def refusal(command, *words):

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from commands import apply
 from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
@@ -33,7 +34,7 @@ from small import NO_DROPOUT, SMALL_DECODER, arguments, language_task, task
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import binarised, preflight, pretrained, ranks, samples
+from macaron_fairseq.compat import binarised, command_line, preflight, pretrained, ranks, samples
 
 STORED = FIXTURES / "stored"
 
@@ -41,7 +42,7 @@ STORED = FIXTURES / "stored"
 def refusal(*words):
     """The sentence with which a command line is refused."""
     with pytest.raises(UserError) as refused:
-        preflight.check([str(word) for word in words])
+        apply(preflight.check, [str(word) for word in words])
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -60,18 +61,18 @@ def test_flags_and_defaults_are_fairseqs():
         options.get_eval_lm_parser(),
     ):
         for given in (["data"], words):
-            ours = vars(preflight.parse(given)[0])
+            ours = vars(command_line.parse(given)[0])
             theirs = vars(parser.parse_known_args(given)[0])
             shared = ours.keys() & theirs.keys() - {"distributed_world_size", "path", "task"}
             assert {"fp16", "cpu", "required_batch_size_multiple"} < shared
             assert {name: ours[name] for name in shared} == {n: theirs[n] for n in shared}
     names = {"checkpoint_activations", "offload_activations"}
     assert names <= {*TransformerConfig.__dataclass_fields__}
-    assert names | {"macaron_matmul"} <= vars(preflight.parse([])[0]).keys()
-    assert preflight.parse(["--distributed-world-size", "2"])[0].distributed_world_size == 2
-    assert preflight.parse([])[0].distributed_world_size is None  # not given
+    assert names | {"macaron_matmul"} <= vars(command_line.parse([])[0]).keys()
+    assert command_line.parse(["--distributed-world-size", "2"])[0].distributed_world_size == 2
+    assert command_line.parse([])[0].distributed_world_size is None  # not given
     task = options.get_training_parser().parse_known_args(["data"])[0].task
-    assert preflight.parse([])[0].task == task
+    assert command_line.parse([])[0].task == task
 
 
 def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
@@ -83,7 +84,7 @@ def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
         ["fairseq-generate", "data", "--path", "https://example.org/model.pt"],
         [],
     ):
-        preflight.check(words)
+        apply(preflight.check, words)
 
 
 @pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--memory-efficient-fp16"])
@@ -128,11 +129,13 @@ def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
     mistyped = tmp_path / "mistyped.pt"
     assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
     assert refusal(*train, f"{flag}={tmp_path}").startswith(f"{tmp_path} is a folder")
-    preflight.check([*map(str, train), "--restore-file", "checkpoint_last.pt"])  # the default
-    preflight.check([*map(str, train), flag, str(STORED / "checkpoint.pt")])
+    apply(
+        preflight.check, [*map(str, train), "--restore-file", "checkpoint_last.pt"]
+    )  # the default
+    apply(preflight.check, [*map(str, train), flag, str(STORED / "checkpoint.pt")])
     (tmp_path / "mistyped-shard0.pt").touch()
     if flag == "--restore-file":  # which fairseq completes
-        preflight.check([*map(str, train), flag, str(mistyped)])
+        apply(preflight.check, [*map(str, train), flag, str(mistyped)])
     else:
         assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
 
@@ -164,14 +167,14 @@ def test_training_starts_from_the_file_that_fairseq_takes(flags, has_last, suffi
     )
     checkpoint_utils.load_checkpoint(cfg, trainer)
     expected = loaded if flags or has_last else []  # else it begins anew
-    assert [str(path) for path in preflight.to_restore(preflight.parse(words)[0])] == expected
+    assert [str(path) for path in command_line.to_restore(command_line.parse(words)[0])] == expected
 
 
 def test_what_is_not_used_is_not_missed(tmp_path):
     """With a checkpoint to go on from, fairseq-train does not look at the other."""
     (tmp_path / "checkpoint_last.pt").write_bytes((STORED / "checkpoint.pt").read_bytes())
     words = ["--save-dir", str(tmp_path), "--finetune-from-model", str(tmp_path / "gone.pt")]
-    preflight.check(["fairseq-train", "data", "--cpu", *words])
+    apply(preflight.check, ["fairseq-train", "data", "--cpu", *words])
 
 
 def test_fairseq_generate_ends_in_a_traceback_without_its_checkpoint(tmp_path):
@@ -204,7 +207,7 @@ def test_a_checkpoint_of_another_task(tmp_path):
             said = refusal(*words, "--task", other)
             assert said == f"{path} was trained for translation, and is no model for {other}"
         for same in ("translation", "macaron_translation", "translation_lev"):
-            preflight.check([str(word) for word in (*words, "--task", same)])
+            apply(preflight.check, [str(word) for word in (*words, "--task", same)])
     said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)
     assert said.endswith("no model for language_modeling")
 
@@ -242,13 +245,15 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
         return sum(map(len, batches))
 
     assert sentences(1) == 20
-    assert sentences(preflight.parse([])[0].required_batch_size_multiple) == 16
+    assert sentences(command_line.parse([])[0].required_batch_size_multiple) == 16
     multiple = "--required-batch-size-multiple"
     with caplog.at_level(logging.WARNING):
-        preflight.check(["fairseq-train", "data", "--cpu"])  # where a batch less does not matter
-        preflight.check(["fairseq-generate", "data", "--cpu", multiple, "1"])
+        apply(
+            preflight.check, ["fairseq-train", "data", "--cpu"]
+        )  # where a batch less does not matter
+        apply(preflight.check, ["fairseq-generate", "data", "--cpu", multiple, "1"])
         assert not caplog.messages
-        preflight.check(["fairseq-generate", "data", "--cpu"])
+        apply(preflight.check, ["fairseq-generate", "data", "--cpu"])
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
 
 
@@ -286,10 +291,10 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
         *(["--required-batch-size-multiple", "1"], ["--disable-validation"]),
         ["--tokens-per-sample", "32"],
     ):
-        preflight.check([*words, *others])
+        apply(preflight.check, [*words, *others])
     text_data(tmp_path, valid=most + 1)
-    preflight.check(words)
-    preflight.check([*words, "--max-tokens", "64"])
+    apply(preflight.check, words)
+    apply(preflight.check, [*words, "--max-tokens", "64"])
     assert refusal(*words, "--max-tokens", 63) == (
         "a sample of 64 tokens does not fit into a batch of 63: give --max-tokens 64 or more, or a "
         "smaller --tokens-per-sample"
@@ -313,7 +318,7 @@ def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
         builder.finalize(str(tmp_path / "train.idx"))
         if count == 7:
             assert f"no batch of its {count} samples" in refusal(*words)
-    preflight.check([str(word) for word in words])
+    apply(preflight.check, [str(word) for word in words])
 
 
 @pytest.mark.parametrize("flags", [[], ["--max-target-positions", "48"]])
@@ -328,7 +333,7 @@ def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
     path = tmp_path / "checkpoint.pt"
     torch.save({"model": {}, "args": None, "cfg": saved}, path)
     evaluate = ["fairseq-eval-lm", "data", "--cpu", "--path", str(path), "--tokens-per-sample"]
-    preflight.check([*evaluate, str(positions)])
+    apply(preflight.check, [*evaluate, str(positions)])
     assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")
 
 
@@ -364,7 +369,7 @@ def test_fairseq_does_not_notice_a_truncated_file_before_it_needs_it(data):
 
 def test_whole_data_is_taken(data):
     for command in ("train", "generate", "validate"):
-        preflight.check([f"fairseq-{command}", "--arch", "a", str(data), "--cpu"])
+        apply(preflight.check, [f"fairseq-{command}", "--arch", "a", str(data), "--cpu"])
     binarised.refuse_truncated(data, ["empty"])
 
 
@@ -377,7 +382,7 @@ def test_truncated_data_is_refused_where_it_is_used(file, size, data):
     sentence = refusal("fairseq-train", "--cpu", f"elsewhere:{data}")
     assert sentence.startswith(f"{data / file} is truncated: it has ")
     assert sentence.endswith("run fairseq-preprocess again")
-    preflight.check(["fairseq-generate", "--cpu", str(data)])
+    apply(preflight.check, ["fairseq-generate", "--cpu", str(data)])
     cut(data / "test.a-b.a.bin")
     assert "is truncated" in refusal("fairseq-generate", "--cpu", data)
     assert "is truncated" in refusal("fairseq-validate", data, "--valid-subset", "valid,test")
@@ -389,7 +394,7 @@ def test_truncated_sentences_and_labels_are_refused(file, tmp_path):
         (tmp_path / name).mkdir()
         text_data(tmp_path / name, train=9, valid=9)
     words = ["fairseq-train", str(tmp_path), "--cpu", "--task", "sentence_prediction"]
-    preflight.check(words)
+    apply(preflight.check, words)
     cut(tmp_path / file)
     assert refusal(*words).startswith(f"{tmp_path / file} is truncated: it has ")
 
@@ -400,7 +405,7 @@ def test_the_name_of_a_set_may_have_a_dot(tmp_path):
     words += ["--train-subset", "wiki.train", "--valid-subset", "wiki.valid"]
     words += ["--tokens-per-sample", "64"]
     cut(tmp_path / "wiki.test.bin")  # which is not used
-    preflight.check(words)
+    apply(preflight.check, words)
     assert "the set wiki.train of" in refusal(*words, "--tokens-per-sample", 256)
     cut(tmp_path / "wiki.valid.bin")
     assert refusal(*words).startswith(f"{tmp_path / 'wiki.valid.bin'} is truncated: it has ")

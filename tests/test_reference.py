@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from commands import apply
 from conftest import FIXTURES
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -290,13 +291,13 @@ def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_
     """fairseq would answer with two tracebacks."""
     whole, data = folder / "checkpoint.pt", tmp_path / "data"
     words = command(folder, data, whole)
-    preflight.check(words)
-    preflight.check([x.replace("--restore-file", "--finetune-from-model") for x in words])
-    preflight.check([*words, "--nonsense"])  # which fairseq will say
+    apply(preflight.check, words)
+    apply(preflight.check, [x.replace("--restore-file", "--finetune-from-model") for x in words])
+    apply(preflight.check, [*words, "--nonsense"])  # which fairseq will say
 
     def refusal(*changed):
         with pytest.raises(UserError) as refused:
-            preflight.check([*words, *changed])
+            apply(preflight.check, [*words, *changed])
         assert "\n" not in str(refused.value)
         return str(refused.value)
 
@@ -317,7 +318,10 @@ def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_
         sentence = refusal(f"--num-classes={classes + 1}")
         assert f"has {classes} classes and the task {classes + 1}: give --num-cl" in sentence
         # Under another name it is another head.
-        preflight.check([*words, f"--num-classes={classes + 1}", "--classification-head-name", "x"])
+        apply(
+            preflight.check,
+            [*words, f"--num-classes={classes + 1}", "--classification-head-name", "x"],
+        )
     with (data / "dict.txt").open("a") as file:
         print("one-more", 1, file=file)
     (data / "input0" / "dict.txt").write_bytes((data / "dict.txt").read_bytes())

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 
 import pytest
+from commands import apply
 from conftest import USER_DIR, run
 from test_preflight import SRUN, TORCHRUN
 
@@ -40,7 +41,7 @@ def save(tmp_path):
 
 def claim(data, save, *flags):
     words = ("/bin/fairseq-train", data, "--cpu", "--save-dir", save, *flags)
-    save_folder.claim([str(word) for word in words])
+    apply(save_folder.claim, [str(word) for word in words])
 
 
 def other_run(save, code=HOLD):
@@ -145,7 +146,7 @@ def test_other_commands_and_mistakes_leave_no_folder(data, save):
         ["fairseq-train", "--help", "--save-dir", save],
         [],
     ):
-        save_folder.claim([str(word) for word in words])
+        apply(save_folder.claim, [str(word) for word in words])
     assert not save.exists()
 
 

@@ -229,7 +229,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
     from fairseq.models.roberta import RobertaModel
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
-    from macaron_fairseq.compat import preflight
+    from macaron_fairseq.compat import command_line, preflight
 
     assert macaron_fairseq.plugin
     sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
@@ -242,7 +242,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            checked, _ = preflight.parse(flags)
+            checked, _ = command_line.parse(flags)
             if is_for_here:
                 preflight.check_devices(checked, "train")
             for arch in (name.split("/")[0] for name in archs):

@@ -25,7 +25,7 @@ def refuse_unfit(folder: Path, sets: Iterable[str], args: Namespace) -> None:
     Args:
         folder: holds `input0`, for pairs `input1`, and `label`.
         sets: the names of those that are read, which `input0` has.
-        args: of `preflight.parse`.
+        args: of a `CommandLine`.
 
     Raises:
         UserError: naming what does not fit, and what to give.

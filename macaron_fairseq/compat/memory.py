@@ -6,13 +6,13 @@ fairseq's commands that decode, there is a traceback. This can go when fairseq s
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from macaron_fairseq.compat import preflight
+from macaron_fairseq.compat.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 
@@ -41,15 +41,12 @@ class Advice(logging.Filter):
         return True
 
 
-def explain(argv: Sequence[str]) -> None:
-    """If argv is one of fairseq's commands, let it say what to lower where memory runs out."""
-    command = preflight.command_name(argv[0]) if argv else None
-    if command not in preflight.COMMANDS:
-        return
+def explain(line: CommandLine) -> None:
+    """Let one of fairseq's commands say what to lower where memory runs out."""
     trainer = logging.getLogger("fairseq.trainer")
     if not any(type(x).__name__ == Advice.__name__ for x in trainer.filters):
         trainer.addFilter(Advice())
-    sys.excepthook = instead_of_traceback(SAID.get(command, SCORE), sys.excepthook)
+    sys.excepthook = instead_of_traceback(SAID.get(line.command, SCORE), sys.excepthook)
 
 
 def instead_of_traceback(sentence: str, others: Callable[..., Any]) -> Callable[..., None]:

@@ -5,37 +5,33 @@ can go when the tests named `test_fairseq_...` in `tests/test_missing.py` fail.
 """
 
 import re
-from argparse import ArgumentError, Namespace
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints, labelled, preflight
+from macaron_fairseq.compat import checkpoints, command_line, labelled
+from macaron_fairseq.compat.command_line import CommandLine
 from macaron_fairseq.compat.pretrained import DICTIONARIES
 
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 
-def refuse(argv: Sequence[str]) -> None:
-    """If argv is one of fairseq's commands, refuse it if something it needs is missing.
+def refuse(line: CommandLine) -> None:
+    """Refuse a command if something it needs is missing.
 
     The tasks that this package has models for are checked.
 
     Raises:
         UserError: naming what is missing, and what to give.
     """
-    command = preflight.command_name(argv[0]) if argv else None
-    if command not in preflight.COMMANDS:
-        return
-    try:
-        args, others = preflight.parse(argv[1:], command)
-    except ArgumentError:  # fairseq will say it
-        return
-    if not args.task and (path := next(preflight.to_decode_with(args), None)):
+    command, args, others = line.command, copy(line.args), line.others
+    if not args.task and (path := next(command_line.to_decode_with(args), None)):
         args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
     is_known = args.task in checkpoints.KINDS
-    if not is_known or not others or others[0].startswith("-") or preflight.is_remote(others[0]):
+    if not is_known or not others or others[0].startswith("-") or command_line.is_remote(others[0]):
         return
     folder = Path(others[0].split(":")[0])
     if not folder.is_dir():

@@ -22,7 +22,7 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
 
     Args:
         folder: of fairseq-preprocess.
-        args: of `preflight.parse`.
+        args: of a `CommandLine`.
 
     Raises:
         UserError: if there is no batch of one of them.
@@ -45,7 +45,7 @@ def refuse_without_batch(
 
     Args:
         path: of the set's files, without .bin and .idx.
-        args: of `preflight.parse`.
+        args: of a `CommandLine`.
         max_tokens: of a batch.
         max_samples: of a batch.
     """

@@ -8,15 +8,14 @@ import atexit
 import logging
 import multiprocessing
 import os
-from argparse import ArgumentError
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import preflight, ranks
+from macaron_fairseq.compat import ranks
+from macaron_fairseq.compat.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +23,8 @@ NAME = "training.lock"
 held: list[IO[bytes]] = []  # until this process ends
 
 
-def claim(argv: Sequence[str]) -> None:
-    """If argv is fairseq-train's, keep other runs out of its --save-dir until this process ends.
+def claim(line: CommandLine) -> None:
+    """Keep other runs out of the --save-dir of fairseq-train until this process ends.
 
     Only the first of the processes that train a model together does so. However it ends, the
     system then drops the lock, so that a killed run can be resumed.
@@ -33,13 +32,10 @@ def claim(argv: Sequence[str]) -> None:
     Raises:
         UserError: if another run holds the folder.
     """
-    if not argv or preflight.command_name(argv[0]) != "train" or multiprocessing.parent_process():
+    if line.command != "train" or multiprocessing.parent_process():
         return
-    try:
-        args, others = preflight.parse(argv[1:])
-    except ArgumentError:  # fairseq will say it
-        return
-    has_data = any(Path(name).is_dir() for word in others for name in word.split(os.pathsep))
+    args = line.args
+    has_data = any(Path(name).is_dir() for word in line.others for name in word.split(os.pathsep))
     if not has_data or args.no_save or not ranks.is_first(args, os.environ):
         return
     folder = Path(args.save_dir)

@@ -1,0 +1,144 @@
+"""The command line of fairseq's commands, as it is checked before fairseq reads it.
+
+It knows the flags that a check needs, with fairseq's defaults, and the files that they name.
+"""
+
+import os
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
+from fairseq.dataclass import configs
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+SAMPLE_OF_EVAL_LM = 1024  # tokens, where fairseq-eval-lm is not told
+TASKS = {"eval-lm": "language_modeling", "validate": None}  # of commands; others: translation
+COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What was typed."""
+
+    command: str  # such as "train"
+    flags: Sequence[str]  # all words after it
+    args: Namespace  # the flags that are checked, with fairseq's defaults
+    others: Sequence[str]  # all other words, such as the data folder
+
+
+def read(argv: Sequence[str]) -> CommandLine | None:
+    """One of fairseq's command lines.
+
+    None of other programs, and where a value is not of its flag's type: fairseq will say it.
+    """
+    command = command_name(argv[0]) if argv else None
+    if command not in COMMANDS:
+        return None
+    try:
+        args, others = parse(argv[1:], command)
+    except ArgumentError:
+        return None
+    return CommandLine(command, argv[1:], args, others)
+
+
+def command_name(program: str) -> str | None:
+    """Which of fairseq's commands runs: `fairseq-train` or `python -m fairseq_cli.train`."""
+    path = Path(program)
+    if path.parent.name == "fairseq_cli":
+        return path.stem.replace("_", "-")
+    return path.name.removeprefix("fairseq-") if path.name.startswith("fairseq-") else None
+
+
+def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list[str]]:
+    """The flags that are checked, with fairseq's defaults, and all other words.
+
+    The world size is None where it is not given.
+
+    Args:
+        flags: of a command line.
+        command: which of fairseq's commands it is.
+
+    Raises:
+        argparse.ArgumentError: if a value is not of its flag's type.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for group in (
+        *(configs.CommonConfig, configs.DatasetConfig, configs.CheckpointConfig),
+        *(configs.DistributedTrainingConfig, configs.CommonEvalConfig),
+        configs.OptimizationConfig,
+    ):
+        gen_parser_from_dataclass(parser, group())
+    parser.set_defaults(distributed_world_size=None)
+    for name in ("checkpoint", "offload"):
+        parser.add_argument(f"--{name}-activations", action="store_true")
+    for name in ("scalar", "pq"):
+        parser.add_argument(f"--quant-noise-{name}", type=float, default=0)
+    for name in ("matmul", "kernels"):
+        parser.add_argument(f"--macaron-{name}")
+    parser.add_argument("--macaron-compile", action="store_true")
+    parser.add_argument("--loss-kernel")
+    parser.add_argument("--task", default=TASKS.get(command, "translation"))
+    parser.add_argument("--num-classes", type=int, default=-1)
+    parser.add_argument("--regression-target", action="store_true")
+    parser.add_argument("-s", "--source-lang")
+    parser.add_argument("-t", "--target-lang")
+    parser.add_argument("--criterion", default="cross_entropy")
+    parser.add_argument("--trajectory-weight", type=float, default=0)
+    parser.add_argument("--distill-weight", type=float, default=0.5)
+    parser.add_argument("--cross-vocabulary-loss", default="sra")
+    parser.add_argument("--sample-break-mode")
+    parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
+    return parser.parse_known_args(flags)
+
+
+# --- The files that it names ---------------------------------------------------------------------
+
+
+def first_data(words: Sequence[str]) -> Path | None:
+    """The first data folder among the words that `parse` leaves, which has the dictionary."""
+    folders = (Path(word.split(os.pathsep)[0]) for word in words if not is_remote(word))
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def to_restore(args: Namespace) -> Iterator[Path]:
+    """The files that training will start from.
+
+    A file that the user names is among them even if it is missing: fairseq would start afresh.
+    """
+    default = configs.CheckpointConfig().restore_file
+    if args.restore_file != default:
+        path = Path(with_suffix(args.restore_file, args))
+        is_sharded = any(path.parent.glob(f"{path.stem}-shard*{path.suffix}"))
+        if not is_remote(args.restore_file) and (path.is_file() or not is_sharded):
+            yield path
+        return
+    last = Path(args.save_dir, with_suffix(default, args))
+    named = args.finetune_from_model if args.continue_once is None else args.continue_once
+    if last.is_file():
+        yield last
+    elif named and not is_remote(named):  # which fairseq takes as it is
+        yield Path(named)
+
+
+def with_suffix(name: str, args: Namespace) -> str:
+    """The name of a checkpoint to go on from as fairseq-train completes it."""
+    return name.replace(".pt", args.checkpoint_suffix + ".pt")
+
+
+def to_decode_with(args: Namespace) -> Iterator[Path]:
+    """The files of the models that decode; fairseq answers a missing one with a traceback."""
+    if not args.path or is_remote(args.path) or args.model_parallel_size > 1:
+        return
+    shards = args.checkpoint_shard_count
+    for name in args.path.split(os.pathsep):
+        for shard in range(shards):
+            yield Path(
+                get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)
+            )
+
+
+def is_remote(name: str) -> bool:
+    """Whether fairseq would fetch it."""
+    return "://" in name
