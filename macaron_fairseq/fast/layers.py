@@ -1,6 +1,5 @@
 """The layers of `model/layers.py` with this room's attention, dropout and linear maps."""
 
-from collections.abc import Callable
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
@@ -13,22 +12,19 @@ from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear, is_linear, is_watched
 from macaron_fairseq.model.incremental import IncrementalState
-from macaron_fairseq.model.layers import Evaluate, MacaronDecoderLayer, MacaronEncoderLayer
-from macaron_fairseq.schemes.splitting import Operator, Steps
-from macaron_fairseq.schemes.substeps import SubStep
+from macaron_fairseq.model.layers import (
+    Evaluate,
+    MacaronDecoderLayer,
+    MacaronEncoderLayer,
+    SplittingLayer,
+)
 
 
-class FusedLayer:
+class FusedLayer(SplittingLayer):
     """What both layers share: they build this room's modules, which compute the same."""
 
-    activation_fn: Callable[[Tensor], Tensor]
-    dropout_module: Any
-    activation_dropout_module: Any
-    steps: Steps
-    substep: SubStep
-    normalize_before: bool
-    weights: Callable[[Operator], tuple[Any, Any]]
-    training: bool
+    dropout_module: Dropout
+    activation_dropout_module: Dropout
     is_compiled: bool  # in training, `--macaron-compile`
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -59,7 +55,7 @@ class FusedLayer:
         dropout = self.dropout_module
         is_fused = launches.are_for(x) and self.takes_plain_steps()
         if not (is_fused and dropout.is_on() and not is_watched(dropout)):
-            return super().advance(x, evaluate, skipped)  # type: ignore[misc]
+            return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
         p = dropout.p
         all_kept = launches.draw_kept(len(steps), x, p)
@@ -84,7 +80,7 @@ class FusedLayer:
         if self.activation_fn is gelu and is_plain and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:
-            return super().feed_forward(network, x)  # type: ignore[misc]
+            return super().feed_forward(network, x)
         if launches.are_for(x) and is_linear(fc1) and dropout.p < 1:
             p = dropout.p if dropout.is_on() else 0.0
             return fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
@@ -98,7 +94,7 @@ class FusedLayer:
         dropout = self.dropout_module
         is_on_cpu = x.device.type == "cpu"
         if not dropout.is_on() or is_watched(dropout) or slope.dtype != x.dtype or not is_on_cpu:
-            return super().move(x, slope, size)  # type: ignore[misc]
+            return super().move(x, slope, size)
         return (slope if size == 1 else slope.mul_(size)).add_(x)
 
 

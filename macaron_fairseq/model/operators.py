@@ -61,6 +61,7 @@ class OperatorWeights:
     quant_noise: float
     quant_noise_block_size: int
     normalize_before: bool
+    training: bool
     activation_fn: Callable[[Tensor], Tensor]
     activation_dropout_module: nn.Module
     dropout_module: nn.Module
