@@ -99,7 +99,7 @@ def search(decode: str) -> Search:
 
 
 def machine() -> dict[str, Any]:
-    """Where it ran, shortly."""
+    """Where it ran, in short."""
     found, versions = environment.hardware(), environment.versions()
     wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
     return {

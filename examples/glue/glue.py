@@ -132,7 +132,7 @@ def job(glue: Glue, name: str, system: System, seed: int, rate: float) -> Job:
 
 
 def shown(path: Path) -> str:
-    """The scores of a finished run, shortly."""
+    """The scores of a finished run, in short."""
     content = json.loads(path.read_text("utf-8"))
     scores = ", ".join(f"{name} {value:.1f}" for name, value in content["scores"].items())
     return f"{scores} ({launch.span(content['seconds'])}, {content['updates']} updates)"

@@ -120,7 +120,7 @@ def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: 
         "updates": plan.updates,
         "seconds": round(time.monotonic() - begin, 1),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "environment": environment.shortly(),
+        "environment": environment.summary(),
     }
 
 

@@ -247,7 +247,7 @@ def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
 
 
 def shown(path: Path) -> str:
-    """The scores of a finished run, shortly."""
+    """The scores of a finished run, in short."""
     content = json.loads(path.read_text("utf-8"))
     if "runs" not in content:  # of tuning
         return ", ".join(f"{x['metric']} {x['score']:.2f}" for x in content["scores"])

@@ -148,7 +148,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,
-        environment={**environment.shortly(), **({"gpus": []} if options.cpu else {})},
+        environment={**environment.summary(), **({"gpus": []} if options.cpu else {})},
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,

@@ -53,7 +53,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def shortly() -> dict[str, Any]:
+def summary() -> dict[str, Any]:
     """Hardware, versions and revision, as small records have them."""
     machine, revision = hardware(), code()
     wanted = ("python", "torch", "sacrebleu", *FAIRSEQ)

@@ -114,7 +114,7 @@ def distilled_loss(
 
 
 class DistilledLoss(torch.autograd.Function):
-    """`distilled_loss`; gradients are computed on the way forward, and kept as in `ChunkedLoss`.
+    """`distilled_loss`; gradients are computed in the forward pass, and kept as in `ChunkedLoss`.
 
     p and p_T are the student's softmax at 1 and at T. The target's share is t = 1 - epsilon, and e
     that of each other type. The gradient by the logits is

@@ -1,7 +1,7 @@
 """GELU and the linear map after it, which remember one tensor instead of two.
 
 An FFN of a language model is widest there. GELU is cheap next to the products around it, so its
-result is made again on the way back.
+result is made again in the backward pass.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from macaron_fairseq.fast.linear import linear, weight_gradient
 
 
 def is_useful() -> bool:
-    """Whether there will be a way back, and nobody transforms operations."""
+    """Whether there will be a backward pass, and nobody transforms operations."""
     return (
         torch.is_grad_enabled()
         and not torch.compiler.is_compiling()

@@ -128,9 +128,9 @@ class Attention(MultiheadAttention):
             (q,) = self.project(query, self.q_proj)
             k, v = self.project(key, self.k_proj, self.v_proj)
         dropout = self.dropout_module
-        share = dropout.p if self.training or dropout.apply_during_inference else 0.0
+        p = dropout.p if self.training or dropout.apply_during_inference else 0.0
         weights = None
-        if not need_weights and is_for_kernel(q, k, share):
+        if not need_weights and is_for_kernel(q, k, p):
             hides_future = getattr(attn_mask, "hides_future", False)
             mask = None
             if key_padding_mask is not None:
@@ -148,7 +148,7 @@ class Attention(MultiheadAttention):
                 k,
                 v,
                 attn_mask=mask,
-                dropout_p=share,
+                dropout_p=p,
                 is_causal=hides_future and mask is None,
                 scale=self.scaling,
             ).permute(2, 0, 1, 3)

@@ -1,4 +1,4 @@
-"""`--macaron-compile`: in training PyTorch compiles a layer's steps, and their way back.
+"""`--macaron-compile`: in training PyTorch compiles a layer's steps, forward and backward.
 
 What stands between two matrix products, as dropout, the residual sum and LayerNorm, then becomes
 one kernel. Lengths and the number of sentences are variables of the compiled code. So it is

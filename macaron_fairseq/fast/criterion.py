@@ -235,7 +235,7 @@ def rdrop_loss(
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """`rdrop_loss`, with the gradients computed on the way forward.
+    """`rdrop_loss`, with the gradients computed in the forward pass.
 
     Let e be the share of each other type, and t = 1 - (types - 1) e the target's. A token's loss is
 

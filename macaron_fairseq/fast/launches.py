@@ -27,7 +27,7 @@ def are_for(x: Tensor) -> bool:
 def dropped_relu(x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
     """dropout(relu(x weight^T + bias)), (..., out channel), of x, (..., in channel).
 
-    ReLU is part of the matrix product's kernel. The way back is one kernel for both, since the
+    ReLU is part of the matrix product's kernel. The backward pass is one kernel for both, since the
     result is above 0 exactly where ReLU and dropout let an element pass.
 
     Args:
