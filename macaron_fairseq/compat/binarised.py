@@ -22,7 +22,7 @@ SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
 def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
     """Check the files of subsets such as "train", and of "train1", which fairseq may add to it.
 
-    Sentences with labels lie in folders of their own, such as input0 and label.
+    Sentences with labels lie in separate folders, such as input0 and label.
 
     Raises:
         UserError: naming a file that is too short, or cannot be read.
