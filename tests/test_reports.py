@@ -809,24 +809,30 @@ def test_flags_are_read_as_argparse_reads_them():
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A git repository with one commit; its revision."""
+    """The package in a git repository with one commit."""
     if not shutil.which("git"):
         pytest.skip("git is not installed")
     folder = tmp_path / "a checkout"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
+    for name in ("macaron_fairseq/__init__.py", "examples/run.sh", "docs/page.md"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("")
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
         subprocess.run(["git", *words], cwd=folder, check=True)
-    return folder
+    return folder / "macaron_fairseq"
 
 
 def test_the_revision_and_whether_it_was_modified(checkout):
-    head = (checkout / ".git" / (checkout / ".git/HEAD").read_text().split()[1]).read_text().strip()
+    git = checkout.parent / ".git"
+    head = (git / (git / "HEAD").read_text().split()[1]).read_text().strip()
     (checkout / "notes.txt").write_text("not tracked")
+    (checkout.parent / "docs" / "page.md").write_text("no code")
     assert environment.code(checkout) == {"revision": head, "modified": False}
-    (checkout / "__init__.py").write_text("changed")
-    assert environment.code(checkout) == {"revision": head, "modified": True}
+    for file in (checkout / "__init__.py", checkout.parent / "examples" / "run.sh"):
+        file.write_text("changed")
+        assert environment.code(checkout) == {"revision": head, "modified": True}
+        file.write_text("")
+    assert environment.code(checkout) == {"revision": head, "modified": False}
 
 
 def test_a_package_that_no_checkout_tracks_has_no_revision(checkout, tmp_path, monkeypatch):

@@ -19,7 +19,9 @@ LIBRARIES = (
 
 
 def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
-    """Revision of the git checkout that holds the package, and whether tracked files are modified.
+    """Revision of the git checkout that holds the package, and whether its code is modified.
+
+    That is the package and the recipes next to it; results and pages may change.
 
     None where there is no git, no checkout, or one that does not track the package. The last is a
     project in whose virtual environment the package is installed.
@@ -31,7 +33,8 @@ def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
 
     try:
         git("ls-files", "--error-unmatch", "__init__.py")
-        modified = git("status", "--porcelain", "--untracked-files=no")
+        recipes = ["../examples"] * (folder.parent / "examples").is_dir()
+        modified = git("status", "--porcelain", "--untracked-files=no", "--", ".", *recipes)
         return {"revision": git("rev-parse", "HEAD"), "modified": bool(modified)}
     except (OSError, subprocess.CalledProcessError):
         return None

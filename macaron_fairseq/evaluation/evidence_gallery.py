@@ -1,10 +1,12 @@
 """Tables of the runs themselves: scores with their intervals, published scores, and loops."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import evidence, failures
 from macaron_fairseq.evaluation.records import Run
 
@@ -56,7 +58,18 @@ def gallery(runs: Sequence[Run]) -> str:
         "over seeds and test items, with one seed over items alone. Rows with other seeds are not "
         "paired. Hours are those of training, of all runs."
     )
+    notes.append(f"- {code(runs)}")
     return table(head, rows) + "\n\n" + "\n".join(notes)
+
+
+def code(runs: Sequence[Run]) -> str:
+    """With which code the runs were made."""
+    counts: Counter[str] = Counter()
+    for run in runs:
+        torch = run.environment.get("versions", {}).get("torch", "of an unknown version")
+        counts[f"PyTorch {torch}, code {run.environment.get('revision') or 'unknown'}"] += 1
+    said = "; ".join(f"{counted(number, 'run')} {what}" for what, number in counts.most_common())
+    return f"With which code: {said}. A + after it says that it was modified."
 
 
 def further(runs: Sequence[Run]) -> str:
