@@ -8,17 +8,22 @@ from macaron_fairseq.common.errors import UserError
 
 Thing = TypeVar("Thing")
 
+MOST_LISTED = 20  # names that a sentence lists where it can ask for one instead
+MOST_ASKED = 5
+
 
 def look_up(table: Mapping[str, Thing], name: str, what: str, flag: str) -> Thing:
     """What has that name in the table.
 
     Raises:
-        UserError: which names all that `flag` takes and, if the name looks misspelt or cut short,
-            asks whether another was meant.
+        UserError: which asks whether another was meant, if the name looks misspelt or cut short. It
+            also names all that `flag` takes, unless they are many and one of them is asked for.
     """
     if name in table:
         return table[name]
-    raise UserError(f"unknown {what} '{name}': {flag} takes {listed(table)}{question(name, table)}")
+    asked = question(name, table)
+    takes = f": {flag} takes {listed(table)}" if len(table) <= MOST_LISTED or not asked else ""
+    raise UserError(f"unknown {what} '{name}'{takes}{asked}")
 
 
 def question(name: str, known: Iterable[str]) -> str:
@@ -26,6 +31,8 @@ def question(name: str, known: Iterable[str]) -> str:
     names = [*known]
     begun = [other for other in names if name and other.startswith(name)]
     near = begun or get_close_matches(name, names)
+    if more := near[MOST_ASKED:]:
+        near = [*near[:MOST_ASKED], f"one of {len(more)} more that begin so"]
     return f". Did you mean {listed(near)}?" if near else ""
 
 
