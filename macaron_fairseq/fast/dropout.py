@@ -92,7 +92,8 @@ def draw(kept: Tensor, probability: float) -> None:
 def draw_by(loop: Callable[..., int], *args: Any) -> None:
     """Run a loop that draws from PyTorch's default generator, a Mersenne Twister.
 
-    No other thread may draw meanwhile, as none does in fairseq.
+    No other thread may draw meanwhile, or both would draw the same numbers. fairseq's own do not,
+    but for denoising's with `--num-workers 0` (docs/limits.md).
 
     Args:
         loop: called with the 624 words of the state, how many of them are still to be used, and
