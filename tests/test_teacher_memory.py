@@ -57,7 +57,7 @@ def student_and_criterion(teacher, **options):
 )
 @pytest.mark.parametrize("which", ["one", "both"])
 def test_losses_and_gradients_are_those_without_a_memory(which, settings, teachers):
-    """Bit for bit, and each teacher is asked about each batch once."""
+    """Bit for bit. Each teacher is asked about each batch once, and the first alone for states."""
     path = getattr(teachers, which)
     model, plain = student_and_criterion(path, **settings)
     _, ours = student_and_criterion(path, teacher_memory=1.0, **settings)
@@ -65,7 +65,17 @@ def test_losses_and_gradients_are_those_without_a_memory(which, settings, teache
     for data in (BATCHES[i] for i in EPOCHS):
         expected, found = learnt(model, plain, data), learnt(model, ours, data)
         assert all(map(torch.equal, found, expected))
-    assert len(passes) == 3 * len(ours.teachers.models)
+    count = len(ours.teachers.models) if settings.get("distill_weight", 0.5) else 1
+    assert len(passes) == 3 * count
+
+
+def test_without_a_weight_of_predictions_states_alone_are_kept(teachers):
+    model, ours = student_and_criterion(
+        teachers.both, teacher_memory=1.0, trajectory_weight=2.0, distill_weight=0.0
+    )
+    ours(model, BATCHES[0])
+    [kept] = ours.teachers.memory.batches.values()
+    assert {*kept} == {*ours.following.places}
 
 
 def test_what_does_not_fit_is_asked_again(teachers, caplog):

@@ -268,8 +268,12 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         return (1 - self.mixture.weight) * loss + self.mixture.factor * kl, nll
 
     def ask(self, sample: dict[str, Any]) -> list[Logits]:
-        """What each teacher says of the target tokens that count."""
+        """What each teacher says of the target tokens that count, if that has a weight.
+
+        Without one the first teacher alone is asked, for its states.
+        """
         assert self.teachers is not None
+        has_weight = self.mixture.weight > 0
         # What the student's criterion asked of it, which not every model knows.
         own = "features_only", "alignment_layer"
         inputs = {k: v for k, v in sample["net_input"].items() if k not in own}
@@ -277,9 +281,12 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         for number, model in enumerate(self.teachers.models):
             places = self.following.places if self.following and not number else ()
             is_plain = has_plain_projection(model)
-            found = self.teachers.answer(number, inputs, partial(read, places, is_plain))
+            asked = partial(read, places, is_plain, has_weight)
+            found = self.teachers.answer(number, inputs, asked)
             if places:
                 self.teacher_states = States.of(found)
+            if not has_weight:
+                break
             output = found[OUTPUT], None
             if is_plain:
                 features, weight, _ = self.select(model, output, sample)
@@ -307,20 +314,25 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
 
 def read(
-    places: Sequence[tuple[str, int]], is_plain: bool, model: Any, inputs: Mapping[str, Any]
+    places: Sequence[tuple[str, int]],
+    is_plain: bool,
+    has_output: bool,
+    model: Any,
+    inputs: Mapping[str, Any],
 ) -> Found:
     """A teacher's pass: its output, and its states after some layers.
 
     Args:
         places: side and number of these layers.
         is_plain: whether the output is features, of which a plain projection makes logits.
+        has_output: whether the output is wanted.
         model: a teacher.
         inputs: the "net_input" of a batch.
     """
     options = {"features_only": True} if is_plain else {}
     with layers.recorded(model) if places else nullcontext() as states:
         output = model(**inputs, **options)
-    found = {OUTPUT: output[0]}
+    found: Found = {OUTPUT: output[0]} if has_output else {}
     return {**found, **states.raw(places)} if states else found
 
 

@@ -196,7 +196,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             return super().forward(model, sample, reduce)
         own, teacher = unwrap(model), self.teachers.models[0]
         crossed = crossing.cross(sample, self.recoders, teacher)
-        with crossing.passing(own, self.padding_idx, sample) as student:
+        with crossing.passing(own, self.padding_idx, sample, self.sra is not None) as student:
             loss, size, log = super().forward(model, sample, reduce)
         theirs = self.ask(crossed.sample)
         found = self.compare(student, theirs, crossed)
@@ -217,7 +217,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         options = {"features_only": True} if has_plain_projection(teacher) else {}
 
         def read(model: Any, inputs: Mapping[str, Any]) -> Found:
-            with crossing.passing(model, padding, {"net_input": inputs}) as made:
+            batch = {"net_input": inputs}
+            with crossing.passing(model, padding, batch, self.sra is not None) as made:
                 model(**inputs, **options)
             return made.found(places)
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -169,9 +169,12 @@ class Pass:
         return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
 
     def found(self, places: Collection[tuple[str, int]]) -> Found:
-        """What a memory keeps of the pass: states after layers, and what their attentions read."""
+        """What a memory keeps of the pass: states after layers, and what their attentions read.
+
+        The latter only where it was kept, see `passing`.
+        """
         found = self.attended.found
-        queries = {(side, i, QUERY): found[side][i][1] for side, i in places}
+        queries = {(side, i, QUERY): found[side][i][1] for side, i in places if found[side]}
         return {**self.states.raw(places), **queries}
 
     @classmethod
@@ -186,9 +189,17 @@ class Pass:
 
 
 @contextmanager
-def passing(model: Any, padding: int, sample: Sample) -> Iterator[Pass]:
-    """Keep what a model goes through in a pass over a batch."""
-    with layers.recorded(model) as states, attended(model) as read:
+def passing(model: Any, padding: int, sample: Sample, has_centres: bool) -> Iterator[Pass]:
+    """Keep what a model goes through in a pass over a batch.
+
+    Args:
+        model: the student or its teacher.
+        padding: the symbol of padding.
+        sample: the batch as the model reads it.
+        has_centres: whether centres of mass are wanted, for which attentions have to be known.
+    """
+    attends = attended(model) if has_centres else nullcontext(Attended())
+    with layers.recorded(model) as states, attends as read:
         yield Pass(model, padding, sample, states, read)
 
 
