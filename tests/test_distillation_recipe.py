@@ -197,8 +197,13 @@ def test_from_data_to_table(mini):
     shutil.copytree(mini.work / "teacher", mini.folder / "teacher")
     # The machine is gone, and its records are not.
     shutil.rmtree(mini.work)
+    mini.call("report", "--records", records)
+    assert (mini.work / "report" / "report.md").read_text() == text
+    (records / "mini-en-de" / "references.de").rename(mini.folder / "references.de")
     kept = mini.call("report", "--records", records, status=1)
-    assert "test.de is not there: run the stage run with --from" in kept
+    assert "test.de is not there, or is other than what" in kept
+    (mini.folder / "references.de").rename(records / "mini-en-de" / "references.de")
+    shutil.rmtree(mini.work)
     kept = mini.call("--records", records)
     assert "3 runs are taken from" in kept and not (mini.work / "runs").exists()
     assert (mini.work / "report" / "report.md").read_text() == text
@@ -604,7 +609,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
         is_right = name == "trajectory" or (name, seed) == ("word", 1)
         result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
         result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
-        result["greedy"] = {"BLEU": 1.0}
+        result |= {"greedy": {"BLEU": 1.0}, "references": files.sha256(reference)}
         result["hypotheses"] = {
             "beam": distillation_records.pack(right if is_right else wrong),
             "greedy": distillation_records.pack(half if name == "word" else wrong),
@@ -690,6 +695,25 @@ def test_a_record_of_another_training_is_refused(tmp_path):
     place.write_text('{"settings": "s"}')
     with pytest.raises(SystemExit, match="has no str 'data': it should be what --records"):
         distillation_records.known([recipe], tmp_path / "kept")
+
+
+def test_references_are_kept_with_the_records_and_are_those_that_were_scored(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, settings, "none", 1, options(tmp_path))
+    path = distillation_records.references(recipe)
+    path.parent.mkdir(parents=True)
+    path.write_text("ein Satz\n")
+    written(recipe, references=files.sha256(path))
+    [run] = distillation_records.known([recipe], None)
+    distillation_records.keep(tmp_path / "kept", [run])
+    path.write_text("other data\n")
+    found = distillation_records.known_references(run, tmp_path / "kept")
+    assert found.read_text() == "ein Satz\n"
+    for folder in (None, tmp_path / "elsewhere"):
+        with pytest.raises(
+            UserError, match=r"is not there, or is other than what .*none-seed1.json"
+        ):
+            distillation_records.known_references(run, folder)
 
 
 def test_speeds_of_an_earlier_model_are_not_known(tmp_path):

@@ -1,6 +1,7 @@
 """Small records of finished runs: a report can be drawn of them where nothing was trained.
 
 FOLDER/TASK/SYSTEM-seedN.json holds a run: its result with its translations, and its speeds.
+FOLDER/TASK/references.LANGUAGE is the test set's, whose SHA-256 each result names.
 """
 
 import base64
@@ -113,6 +114,9 @@ def remove_stale_speeds(runs: Iterable[Run]) -> None:
 def keep(folder: Path, runs: Iterable[Run]) -> None:
     """Write the records of what is done here; one of another training stays (see `known`)."""
     for run in runs:
+        of_test, copied = references(run.recipe), place_of_references(folder, run.recipe)
+        if run.result and of_test.is_file() and not copied.is_file():
+            files.write(copied, of_test.read_bytes())
         path = place(folder, run.recipe)
         kept, model = load(path), run.result.get("checkpoint")
         if run.result and kept.get("checkpoint", model) == model:
@@ -164,6 +168,27 @@ def fingerprint(data: Path) -> str:
 def references(recipe: SystemRecipe) -> Path:
     """The references of the test set, which are the same in all data folders of a task."""
     return recipe.work / "data" / "reference" / f"{recipe.test}.{recipe.target}"
+
+
+def place_of_references(folder: Path, recipe: SystemRecipe) -> Path:
+    """The record of the references of a task."""
+    return folder / recipe.name / f"references.{recipe.target}"
+
+
+def known_references(run: Run, folder: Path | None) -> Path:
+    """The references that a run was scored with, here or else in a folder of records.
+
+    Raises:
+        UserError: if they are in neither.
+    """
+    here, wanted = references(run.recipe), run.result["references"]
+    for path in (here, *([place_of_references(folder, run.recipe)] if folder else [])):
+        if path.is_file() and files.sha256(path) == wanted:
+            return path
+    raise UserError(
+        f"{here} is not there, or is other than what {run.path} was scored with: run the stage run "
+        "with --from"
+    )
 
 
 def sha256_of_references(recipe: SystemRecipe) -> str:

@@ -34,7 +34,12 @@ SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
 
 def report(
-    task: Task, baseline: str, known: Sequence[Run], left_out: Sequence[str], work: Path
+    task: Task,
+    baseline: str,
+    known: Sequence[Run],
+    left_out: Sequence[str],
+    work: Path,
+    records: Path | None = None,
 ) -> str:
     """Write report.md, report.json and quality-speed.png of what is done; returns the text.
 
@@ -44,6 +49,7 @@ def report(
         known: its runs; of those that are not done the report says so.
         left_out: what the report says of runs that do not belong to it.
         work: the folder of the task.
+        records: a folder that may have the references, see `distillation_records`.
 
     Raises:
         UserError: if nothing is done, or the references are not here.
@@ -51,20 +57,20 @@ def report(
     done = [run for run in known if run.result]
     if not done:
         raise UserError(f"{work} has no results yet: run the stage run")
-    if not (reference := distillation_records.references(done[0].recipe)).is_file():
-        raise UserError(f"{reference} is not there: run the stage run with --from")
+    path = distillation_records.known_references(done[0], records)
+    reference = [*files.read_lines(path)]
     by_system: dict[str, list[Run]] = {}
     for run in done:
         by_system.setdefault(run.recipe.system, []).append(run)
     students = [name for name in by_system if name != TEACHER]
     differences = {
-        name: compared(by_system[baseline], by_system[name])
+        name: compared(by_system[baseline], by_system[name], reference)
         for name in students
         if name != baseline and baseline in by_system
     }
     own = {name: by_system[name][0].recipe.baseline for name in students}
     against_own = {
-        name: {"baseline": base, **compared(by_system[base], by_system[name])}
+        name: {"baseline": base, **compared(by_system[base], by_system[name], reference)}
         for name, base in own.items()
         if base in by_system and base not in (baseline, name)
     }
@@ -157,8 +163,10 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
 # --- Differences ---------------------------------------------------------------------------------
 
 
-def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """A system against a baseline, by the seeds that both have.
+def compared(
+    base: Sequence[Run], other: Sequence[Run], reference: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """A system against a baseline, by the seeds that both have, on a test set's references.
 
     Returns:
         by metric the differences, their mean and its interval over seeds (Student's t). The p
@@ -171,8 +179,8 @@ def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, A
     }
     for seed in seeds:
         one, two = (side[seed] for side in sides)
-        of_seed = bootstrap(one, two, "beam", METRICS)
-        of_seed[GREEDY] = bootstrap(one, two, "greedy", ["BLEU"])["BLEU"]
+        of_seed = bootstrap(one, two, reference, "beam", METRICS)
+        of_seed[GREEDY] = bootstrap(one, two, reference, "greedy", ["BLEU"])["BLEU"]
         for name, (difference, p) in of_seed.items():
             found[name]["seeds"].append(seed)
             found[name]["differences"].append(difference)
@@ -185,13 +193,14 @@ def compared(base: Sequence[Run], other: Sequence[Run]) -> dict[str, dict[str, A
 
 
 def bootstrap(
-    base: Run, other: Run, search: str, names: Sequence[str]
+    base: Run, other: Run, reference: Sequence[str], search: str, names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     """The difference in these metrics on the task's test set, and its p value.
 
     Args:
         base: a run of the baseline.
         other: the run that is compared with it.
+        reference: of each sentence.
         search: how both translated, beam or greedy.
         names: of metrics.
     """
@@ -204,10 +213,9 @@ def bootstrap(
         (run.recipe.system, distillation_records.unpack(run.result["hypotheses"][search]))
         for run in (base, other)
     ]
-    reference = [*files.read_lines(distillation_records.references(recipe))]
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[reference]),
-        "chrF": CHRF(lowercase=lowercase, references=[reference]),
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[[*reference]]),
+        "chrF": CHRF(lowercase=lowercase, references=[[*reference]]),
     }
     metrics = {name: metrics[name] for name in names}
     _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()

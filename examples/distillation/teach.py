@@ -332,8 +332,8 @@ class Plan:
         why = {run.path: f"made with {what}" for run, what in self.unlike(task)}
         known = [run for run in self.known(task) if run.path not in why]
         left_out = [f"left out: {x.name}, {why[x.path]}" for x in self.known(task) if x.path in why]
-        work = self.options.work / task.name
-        return distillation_report.report(task, self.settings.baseline, known, left_out, work)
+        work, baseline = self.options.work / task.name, self.settings.baseline
+        return distillation_report.report(task, baseline, known, left_out, work, self.args.records)
 
     def needs(self, what: str, task: Task, system: str, seed: int) -> list[Path]:
         """The files without which a job cannot begin, and which other jobs leave."""
