@@ -580,9 +580,29 @@ def test_the_report_says_what_ran_beside_trainings():
     assert said.endswith("of training these were: none 1.5, word unknown")
 
 
+def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+
+    def run(system, cpu="A", **more):
+        recipe = systems.recipe(task, settings, system, 1, options(tmp_path))
+        machine = {"cpu": cpu, "gpus": [], "versions": {"torch": "2.13"}, **more}
+        return distillation_records.Run(recipe, recipe.result, {"machine": machine}, {})
+
+    assert distillation_report.about_trained_on([run("none"), run("word")]) == []
+    for other, said in (
+        (run("word", "B"), "B, PyTorch 2.13 (word seed 1)"),
+        (run("word", gpus=["H100"]), "A, H100, PyTorch 2.13 (word seed 1)"),
+        (run("word", versions={"torch": "2.14"}), "A, PyTorch 2.14 (word seed 1)"),
+    ):
+        [note] = distillation_report.about_trained_on([run("none"), other])
+        assert note.endswith(f"are of several: A, PyTorch 2.13 (none seed 1); {said}")
+    [note] = distillation_report.about_trained_on([run("none"), run("uld")])
+    assert note.startswith("training speeds of uld count tokens of their own merges")
+
+
 def test_a_student_against_its_teacher():
     rows = [
-        {"system": "teacher", "scores": {"BLEU": [40.0, 42.0]}, "fairseq-generate speed": 3.0},
+        {"system": "teacher", "BLEU in fp32": 41.0, "fairseq-generate speed": 3.0},
         {"system": "none", "int8 speed": None, "int8": None},
         {"system": "word", "int8 speed": 24.0, "int8": 39.0},
     ]

@@ -29,6 +29,7 @@ SAMPLES = 1000  # of the bootstrap
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
 HEAD += ["CTranslate2 int8", "training"]
+FP32 = "BLEU in fp32"
 SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
 SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 
@@ -76,6 +77,7 @@ def report(
     }
     rows = [summary(name, theirs) for name, theirs in by_system.items()]
     notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
+    notes += about_trained_on(done)
     picture = plot(rows)
     text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
     content = {"task": task.name, "systems": rows, "differences": differences}
@@ -130,6 +132,32 @@ def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
     )
 
 
+def about_trained_on(done: Sequence[Run]) -> list[str]:
+    """What keeps training speeds from being compared: several machines, or other tokens."""
+    by_machine: dict[str, list[str]] = {}
+    for run in done:
+        by_machine.setdefault(called(run.result["machine"]), []).append(run.name)
+    notes = []
+    if len(by_machine) > 1:
+        places = "; ".join(f"{x} ({', '.join(names)})" for x, names in by_machine.items())
+        notes.append(
+            f"training speeds do not compare between machines, and are of several: {places}"
+        )
+    if own := dict.fromkeys(run.recipe.system for run in done if run.recipe.has_own_bpe):
+        notes.append(
+            f"training speeds of {', '.join(own)} count tokens of their own merges, of which a "
+            "sentence has other numbers"
+        )
+    return notes
+
+
+def called(machine: Mapping[str, Any]) -> str:
+    """Processor, GPUs and PyTorch of a machine."""
+    torch = machine.get("versions", {}).get("torch")
+    said = [machine["cpu"], *machine.get("gpus", ()), *[f"PyTorch {torch}"] * bool(torch)]
+    return ", ".join(said)
+
+
 def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
     """The figures of a system, means over its seeds; of speeds, of the seeds that were timed."""
     test = runs[0].recipe.test
@@ -149,6 +177,8 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
         "scores": {name: [x["scores"][test][name] for x in results] for name in METRICS},
         "greedy": [x["greedy"]["BLEU"] for x in results],
         "int8": timed("int8, greedy", "BLEU"),
+        # Scores are of the precision that the training job translated in, fp16 on GPUs.
+        FP32: timed("fairseq, beam", "BLEU"),
         "parameters": results[0]["parameters"],
         "bytes": mean([x["bytes"] for x in speeds]),
         OWN_SPEED: timed(GENERATE, SPEED),
@@ -282,7 +312,10 @@ def as_text(
         parts.append(table(["system", "less its baseline", *METRICS, GREEDY], compared_with_own))
     if deployed := against_teacher(rows):
         parts.append(table(["int8, greedy", "times as fast", "share of BLEU"], deployed))
-        parts.append("Against the teacher in fp32 by fairseq-generate with the task's beam.")
+        parts.append(
+            "Against the teacher in fp32 with the task's beam: the speed of fairseq-generate, and "
+            "BLEU as it was measured with the speeds."
+        )
     if has_picture:
         parts.append("![Quality against speed.](quality-speed.png)")
     signatures = rows[0]["signatures"].items()
@@ -296,7 +329,7 @@ def against_teacher(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     teacher = next((row for row in rows if row["system"] == TEACHER), None)
     if not teacher or not teacher[OWN_SPEED]:
         return []
-    best = statistics.mean(teacher["scores"]["BLEU"])
+    best = teacher[FP32]
     return [
         [
             row["system"],
