@@ -597,7 +597,7 @@ def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
         [note] = distillation_report.about_trained_on([run("none"), other])
         assert note.endswith(f"are of several: A, PyTorch 2.13 (none seed 1); {said}")
     [note] = distillation_report.about_trained_on([run("none"), run("uld")])
-    assert note.startswith("training speeds of uld count tokens of their own merges")
+    assert note.startswith("training speeds of uld count tokens of other merges")
 
 
 def test_a_student_against_its_teacher():

@@ -145,7 +145,7 @@ def about_trained_on(done: Sequence[Run]) -> list[str]:
         )
     if own := dict.fromkeys(run.recipe.system for run in done if run.recipe.has_own_bpe):
         notes.append(
-            f"training speeds of {', '.join(own)} count tokens of their own merges, of which a "
+            f"training speeds of {', '.join(own)} count tokens of other merges, of which a "
             "sentence has other numbers"
         )
     return notes

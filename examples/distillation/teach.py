@@ -122,8 +122,8 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(STAGES)
     for task in chosen:
         refuse_without_metrics(task)
+    options = many_runs.on_device(options, args.launcher)
     if "run" in stages:
-        options = many_runs.on_device(options, args.launcher)
         student_systems.refuse_missing_packages([settings.systems[x] for x in names], NEEDED)
     plan = Plan(args, settings, chosen, names, options)
     wrong = plan.run() if "run" in stages else []
