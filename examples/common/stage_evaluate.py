@@ -77,8 +77,8 @@ def last_epochs(run: Path, number: int) -> list[Path]:
     if len(epochs) < number:
         sys.exit(
             f"{run} holds {counted(len(epochs), 'checkpoint')} of an epoch, and {number} are to be "
-            f"averaged: train longer, or average {len(epochs)} at most (--average, or `average` in the "
-            "recipe's file)"
+            f"averaged: train longer, or average {len(epochs)} at most (--average, or `average` in "
+            "the recipe's file)"
         )
     return epochs[-number:]
 
