@@ -97,15 +97,6 @@ def test_plain_beam_search_finds_what_fairseqs_does(options, arch):
         assert generator.model.is_plain()  # and not fairseq's way in disguise
 
 
-@pytest.mark.parametrize("arch", ["macaron_transformer", "transformer"])
-def test_the_first_token_is_decoded_once_for_a_sentence(arch):
-    searched, rows = model(arch), []
-    layer = searched.decoder.layers[0]
-    layer.register_forward_hook(lambda module, args, result: rows.append(result[0].shape[1]))
-    generate(MacaronTranslationTask, [searched], beam=5)
-    assert rows[:2] == [4, 20]
-
-
 @pytest.mark.parametrize("sentences", [4, 5])
 def test_barts_whose_encoder_states_are_kept_once_search_as_in_fairseq(sentences):
     """fairseq's generator makes BART keep them once for all hypotheses of a sentence."""
