@@ -96,6 +96,12 @@ def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
     assert tasks.read()["g2p-ice"].kind.chosen == tasks.Setting(256, 0.2)
 
 
+def test_nothing_to_collect_leaves_no_folder(capsys, tmp_path):
+    out = tmp_path / "kept" / "records"
+    said = refusal(capsys, "collect", "--tasks", "g2p-ice", "--work", tmp_path, "--output", out)
+    assert "has no records of g2p-ice yet: run the stage run" in said and not out.exists()
+
+
 def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
     said = refusal(capsys, "--from", tmp_path, "--work", tmp_path / "w")
     assert "has no folder sigmorphon2020_g2p" in said and not (tmp_path / "w").exists()

@@ -55,7 +55,6 @@ def collect(
     runs = {task: [x for x in read(names, folder) if x.task == task] for task in names}
     number, tuned = 0, 0
     others: list[str] = []
-    out.mkdir(parents=True, exist_ok=True)
     with only_one_in(out):
         for task, theirs in runs.items():
             if theirs:
@@ -77,7 +76,11 @@ def collect(
 
 @contextmanager
 def only_one_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process collects into a folder, and keep others out."""
+    """Wait until no other process collects into a folder, and keep others out.
+
+    The folder is made, and removed again where nothing came into it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network disks have no locks
@@ -85,6 +88,8 @@ def only_one_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+        with suppress(OSError):  # which it is, where something is in it
+            folder.rmdir()
 
 
 def add(theirs: Sequence[Run], out: Path, task: str) -> tuple[int, list[str]]:
