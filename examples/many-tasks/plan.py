@@ -11,11 +11,10 @@ from tasks import Task
 
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.evaluation.evidence import Overall
-from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Run
+from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Key, Run
 
 FILE = Path(__file__).with_name("plan.yaml")
 MOST_NAMED = 5  # runs that a sentence names
-RunKey = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def read(path: Path = FILE) -> Plan:
     return found
 
 
-def announced(plan: Plan, known: Mapping[str, Task]) -> list[RunKey]:
+def announced(plan: Plan, known: Mapping[str, Task]) -> list[Key]:
     """The runs of the plan that are of these tasks."""
     every = tasks_file.read()
     return [
@@ -72,7 +71,7 @@ def departures(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> li
     return notes
 
 
-def named(keys: Sequence[RunKey]) -> str:
+def named(keys: Sequence[Key]) -> str:
     """The first of them, in words."""
     words = [f"{task} {scheme} seed {seed}" for task, scheme, seed in keys[:MOST_NAMED]]
     return ", ".join(words) + " and so on" * (len(keys) > MOST_NAMED)
@@ -98,7 +97,7 @@ def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
     return {family: len(schemes - {tasks_file.BASELINE}) for family, schemes in found.items()}
 
 
-def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[RunKey]:
+def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
     """The runs that the plan announces for a comparison: the scheme's, and those they pair with."""
     keys = announced(plan, known)
     theirs = {key for key in keys if key[1] == one.scheme and known[key[0]].family == one.family}

@@ -12,7 +12,7 @@ from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.evaluation import evidence, evidence_gallery, records
 from macaron_fairseq.evaluation.evidence import Overall, TaskDifference
 from macaron_fairseq.evaluation.evidence_gallery import Published
-from macaron_fairseq.evaluation.records import Run
+from macaron_fairseq.evaluation.records import Key, Run
 
 Families = dict[str, str]  # of each task
 
@@ -38,7 +38,7 @@ def compare(
     notes: Sequence[str] = (),
     published: Sequence[Published] = (),
     schemes: Mapping[str, int] | None = None,
-    is_missed: Callable[[tuple[str, str, int]], bool] = lambda key: True,
+    is_missed: Callable[[Key], bool] = lambda key: True,
 ) -> Comparison:
     """Compare schemes task by task, and over the tasks of each family.
 
@@ -91,7 +91,7 @@ def write(comparison: Comparison, out: Path) -> str:
 
 
 def differences(
-    runs: Sequence[Run], baseline: str, is_missed: Callable[[tuple[str, str, int]], bool]
+    runs: Sequence[Run], baseline: str, is_missed: Callable[[Key], bool]
 ) -> tuple[list[TaskDifference], list[str]]:
     """The paired differences of all tasks and schemes, and what has no counterpart, in words."""
     found = []

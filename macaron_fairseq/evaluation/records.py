@@ -15,6 +15,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 
+Key = tuple[str, str, int]  # task, scheme and seed
 LOWER_IS_BETTER = ("WER", "PER")
 EDITS, NGRAMS = "edits", "n-grams"
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -75,7 +76,7 @@ class Run:
         return self.scores[self.test][self.metric]
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> Key:
         """What no two runs share."""
         return self.task, self.scheme, self.seed
 
@@ -134,7 +135,7 @@ def read(folders: Iterable[Path]) -> list[Run]:
     Raises:
         UserError: if a file is damaged, or two hold the same run with different results.
     """
-    found: dict[tuple[str, str, int], Run] = {}
+    found: dict[Key, Run] = {}
     for folder in folders:
         if not folder.exists():
             raise UserError(f"{folder} does not exist: name a folder with records")
