@@ -155,11 +155,6 @@ def test_half_precision_is_summed_in_full():
     assert float(found.structure) == pytest.approx(float(expected.structure), rel=1e-5)
 
 
-def test_certainty_is_1_for_one_type_and_0_for_all():
-    logits = torch.tensor([[[100.0, 0, 0], [0, 0, 0]]])
-    torch.testing.assert_close(trajectory.certainty(logits), torch.tensor([[1.0, 0.0]]))
-
-
 # --- SRA -----------------------------------------------------------------------------------------
 
 
@@ -210,15 +205,6 @@ def test_a_sentence_of_one_span_has_no_geometry():
     found = cross_vocabulary.geometry_loss(student, teacher, weights)
     cos = [nn.functional.cosine_similarity(x[0, 0], x[0, 1], dim=0) for x in (student, teacher)]
     assert float(found) == pytest.approx(float((cos[0] - cos[1]) ** 2) / 2)
-
-
-def test_attention_of_the_last_token_ignores_padding():
-    attention = random(B, 2, L, L).abs()
-    found = cross_vocabulary.attention_weights(attention, MASK)
-    for b, n in enumerate(LENGTHS.tolist()):
-        row = attention[b, :, n - 1, :n].sum(0)
-        torch.testing.assert_close(found[b, :n], row / row.sum())
-        assert not found[b, n:].any()
 
 
 def test_common_types_are_equal_strings():

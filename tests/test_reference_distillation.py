@@ -4,6 +4,7 @@ Of its subfolders those are read whose name begins with `mta` or `sra`. By defau
 tests/fixtures/reference, which holds inputs made from random numbers.
 """
 
+import math
 import os
 from functools import partial
 from pathlib import Path
@@ -102,12 +103,18 @@ def test_mta_weights_and_vectors_of_spans(mta):
         assert_near(of_members.sum(2)[has_token], expected, 1e-6)
 
 
+def certainty(logits):
+    """1 - H(softmax(logits)) / log(types): other weights of tokens, by what a teacher predicts."""
+    p = logits.softmax(2)
+    return 1 + (p * (p + 1e-8).log()).sum(2) / math.log(logits.shape[2])
+
+
 @pytest.mark.parametrize("prefix", ["", "entropy."])
 def test_mta_losses_and_gradients(mta, prefix):
     data = mta.data
     states = torch.stack(mta.student).requires_grad_()
     weight, bias = (data[f"projection_{x}"].clone().requires_grad_() for x in ("weight", "bias"))
-    importance = trajectory.certainty(data["teacher_logits"]) if prefix else None
+    importance = certainty(data["teacher_logits"]) if prefix else None
     found = [
         trajectory.align(pair, mta.mask, importance, padding_asks=True)
         for pair in mta.pairs(states, weight, bias)
@@ -153,7 +160,9 @@ class Sra:
         self.layers = range(len(data["student_layers"]))
 
     def weights(self, side, layer):
-        return cross_vocabulary.attention_weights(self.data[f"{side}_attention"][layer - 1])
+        """Of tokens, by the attention of the last position, which the authors' code takes."""
+        last = self.data[f"{side}_attention"][layer - 1].sum(1)[:, -1]
+        return last / last.sum(1, keepdim=True)
 
 
 @pytest.fixture(params=SRA, **NAMES)
@@ -197,7 +206,8 @@ def test_sra_losses_and_gradients(sra):
         projected = centres["student"] @ projection[i]
         cosine.append(cross_vocabulary.centre_loss(projected, centres["teacher"], weights))
     assert_near(torch.stack(cosine), data["cos_layer"])
-    cos_total = cross_vocabulary.weighted_mean(cosine, data["layer_weights_given"])
+    shares = torch.tensor(data["layer_weights_given"])
+    cos_total = (shares / shares.sum() * torch.stack(cosine)).sum()
     assert_near(cos_total, data["cos_total"])
     geo = cross_vocabulary.geometry_loss(centres["student"], centres["teacher"], weights)
     assert_near(geo, data["geo"])

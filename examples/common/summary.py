@@ -2,11 +2,12 @@
 
 import json
 import os
-import statistics
 from pathlib import Path
 
 from options import Recipe
 from steps import Words, shown
+
+from macaron_fairseq.common.markdown import spread
 
 
 def summary(recipe: Recipe) -> str:
@@ -53,12 +54,6 @@ def scores_of(folder: Path) -> dict[str, float]:
     """Score by metric, as `macaron-fairseq score` wrote them."""
     content = json.loads((folder / "scores.json").read_text("utf-8"))
     return {score["metric"]: score["score"] for score in content["scores"]}
-
-
-def spread(values: list[float]) -> str:
-    """Their mean and, of several, the sample standard deviation."""
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
 
 
 def here(path: Path) -> str:

@@ -14,7 +14,7 @@ from tasks import Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.markdown import NOTHING, number, spread, table
 from macaron_fairseq.evaluation import intervals, significance
 
 # The average of a minute after a timing: itself, and half of another process.
@@ -25,7 +25,6 @@ LIMITS = (
     "All students learn from one teacher, so the intervals leave out the teacher's variance. Those "
     "that learn from its translations, too, end early by the loss on the original references."
 )
-SAMPLES = 1000  # of the bootstrap
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
 HEAD += ["CTranslate2 int8", "training"]
@@ -209,12 +208,12 @@ def compared(
     }
     for seed in seeds:
         one, two = (side[seed] for side in sides)
-        of_seed = bootstrap(one, two, reference, "beam", METRICS)
-        of_seed[GREEDY] = bootstrap(one, two, reference, "greedy", ["BLEU"])["BLEU"]
-        for name, (difference, p) in of_seed.items():
-            found[name]["seeds"].append(seed)
-            found[name]["differences"].append(difference)
-            found[name]["p"].append(p)
+        for name, of_metric in found.items():
+            search, metric = ("greedy", "BLEU") if name == GREEDY else ("beam", name)
+            difference, p = bootstrap(one, two, reference, search, metric)
+            of_metric["seeds"].append(seed)
+            of_metric["differences"].append(difference)
+            of_metric["p"].append(p)
     for of_metric in found.values():
         values = of_metric["differences"]
         of_metric["mean"] = statistics.mean(values) if values else None
@@ -223,39 +222,28 @@ def compared(
 
 
 def bootstrap(
-    base: Run, other: Run, reference: Sequence[str], search: str, names: Sequence[str]
-) -> dict[str, tuple[float, float]]:
-    """The difference in these metrics on the task's test set, and its p value.
+    base: Run, other: Run, reference: Sequence[str], search: str, name: str
+) -> tuple[float, float]:
+    """The difference in a metric on the task's test set, and its p value.
 
     Args:
         base: a run of the baseline.
         other: the run that is compared with it.
         reference: of each sentence.
         search: how both translated, beam or greedy.
-        names: of metrics.
+        name: BLEU or chrF.
     """
     from sacrebleu.metrics import BLEU, CHRF
-    from sacrebleu.significance import PairedTest
 
-    recipe = base.recipe
-    lowercase = "--lowercase" in recipe.score_flags
-    systems: list[tuple[str, Sequence[str]]] = [
-        (run.recipe.system, distillation_records.unpack(run.result["hypotheses"][search]))
-        for run in (base, other)
-    ]
+    lowercase = "--lowercase" in base.recipe.score_flags
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=recipe.target, references=[[*reference]]),
-        "chrF": CHRF(lowercase=lowercase, references=[[*reference]]),
+        "BLEU": BLEU(lowercase=lowercase, trg_lang=base.recipe.target),
+        "chrF": CHRF(lowercase=lowercase),
     }
-    metrics = {name: metrics[name] for name in names}
-    _, found = PairedTest(systems, metrics, None, test_type="bs", n_samples=SAMPLES)()
-    result = {}
-    for name in names:
-        # sacreBLEU calls them BLEU and chrF2.
-        first, second = next(x for key, x in found.items() if key.startswith(name))
-        p = significance.p_value(first, second)  # type: ignore[arg-type]
-        result[name] = (second.score - first.score, p)  # type: ignore[union-attr]
-    return result
+    texts = [distillation_records.unpack(run.result["hypotheses"][search]) for run in (base, other)]
+    results, _ = significance.paired_bootstrap(texts, reference, metrics[name])
+    (first, _), (second, p) = results
+    return second - first, p
 
 
 # --- Text and picture ----------------------------------------------------------------------------
@@ -339,12 +327,6 @@ def against_teacher(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         for row in rows
         if row is not teacher and row["int8 speed"]
     ]
-
-
-def spread(scores: Sequence[float]) -> str:
-    """A mean, and of several seeds the standard deviation."""
-    deviation = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
-    return f"{statistics.mean(scores):.2f}{deviation}"
 
 
 def difference(found: dict[str, Any] | None) -> str:

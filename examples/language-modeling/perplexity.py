@@ -95,7 +95,7 @@ def report(
     for name, by_seed in found.items():
         cells = [f"`{name}`", str(len(by_seed))]
         for figure, form in FIGURES.values():
-            cells.append(spread([getattr(one, figure) for one in by_seed.values()], form))
+            cells.append(markdown.spread([getattr(one, figure) for one in by_seed.values()], form))
         rows.append(cells)
     lines = ["# Perplexity of the held-back text", ""]
     lines += [markdown.table([what, "seeds", *FIGURES], rows), ""]
@@ -129,12 +129,6 @@ def report(
             "them out, so that other BPE merges compare less."
         )
     return "\n".join(lines) + "\n"
-
-
-def spread(values: list[float], form: str) -> str:
-    """Their mean and, of several, the sample standard deviation."""
-    deviation = f" ± {statistics.stdev(values):{form}}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):{form}}{deviation}"
 
 
 def difference(

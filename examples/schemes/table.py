@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import statistics
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from macaron_fairseq import plugin  # noqa: F401 - registers the models with fai
 from macaron_fairseq.analysis import description
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import table
+from macaron_fairseq.common.markdown import spread, table
 from macaron_fairseq.evaluation import failures, runs, training_flags
 from macaron_fairseq.evaluation.runs import Run
 
@@ -109,7 +108,7 @@ def markdown(rows: Sequence[Row]) -> str:
 def scores(rows: Sequence[Row], test: str) -> dict[str, list[str]]:
     """A column for each metric of a test set, and how many translations loop, for each seed."""
     columns = {
-        metric: [spread(row.scores[test][metric], 2) for row in rows]
+        metric: [spread(row.scores[test][metric]) for row in rows]
         for metric in rows[0].scores[test]
     }
     return {**columns, "loop": [" ".join(map(str, row.looping[test])) for row in rows]}
@@ -118,20 +117,15 @@ def scores(rows: Sequence[Row], test: str) -> dict[str, list[str]]:
 def training(rows: Sequence[Row]) -> dict[str, list[str]]:
     """The columns of what the variants are and how they were trained."""
     return {
-        "best validation loss": [spread(row.loss, 3) for row in rows],
-        "words/s": [spread(row.words_per_second, 0) for row in rows],
-        "updates": [spread(row.updates, 0) for row in rows],
+        "best validation loss": [spread(row.loss, ".3f") for row in rows],
+        "words/s": [spread(row.words_per_second, ",.0f") for row in rows],
+        "updates": [
+            spread(row.updates if len({*row.updates}) > 1 else row.updates[:1], ",.0f")
+            for row in rows
+        ],
         "parameters": [f"{row.parameters:,}" for row in rows],
         "million operations": [f"{row.operations:.2f}" for row in rows],
     }
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation."""
-    mean = f"{statistics.mean(values):,.{digits}f}"
-    if len(values) == 1 or (digits == 0 and len(set(values)) == 1):
-        return mean
-    return f"{mean} ± {statistics.stdev(values):,.{digits}f}"
 
 
 def main() -> None:

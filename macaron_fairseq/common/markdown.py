@@ -1,5 +1,6 @@
 """Tables in Markdown."""
 
+import statistics
 from collections.abc import Sequence
 
 NOTHING = "-"
@@ -16,3 +17,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def number(value: float | None, form: str) -> str:
     """A number in that form, or a dash."""
     return NOTHING if value is None else format(value, form)
+
+
+def spread(values: Sequence[float], form: str = ".2f") -> str:
+    """The mean and, of several values, the sample standard deviation."""
+    mean = format(statistics.mean(values), form)
+    return f"{mean} ± {statistics.stdev(values):{form}}" if len(values) > 1 else mean

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.markdown import NOTHING, number, spread, table
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import evidence, failures
 from macaron_fairseq.evaluation.records import Run
@@ -95,12 +95,6 @@ def command(runs: Sequence[Run]) -> str:
     """What makes these runs of one task and scheme again."""
     first, seeds = runs[0], " ".join(str(run.seed) for run in runs)
     return first.command.replace(f"--seeds {first.seed}", f'--seeds "{seeds}"')
-
-
-def spread(scores: Sequence[float]) -> str:
-    """Mean and standard deviation."""
-    mean = f"{statistics.mean(scores):.2f}"
-    return f"{mean} ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
 
 
 def span(numbers: Sequence[int]) -> str:

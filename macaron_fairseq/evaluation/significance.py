@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
@@ -50,37 +51,59 @@ def compare(runs: Sequence[Run], baseline: str) -> list[Difference]:
 
 def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:
     """The paired bootstrap on one test set."""
-    systems = [base, *others]
-    texts = [list(read_lines(run.tests[test].hypotheses)) for run in systems]
-    scored = base.tests[test]
-    signatures, table = PairedTest(
-        [(run.arch, text) for run, text in zip(systems, texts, strict=True)],
-        {METRIC: metric(scored, base.manifest["data"]["target"])},
-        [list(read_lines(scored.reference))],
-        test_type="bs",
-        n_samples=SAMPLES,
-    )()
-    results = cast(list[Result], table[METRIC])
-    for run, result in zip(systems, results, strict=True):
+    systems, scored = [base, *others], base.tests[test]
+    results, signature = paired_bootstrap(
+        [[*read_lines(run.tests[test].hypotheses)] for run in systems],
+        [*read_lines(scored.reference)],
+        metric(scored, base.manifest["data"]["target"]),
+    )
+    for run, (score, _) in zip(systems, results, strict=True):
         recorded = run.tests[test].scores[METRIC]
-        if abs(result.score - recorded) > 0.01:
+        if abs(score - recorded) > 0.01:
             raise UserError(
-                f"{run.tests[test].hypotheses} has {METRIC} {result.score:.2f} but its scores.json "
+                f"{run.tests[test].hypotheses} has {METRIC} {score:.2f} but its scores.json "
                 f"says {recorded:.2f}: run the stage evaluate again"
             )
+    baseline_score = results[0][0]
     return [
         Difference(
             test=test,
             arch=run.arch,
             seed=run.seed,
-            baseline_score=results[0].score,
-            score=result.score,
-            difference=result.score - results[0].score,
-            p_value=p_value(results[0], result),
-            signature=str(signatures[METRIC]),
+            baseline_score=baseline_score,
+            score=score,
+            difference=score - baseline_score,
+            p_value=p,
+            signature=signature,
         )
-        for run, result in zip(others, results[1:], strict=True)
+        for run, (score, p) in zip(others, results[1:], strict=True)
     ]
+
+
+def paired_bootstrap(
+    translations: Sequence[Sequence[str]], references: Sequence[str], metric: Metric
+) -> tuple[list[tuple[float, float]], str]:
+    """sacreBLEU's paired bootstrap over sentences.
+
+    Args:
+        translations: the baseline's, then those that are compared with it.
+        references: of each sentence.
+        metric: such as sacreBLEU's `BLEU`, without references.
+
+    Returns:
+        The score of each, and the p value of its difference to the baseline, which is 1 where both
+        scores are the same. And the metric's signature.
+    """
+    systems = [(str(i), lines) for i, lines in enumerate(translations)]
+    signatures, table = PairedTest(
+        systems, {"metric": metric}, [[*references]], test_type="bs", n_samples=SAMPLES
+    )()
+    (name,) = signatures  # as sacreBLEU calls it: chrF is chrF2
+    base, *others = cast(list[Result], table[name])
+    # sacreBLEU counts samples whose difference is greater than that of the whole, of which two
+    # equal translations have none: it would call them different with p = 1 / (SAMPLES + 1).
+    found = [(x.score, 1.0 if x.score == base.score else cast(float, x.p_value)) for x in others]
+    return [(base.score, 1.0), *found], str(signatures[name])
 
 
 def metric(scored: Scored, language: str, effective_order: bool = False) -> BLEU:
@@ -98,14 +121,3 @@ def metric(scored: Scored, language: str, effective_order: bool = False) -> BLEU
         return BLEU(lowercase=scored.lowercase, trg_lang=language, effective_order=effective_order)
     except RuntimeError as error:
         raise UserError(" ".join(str(error).split())) from error
-
-
-def p_value(base: Result, result: Result) -> float:
-    """The p value of a result, which is 1 where there is no difference.
-
-    sacreBLEU counts samples whose difference is greater than that of the whole, of which two equal
-    translations have none: it would call them different with p = 1 / (SAMPLES + 1).
-    """
-    if result.score == base.score:
-        return 1.0
-    return cast(float, result.p_value)

@@ -2,7 +2,7 @@
 
 Both read the same text. It is cut where both have the end of a token (`common_spans`). Span i has
 a centre of mass C_i on each side: the mean state of its tokens, by how much the last token attends
-to each (`attention_weights`). With w the teacher's span weights and W a map that is learnt:
+to each (`last_token`). With w the teacher's span weights and W a map that is learnt:
 
     cos = sum_i w_i (1 - cos(C^S_i W, C^T_i))                                  per layer
     geo = sum_ij w_i w_j (cos(C^S_i, C^S_j) - cos(C^T_i, C^T_j))^2 / sum_ij w_i w_j
@@ -16,7 +16,6 @@ is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
 import re
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
@@ -60,26 +59,6 @@ def common_spans(
         )
         for after, (_, first) in zip(last, sides, strict=True)
     )
-
-
-def attention_weights(attention: Tensor, mask: Tensor | None = None) -> Tensor:
-    """How much the last token attends to each, in sum over heads, without gradient.
-
-    Args:
-        attention: (batch, heads, length, length), of queries to keys.
-        mask: true for tokens, false for padding on the right. None takes the last position of the
-            batch, padded or not, as the authors' code does.
-
-    Returns:
-        (batch, length), of which a sentence's sum to 1.
-    """
-    summed = attention.detach().sum(1)
-    if mask is None:
-        rows = summed[:, -1]
-    else:
-        last = mask.long().sum(1) - 1
-        rows = summed[torch.arange(len(summed), device=summed.device), last] * mask
-    return rows / at_least_tiny(rows.sum(1, keepdim=True))
 
 
 def span_weights(members: Tensor, weights: Tensor) -> Tensor:
@@ -160,9 +139,3 @@ def uld_loss(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     types = max(p.shape[2], q.shape[2])
     p, q = (pad(x, (0, types - x.shape[2])) for x in (p, q))
     return ((p - q).abs().sum(2) * mask).sum()
-
-
-def weighted_mean(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """The mean of layers' losses by the weights that are given for layers."""
-    shares = torch.tensor(weights, dtype=losses[0].dtype, device=losses[0].device)
-    return (shares / shares.sum() * torch.stack(list(losses))).sum()

@@ -33,7 +33,6 @@ from macaron_fairseq.distillation.spans import (
 # What DSA counts against Hid in the authors' code.
 HIDDEN_SHARE = 0.1
 EPSILON = 1e-5
-LOG_EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
@@ -82,21 +81,6 @@ def token_weights(states: Tensor, mask: Tensor, padding_asks: bool = False) -> T
         return weights / at_least_tiny(weights.sum(1, keepdim=True))
 
 
-def certainty(logits: Tensor) -> Tensor:
-    """1 - H(softmax(logits)) / log(types): other weights of tokens, by what a teacher predicts.
-
-    Args:
-        logits: (batch, length, types).
-
-    Returns:
-        (batch, length), from 0 to 1, without gradient.
-    """
-    with torch.no_grad():
-        p = logits.softmax(2)
-        entropy = -(p * (p + LOG_EPSILON).log()).sum(2)
-        return 1 - entropy / torch.tensor(float(logits.shape[2])).log()
-
-
 def align(
     pair: LayerPair,
     mask: Tensor,
@@ -108,7 +92,7 @@ def align(
     Args:
         pair: the layers.
         mask: true for tokens, false for padding, (batch, length).
-        importance: w, (batch, length), such as `certainty`; None for the teacher's `token_weights`.
+        importance: w, (batch, length); None for the teacher's `token_weights`.
         padding_asks: see `token_weights`.
     """
     dtype = torch.promote_types(pair.student.dtype, torch.float32)
