@@ -37,6 +37,7 @@ import systems  # noqa: E402
 import tasks  # noqa: E402
 import teach  # noqa: E402
 import train_command  # noqa: E402
+import translations  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
 TASKS = """\
@@ -121,7 +122,7 @@ def mini(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(launch, "local", in_this_process)
     monkeypatch.setattr(deployed, "REPETITIONS", 1)
     monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
-    for module in (stage_prepare, stage_train, stage_evaluate, one_system, deployed):
+    for module in (stage_prepare, stage_train, stage_evaluate, deployed, translations):
         monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
     options += [tmp_path / "settings.yaml", "--tasks", "mini-en-de", "--cpu", "--sizes", "any"]
@@ -315,7 +316,7 @@ def no_work(tmp_path, monkeypatch):
         elif what == "time":
             write(recipe.speed, checkpoint=files.sha256(recipe.checkpoint))
         elif what == "translate":
-            write(one_system.shard_path(recipe.work, system))
+            write(translations.shard_path(recipe.work, system))
         else:
             place = systems.teacher_of(recipe.work)
             teacher = files.sha256(place) if what == "join" else ""
@@ -470,7 +471,7 @@ def test_students_may_end_earlier_than_their_teacher():
 
 
 def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
-    mark = one_system.shard_path(tmp_path, "2/8")
+    mark = translations.shard_path(tmp_path, "2/8")
     mark.parent.mkdir()
     mark.write_text("done\n")
     parts.Parts(parts.folder_of(tmp_path / "distilled"), {}, 0, 1).remove()
@@ -514,7 +515,7 @@ def test_translations_by_other_flags_are_refused(tmp_path):
     def check(teacher="f00", **changes):
         content = json.dumps({"distilled": {**made, **changes}})
         (tmp_path / "preprocessing.json").write_text(content)
-        one_system.refuse_other_translations(tmp_path, settings, teacher)
+        translations.refuse_other_translations(tmp_path, settings, teacher)
 
     check()
     with pytest.raises(SystemExit, match="was made with best_of 5, and not 1: remove it"):

@@ -29,17 +29,16 @@ import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
+import translations  # noqa: E402
 from launch import only_one  # noqa: E402
 from many_runs import Options  # noqa: E402
 from options import own_and_flags  # noqa: E402
-from steps import Words, call, made, step  # noqa: E402
+from steps import made, step  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
 
-from macaron_fairseq.commands import distill as distill_command  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
-from macaron_fairseq.translation.parts import folder_of  # noqa: E402
 
 WHAT = ("prepare", "train", "translate", "join", "time")
 OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
@@ -113,7 +112,7 @@ def sha256_of_teacher(recipe: SystemRecipe) -> str:
     """Of what a run learns from: the teacher, or what wrote the translations; "" from neither."""
     if recipe.asks_teacher:
         return files.sha256(systems.teacher_of(recipe.work))
-    return translator_of(made_by(recipe.data)) if recipe.reads_translations else ""
+    return translations.translator_of(recipe.data) if recipe.reads_translations else ""
 
 
 def decode_greedily(recipe: SystemRecipe) -> Path:
@@ -145,70 +144,6 @@ def scores_of(folder: Path) -> list[dict[str, Any]]:
 def figures(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The scores by metric."""
     return {x["metric"]: round(x["score"], 4) for x in scores}
-
-
-# --- The teacher's translations ------------------------------------------------------------------
-
-
-def distill(recipe: SystemRecipe, settings: Settings, *more: str) -> None:
-    """`macaron-fairseq distill` of a task's training set; it resumes by itself."""
-    words: Words = ["macaron-fairseq", "distill", "--teacher", systems.teacher_of(recipe.work)]
-    words += ["--data", recipe.work / "data", "-o", recipe.work / "distilled"]
-    words += [*split(settings.distill), *["--cpu"] * recipe.cpu, *more]
-    call(words)
-
-
-def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
-    """Translate a shard."""
-    path = shard_path(recipe.work, shard)
-    with only_one(path.with_suffix(".lock"), waits=False):
-        if not path.is_file():
-            distill(recipe, settings, "--shard", shard)
-            files.write(path, "done\n")
-
-
-def shard_path(work: Path, shard: str) -> Path:
-    """The file that says that a shard is done; it goes when the parts do."""
-    return folder_of(work / "distilled") / shard.replace("/", "-of-")
-
-
-def join(recipe: SystemRecipe, settings: Settings) -> None:
-    """Join the shards to a data folder, if that is not done."""
-    with only_one(recipe.work / "distilled.lock", waits=False):
-        if not (recipe.work / "distilled").exists():
-            distill(recipe, settings, "--join")
-
-
-def made_by(folder: Path) -> dict[str, Any]:
-    """What a folder of translations says of how it was made."""
-    return files.load_json(folder / "preprocessing.json", "remove its folder")["distilled"]
-
-
-def translator_of(known: dict[str, Any]) -> str:
-    """The SHA-256 of the teacher that wrote translations which tell this of themselves."""
-    return " ".join(x["sha256"] for x in known["teacher"])
-
-
-def refuse_other_translations(folder: Path, settings: Settings, teacher: str) -> None:
-    """End the program where a folder of translations was made by other flags or another teacher.
-
-    Args:
-        folder: with the translations.
-        settings: whose flags should have made them.
-        teacher: the SHA-256 of what should have made them.
-    """
-    known, instead = made_by(folder), "remove it, or give another --work"
-    if translator_of(known) != teacher:
-        sys.exit(f"{folder} was made by another teacher than the one here: {instead}")
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    distill_command.add_arguments(parser)
-    needed = ["--teacher", "x", "--data", "x", "-o", "x"]
-    wanted = vars(parser.parse_args([*needed, *split(settings.distill)]))
-    for name in {*known} & {*wanted} - {"teacher"}:
-        if known[name] != wanted[name]:
-            sys.exit(
-                f"{folder} was made with {name} {known[name]}, and not {wanted[name]}: {instead}"
-            )
 
 
 # --- The command line ----------------------------------------------------------------------------
@@ -243,9 +178,9 @@ def main(argv: Sequence[str]) -> None:
     elif args.what == "train":
         train(task, settings, recipe, options)
     elif args.what == "translate":
-        translate(recipe, settings, args.system)
+        translations.translate(recipe, settings, args.system)
     elif args.what == "join":
-        join(recipe, settings)
+        translations.join(recipe, settings)
     else:
         deployed.time_it(task, recipe)
 

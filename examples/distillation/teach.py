@@ -23,6 +23,7 @@ import recipe as recipes  # noqa: E402
 import student_systems  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
+import translations  # noqa: E402
 from distillation_records import Run  # noqa: E402
 from launch import Job  # noqa: E402
 from many_runs import Options, words_of  # noqa: E402
@@ -195,7 +196,7 @@ class Plan:
             "train": (f"{task.name} {system} seed {seed}", recipe.result),
             "translate": (
                 f"{task.name} translations {system}",
-                one_system.shard_path(recipe.work, system),
+                translations.shard_path(recipe.work, system),
             ),
             "join": (
                 f"{task.name} translations",
@@ -277,7 +278,7 @@ class Plan:
                 translate += [("translate", task, shard, 0) for shard in shards]
             elif teacher:
                 found = teacher["checkpoint"]
-                one_system.refuse_other_translations(result.parent, self.settings, found)
+                translations.refuse_other_translations(result.parent, self.settings, found)
         self.attempt(translate)
         self.attempt(join)
 
@@ -342,7 +343,9 @@ class Plan:
         teacher = self.recipe(task, TEACHER, TEACHER_SEED)
         if what == "join":
             shards = range(1, self.args.shards + 1)
-            return [one_system.shard_path(teacher.work, f"{i}/{self.args.shards}") for i in shards]
+            return [
+                translations.shard_path(teacher.work, f"{i}/{self.args.shards}") for i in shards
+            ]
         if what == "translate":
             return [teacher.result]
         recipe = self.recipe(task, system, seed)
