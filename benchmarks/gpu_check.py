@@ -130,7 +130,7 @@ def begin(device: str) -> None:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        from macaron_fairseq.compat import gpus
+        from macaron_fairseq.preflight import gpus
 
         reason = gpus.why_unusable() or gpus.why_none()
         sys.exit(f"--device cuda: {reason}; see --device cpu and --device fake")

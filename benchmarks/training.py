@@ -31,8 +31,8 @@ from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
-from macaron_fairseq.compat import bf16
 from macaron_fairseq.evaluation import training_log
+from macaron_fairseq.preflight import bf16
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]

@@ -2,7 +2,7 @@
 
 fairseq's commands and their workers import this package when they come to `--user-dir`. Where
 fairseq is imported already, as it is there, the import registers the models (`plugin`) and checks
-the command line and its files (`compat.preflight`, `compat.missing`). Elsewhere it imports neither
+the command line and its files (`preflight`). Elsewhere it imports neither
 fairseq nor PyTorch; a program that needs the registrations imports `macaron_fairseq.plugin`.
 
 What the commands do is here for programs, too: `load`, `score`, `report`, `dynamics`, `describe`
@@ -36,10 +36,10 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.compat import command_line, memory, missing, preflight, save_folder
+    from macaron_fairseq.preflight import checks, command_line, memory, missing, save_folder
 
     if line := command_line.read(sys.argv):
-        preflight.check(line)
+        checks.check(line)
         missing.refuse(line)
         memory.explain(line)
         save_folder.claim(line)

@@ -74,8 +74,8 @@ def be_script(path, words, environ):
 
 
 def apply(check, argv):
-    """Let one of the checks of `macaron_fairseq.compat` see a command line, as the package does."""
-    from macaron_fairseq.compat import command_line
+    """Let a check of `macaron_fairseq.preflight` see a command line, as the package does."""
+    from macaron_fairseq.preflight import command_line
 
     if line := command_line.read(argv):
         check(line)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from recipes import EXAMPLES, entry, recipe
 
-from macaron_fairseq.compat import gpus
 from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.preflight import gpus
 
 # After `recipes`, which knows where they are.
 import benchmark  # isort: skip

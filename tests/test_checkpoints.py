@@ -24,8 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 from small import parse
 
 from macaron_fairseq import MacaronTransformerModel, UserError
-from macaron_fairseq.compat import checkpoints, preflight
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import averaging
+from macaron_fairseq.preflight import checks
 from macaron_fairseq.translation import fairseq_engine
 
 STORED = FIXTURES / "stored"
@@ -174,7 +175,7 @@ def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
     for command in ("train", "generate"):
         flag = "--restore-file" if command == "train" else "--path"
         with pytest.raises(UserError, match="is damaged"):
-            apply(preflight.check, [f"fairseq-{command}", "data", "--cpu", flag, str(path)])
+            apply(checks.check, [f"fairseq-{command}", "data", "--cpu", flag, str(path)])
 
 
 def test_files_without_checksums_are_taken(tmp_path):
@@ -207,7 +208,7 @@ def test_numbers_that_are_none_are_named(value, dtype, tmp_path):
         lambda: averaging.average([STORED / "checkpoint.pt", path]),
         lambda: fairseq_engine.load_models(str(path), its_task),  # of translate and export
         lambda: MacaronTransformerModel.from_pretrained(str(tmp_path), path.name, str(STORED)),
-        lambda: apply(preflight.check, ["fairseq-generate", "data", "--cpu", "--path", str(path)]),
+        lambda: apply(checks.check, ["fairseq-generate", "data", "--cpu", "--path", str(path)]),
     ):
         with pytest.raises(UserError) as refused:
             refuse()
@@ -264,7 +265,7 @@ def test_training_on_a_truncated_checkpoint_is_refused(tmp_path):
     truncated = tmp_path / "checkpoint_last.pt"
     truncated.write_bytes((STORED / "checkpoint.pt").read_bytes()[:5000])
     with pytest.raises(UserError, match=rf"{truncated} is truncated .* --restore-file FILE"):
-        apply(preflight.check, ["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
+        apply(checks.check, ["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from commands import apply
 from small import NO_DROPOUT, SMALL, batch, build
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import compiling as refusals
-from macaron_fairseq.compat import preflight
 from macaron_fairseq.fast import compiling
+from macaron_fairseq.preflight import checks
+from macaron_fairseq.preflight import compiling as refusals
 
 FLAG = "--macaron-compile"
 TRAIN = ["fairseq-train", "data", "--cpu", FLAG]
@@ -74,14 +74,14 @@ def test_only_training_is_compiled(monkeypatch):
 )
 def test_what_it_does_not_go_with(flags, sentence):
     with pytest.raises(UserError, match=sentence):
-        apply(preflight.check, [*TRAIN, *flags])
+        apply(checks.check, [*TRAIN, *flags])
 
 
 def test_without_a_compiler_it_says_so_before_training(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match=r"there is no C\+\+ compiler.*: drop it"):
-        apply(preflight.check, TRAIN)
-    apply(preflight.check, ["fairseq-train", "data", "--cpu"])
+        apply(checks.check, TRAIN)
+    apply(checks.check, ["fairseq-train", "data", "--cpu"])
     monkeypatch.setattr(refusals, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="Triton is not installed"):
         refusals.refuse_where_impossible(1)

@@ -12,7 +12,7 @@ import sys
 import pytest
 from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, logged
 
-from macaron_fairseq.compat import memory
+from macaron_fairseq.preflight import memory
 
 BENCHMARKS = ROOT / "benchmarks"
 FAKE = ROOT / "tests" / "fakegpu"

@@ -17,13 +17,14 @@ from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
 from small import parse
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import bf16, gpus, memory, preflight, tpu
+from macaron_fairseq.compat import tpu
+from macaron_fairseq.preflight import bf16, checks, gpus, memory
 
 
 def refusal(*words):
     """The sentence with which a command line is refused."""
     with pytest.raises(UserError) as refused:
-        apply(preflight.check, [str(word) for word in words])
+        apply(checks.check, [str(word) for word in words])
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -96,7 +97,7 @@ def test_bf16_on_a_cpu_without_it(monkeypatch):
     sentence = refusal("fairseq-train", "data", "--cpu", "--bf16")
     assert "--bf16 is not for this CPU" in sentence and "leave it out" in sentence
     monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
-    apply(preflight.check, ["fairseq-train", "data", "--cpu", "--bf16"])
+    apply(checks.check, ["fairseq-train", "data", "--cpu", "--bf16"])
     assert "--cpu rules it out" in refusal("fairseq-generate", "data", "--cpu", "--bf16")
 
 
@@ -107,7 +108,7 @@ def test_a_gpu_without_bf16(old_gpu):
             f"{flag} needs a GPU of compute capability 8.0 or higher, and this one, Tesla V100, "
             "has 7.0: use --fp16 instead"
         )
-    apply(preflight.check, ["fairseq-train", "data", "--fp16"])
+    apply(checks.check, ["fairseq-train", "data", "--fp16"])
 
 
 # --- fp16 ----------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def test_fairseq_trains_in_no_fp16_with_bmuf():
 def test_bmuf_in_half_precision(old_gpu):
     sentence = refusal("fairseq-train", "data", "--use-bmuf", "--fp16")
     assert sentence == "--use-bmuf and --fp16 do not go together in fairseq: drop one of them"
-    apply(preflight.check, ["fairseq-train", "data", "--use-bmuf"])
+    apply(checks.check, ["fairseq-train", "data", "--use-bmuf"])
 
 
 # --- no GPU, or none that works ------------------------------------------------------------------
@@ -172,13 +173,13 @@ def test_a_driver_that_is_too_old(monkeypatch, tmp_path):
     assert "update its driver, install a PyTorch for an older CUDA than 13.0" in sentence
     assert sentence.endswith(", or add --cpu without --fp16") and "URL" not in sentence
     assert refusal("fairseq-generate", "data").endswith(", or add --cpu")
-    apply(preflight.check, ["fairseq-train", "data", "--cpu"])
+    apply(checks.check, ["fairseq-train", "data", "--cpu"])
     # Hidden on purpose, or not of this job.
     with monkeypatch.context() as hidden:
         hidden.setenv("CUDA_VISIBLE_DEVICES", "")
-        apply(preflight.check, ["fairseq-generate", "data"])
+        apply(checks.check, ["fairseq-generate", "data"])
     (tmp_path / "nvidia0").unlink()
-    apply(preflight.check, ["fairseq-generate", "data"])
+    apply(checks.check, ["fairseq-generate", "data"])
 
 
 def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
@@ -187,7 +188,7 @@ def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert "is built for CPUs, so install it for CUDA" in refusal("fairseq-train", "d", "--fp16")
-    apply(preflight.check, ["fairseq-train", "data"])
+    apply(checks.check, ["fairseq-train", "data"])
 
 
 # --- memory --------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import bf16, preflight
 from macaron_fairseq.fast import caches, linear
 from macaron_fairseq.fast.attention import Attention
+from macaron_fairseq.preflight import bf16, checks
 
 # --- products ------------------------------------------------------------------------------------
 
@@ -353,8 +353,8 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
     monkeypatch.setattr(bf16, "is_fast_here", lambda: True)
     train = ["fairseq-train", "data", "--macaron-matmul", "bf16"]
     with pytest.raises(UserError, match=r"bf16 is for training on a CPU: give --bf16"):
-        apply(preflight.check, train)
-    apply(preflight.check, [*train, "--cpu", "--distributed-world-size", "1"])
+        apply(checks.check, train)
+    apply(checks.check, [*train, "--cpu", "--distributed-world-size", "1"])
     # Such a model is loaded anywhere.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16")
@@ -363,7 +363,7 @@ def test_bf16_products_are_for_training_on_a_cpu(monkeypatch):
 @pytest.mark.parametrize("flag", ["--checkpoint-activations", "--offload-activations"])
 def test_bf16_products_are_not_computed_again_in_fp32(flag):
     with pytest.raises(UserError, match=f"{flag} do not go together"):
-        apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
+        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu", flag])
     # Where no command line tells, as with fairseq-hydra-train.
     model = build("macaron_transformer", *SMALL, "--macaron-matmul", "bf16", flag)
     model(*batch())  # in evaluation all is fp32
@@ -374,8 +374,8 @@ def test_bf16_products_are_not_computed_again_in_fp32(flag):
 def test_bf16_products_are_refused_where_they_are_slow(monkeypatch):
     monkeypatch.setattr(bf16, "is_fast_here", lambda: False)
     with pytest.raises(UserError, match=r"not for this CPU.*drop it"):
-        apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
-    apply(preflight.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
+        apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "bf16", "--cpu"])
+    apply(checks.check, ["fairseq-train", "data", "--macaron-matmul", "fp32", "--cpu"])
 
 
 @pytest.mark.skipif(

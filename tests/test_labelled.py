@@ -9,7 +9,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionConfig, Sentence
 from torch.nn.functional import nll_loss
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import missing
+from macaron_fairseq.preflight import missing
 
 FIRST, END = 4, 2  # of a dictionary's own symbols, and what ends a line
 

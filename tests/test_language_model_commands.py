@@ -17,7 +17,7 @@ from small import SMALL_DECODER, SMALL_ENCODER
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import measurement
-from macaron_fairseq.compat import preflight
+from macaron_fairseq.preflight import checks
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
 pytestmark = pytest.mark.slow
@@ -169,8 +169,8 @@ def test_eval_lm_scores_every_token_or_says_why_not(corpus, causal):
     with pytest.raises(
         UserError, match=r"--tokens-per-sample 1024 is more than the model's \d+ po"
     ):
-        apply(preflight.check, [*argv, "--cpu"])
-    apply(preflight.check, [*argv, "--cpu", "--tokens-per-sample", "8"])
+        apply(checks.check, [*argv, "--cpu"])
+    apply(checks.check, [*argv, "--cpu", "--tokens-per-sample", "8"])
 
 
 def test_score_and_sample(corpus, causal):

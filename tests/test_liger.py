@@ -12,10 +12,10 @@ from small import SMALL, build
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import liger as refusals
-from macaron_fairseq.compat import preflight
 from macaron_fairseq.fast import liger
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.preflight import checks
+from macaron_fairseq.preflight import liger as refusals
 
 FLAGS = ["--criterion", "chunked_label_smoothed_cross_entropy", "--loss-kernel", "liger"]
 
@@ -73,10 +73,8 @@ def test_a_batch_of_padding_alone_is_zero():
 
 def test_where_it_cannot_run_it_is_refused_before_training(monkeypatch):
     with pytest.raises(UserError, match="--loss-kernel liger runs on a GPU: drop it"):
-        apply(preflight.check, ["fairseq-train", "data", "--cpu", *FLAGS])
-    apply(
-        preflight.check, ["fairseq-train", "data", "--cpu", *FLAGS[:2], "--loss-kernel", "chunks"]
-    )
+        apply(checks.check, ["fairseq-train", "data", "--cpu", *FLAGS])
+    apply(checks.check, ["fairseq-train", "data", "--cpu", *FLAGS[:2], "--loss-kernel", "chunks"])
     monkeypatch.setattr(refusals, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="needs liger_kernel and triton: pip install liger-kernel"):
         refusals.refuse_where_impossible(on_gpu=True)

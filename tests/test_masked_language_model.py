@@ -28,8 +28,9 @@ from small import (
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import preflight, pretrained
+from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model.operators import Gate
+from macaron_fairseq.preflight import checks
 from macaron_fairseq.schemes import splitting, substeps
 
 # width, heads, layers, width of each FFN half
@@ -242,12 +243,12 @@ def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sent
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
     words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny", *SMALL_ENCODER]
     # Who trains fairseq's own may want what it does: a new head.
-    apply(preflight.check, [*words, "--arch", "roberta_base"])
+    apply(checks.check, [*words, "--arch", "roberta_base"])
     if sentence is None:
-        apply(preflight.check, words)
+        apply(checks.check, words)
         return
     with pytest.raises(UserError, match=sentence):
-        apply(preflight.check, words)
+        apply(checks.check, words)
 
 
 @pytest.mark.parametrize("name", ["masked_lm", "sentence_prediction", "language_modeling"])
@@ -272,12 +273,12 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
     file.parent.mkdir(exist_ok=True)
     words.save(str(file))
-    apply(preflight.check, flags)
+    apply(checks.check, flags)
     words.add_symbol("one-more")
     words.save(str(file))
     sentence = "64 types, .* has 65 with" if "lm_" in arch else "65 types, .* has 66 with"
     with pytest.raises(UserError, match=f"embeds {sentence} its special symbols"):
-        apply(preflight.check, flags)
+        apply(checks.check, flags)
 
 
 @pytest.mark.parametrize(
@@ -298,11 +299,11 @@ def test_training_does_not_start_from_a_checkpoint_of_other_layers(arch, name, o
     model = build(arch, *common, *sizes, heads, "4", for_task=of_task())
     save(path, model, arch, name)
     words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", "--arch", arch, *common]
-    apply(preflight.check, [*words, *sizes, heads, "4"])
+    apply(checks.check, [*words, *sizes, heads, "4"])
     with pytest.raises(UserError, match=f"give {' '.join(sizes)} and its own {heads}, or anoth"):
-        apply(preflight.check, words)
+        apply(checks.check, words)
     with pytest.raises(UserError, match=f"give --{side}-layers 2, or another --arch"):
-        apply(preflight.check, [*words, *sizes, heads, "4", f"--{side}-layers", "3"])
+        apply(checks.check, [*words, *sizes, heads, "4", f"--{side}-layers", "3"])
     with pytest.raises(RuntimeError, match="size mismatch"):
         build(arch, *common, for_task=of_task()).load_state_dict({**model.state_dict()})
 

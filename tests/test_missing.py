@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import train
 
 from macaron_fairseq import UserError
-from macaron_fairseq.compat import missing
+from macaron_fairseq.preflight import missing
 
 STORED = FIXTURES / "stored" / "checkpoint.pt"  # of a translation model
 SETS = "train", "valid", "test"

@@ -34,7 +34,8 @@ from small import NO_DROPOUT, SMALL_DECODER, arguments, language_task, task
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import binarised, command_line, preflight, pretrained, ranks, samples
+from macaron_fairseq.compat import pretrained
+from macaron_fairseq.preflight import binarised, checks, command_line, ranks, samples
 
 STORED = FIXTURES / "stored"
 
@@ -42,7 +43,7 @@ STORED = FIXTURES / "stored"
 def refusal(*words):
     """The sentence with which a command line is refused."""
     with pytest.raises(UserError) as refused:
-        apply(preflight.check, [str(word) for word in words])
+        apply(checks.check, [str(word) for word in words])
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -84,7 +85,7 @@ def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
         ["fairseq-generate", "data", "--path", "https://example.org/model.pt"],
         [],
     ):
-        apply(preflight.check, words)
+        apply(checks.check, words)
 
 
 @pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--memory-efficient-fp16"])
@@ -129,13 +130,11 @@ def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
     mistyped = tmp_path / "mistyped.pt"
     assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
     assert refusal(*train, f"{flag}={tmp_path}").startswith(f"{tmp_path} is a folder")
-    apply(
-        preflight.check, [*map(str, train), "--restore-file", "checkpoint_last.pt"]
-    )  # the default
-    apply(preflight.check, [*map(str, train), flag, str(STORED / "checkpoint.pt")])
+    apply(checks.check, [*map(str, train), "--restore-file", "checkpoint_last.pt"])  # the default
+    apply(checks.check, [*map(str, train), flag, str(STORED / "checkpoint.pt")])
     (tmp_path / "mistyped-shard0.pt").touch()
     if flag == "--restore-file":  # which fairseq completes
-        apply(preflight.check, [*map(str, train), flag, str(mistyped)])
+        apply(checks.check, [*map(str, train), flag, str(mistyped)])
     else:
         assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
 
@@ -174,7 +173,7 @@ def test_what_is_not_used_is_not_missed(tmp_path):
     """With a checkpoint to go on from, fairseq-train does not look at the other."""
     (tmp_path / "checkpoint_last.pt").write_bytes((STORED / "checkpoint.pt").read_bytes())
     words = ["--save-dir", str(tmp_path), "--finetune-from-model", str(tmp_path / "gone.pt")]
-    apply(preflight.check, ["fairseq-train", "data", "--cpu", *words])
+    apply(checks.check, ["fairseq-train", "data", "--cpu", *words])
 
 
 def test_fairseq_generate_ends_in_a_traceback_without_its_checkpoint(tmp_path):
@@ -207,7 +206,7 @@ def test_a_checkpoint_of_another_task(tmp_path):
             said = refusal(*words, "--task", other)
             assert said == f"{path} was trained for translation, and is no model for {other}"
         for same in ("translation", "macaron_translation", "translation_lev"):
-            apply(preflight.check, [str(word) for word in (*words, "--task", same)])
+            apply(checks.check, [str(word) for word in (*words, "--task", same)])
     said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)
     assert said.endswith("no model for language_modeling")
 
@@ -249,11 +248,11 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
     multiple = "--required-batch-size-multiple"
     with caplog.at_level(logging.WARNING):
         apply(
-            preflight.check, ["fairseq-train", "data", "--cpu"]
+            checks.check, ["fairseq-train", "data", "--cpu"]
         )  # where a batch less does not matter
-        apply(preflight.check, ["fairseq-generate", "data", "--cpu", multiple, "1"])
+        apply(checks.check, ["fairseq-generate", "data", "--cpu", multiple, "1"])
         assert not caplog.messages
-        apply(preflight.check, ["fairseq-generate", "data", "--cpu"])
+        apply(checks.check, ["fairseq-generate", "data", "--cpu"])
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
 
 
@@ -291,10 +290,10 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
         *(["--required-batch-size-multiple", "1"], ["--disable-validation"]),
         ["--tokens-per-sample", "32"],
     ):
-        apply(preflight.check, [*words, *others])
+        apply(checks.check, [*words, *others])
     text_data(tmp_path, valid=most + 1)
-    apply(preflight.check, words)
-    apply(preflight.check, [*words, "--max-tokens", "64"])
+    apply(checks.check, words)
+    apply(checks.check, [*words, "--max-tokens", "64"])
     assert refusal(*words, "--max-tokens", 63) == (
         "a sample of 64 tokens does not fit into a batch of 63: give --max-tokens 64 or more, or a "
         "smaller --tokens-per-sample"
@@ -318,7 +317,7 @@ def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
         builder.finalize(str(tmp_path / "train.idx"))
         if count == 7:
             assert f"no batch of its {count} samples" in refusal(*words)
-    apply(preflight.check, [str(word) for word in words])
+    apply(checks.check, [str(word) for word in words])
 
 
 @pytest.mark.parametrize("flags", [[], ["--max-target-positions", "48"]])
@@ -333,7 +332,7 @@ def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
     path = tmp_path / "checkpoint.pt"
     torch.save({"model": {}, "args": None, "cfg": saved}, path)
     evaluate = ["fairseq-eval-lm", "data", "--cpu", "--path", str(path), "--tokens-per-sample"]
-    apply(preflight.check, [*evaluate, str(positions)])
+    apply(checks.check, [*evaluate, str(positions)])
     assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")
 
 
@@ -369,7 +368,7 @@ def test_fairseq_does_not_notice_a_truncated_file_before_it_needs_it(data):
 
 def test_whole_data_is_taken(data):
     for command in ("train", "generate", "validate"):
-        apply(preflight.check, [f"fairseq-{command}", "--arch", "a", str(data), "--cpu"])
+        apply(checks.check, [f"fairseq-{command}", "--arch", "a", str(data), "--cpu"])
     binarised.refuse_truncated(data, ["empty"])
 
 
@@ -382,7 +381,7 @@ def test_truncated_data_is_refused_where_it_is_used(file, size, data):
     sentence = refusal("fairseq-train", "--cpu", f"elsewhere:{data}")
     assert sentence.startswith(f"{data / file} is truncated: it has ")
     assert sentence.endswith("run fairseq-preprocess again")
-    apply(preflight.check, ["fairseq-generate", "--cpu", str(data)])
+    apply(checks.check, ["fairseq-generate", "--cpu", str(data)])
     cut(data / "test.a-b.a.bin")
     assert "is truncated" in refusal("fairseq-generate", "--cpu", data)
     assert "is truncated" in refusal("fairseq-validate", data, "--valid-subset", "valid,test")
@@ -394,7 +393,7 @@ def test_truncated_sentences_and_labels_are_refused(file, tmp_path):
         (tmp_path / name).mkdir()
         text_data(tmp_path / name, train=9, valid=9)
     words = ["fairseq-train", str(tmp_path), "--cpu", "--task", "sentence_prediction"]
-    apply(preflight.check, words)
+    apply(checks.check, words)
     cut(tmp_path / file)
     assert refusal(*words).startswith(f"{tmp_path / file} is truncated: it has ")
 
@@ -405,7 +404,7 @@ def test_the_name_of_a_set_may_have_a_dot(tmp_path):
     words += ["--train-subset", "wiki.train", "--valid-subset", "wiki.valid"]
     words += ["--tokens-per-sample", "64"]
     cut(tmp_path / "wiki.test.bin")  # which is not used
-    apply(preflight.check, words)
+    apply(checks.check, words)
     assert "the set wiki.train of" in refusal(*words, "--tokens-per-sample", 256)
     cut(tmp_path / "wiki.valid.bin")
     assert refusal(*words).startswith(f"{tmp_path / 'wiki.valid.bin'} is truncated: it has ")

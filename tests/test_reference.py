@@ -21,9 +21,9 @@ from fairseq.data import Dictionary
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences
 from macaron_fairseq.analysis.dynamics import measurement
-from macaron_fairseq.compat import preflight
 from macaron_fairseq.model import released_bert
 from macaron_fairseq.plugin import allow_safe_globals
+from macaron_fairseq.preflight import checks
 
 pytestmark = pytest.mark.reference
 
@@ -291,13 +291,13 @@ def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_
     """fairseq would answer with two tracebacks."""
     whole, data = folder / "checkpoint.pt", tmp_path / "data"
     words = command(folder, data, whole)
-    apply(preflight.check, words)
-    apply(preflight.check, [x.replace("--restore-file", "--finetune-from-model") for x in words])
-    apply(preflight.check, [*words, "--nonsense"])  # which fairseq will say
+    apply(checks.check, words)
+    apply(checks.check, [x.replace("--restore-file", "--finetune-from-model") for x in words])
+    apply(checks.check, [*words, "--nonsense"])  # which fairseq will say
 
     def refusal(*changed):
         with pytest.raises(UserError) as refused:
-            apply(preflight.check, [*words, *changed])
+            apply(checks.check, [*words, *changed])
         assert "\n" not in str(refused.value)
         return str(refused.value)
 
@@ -319,7 +319,7 @@ def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_
         assert f"has {classes} classes and the task {classes + 1}: give --num-cl" in sentence
         # Under another name it is another head.
         apply(
-            preflight.check,
+            checks.check,
             [*words, f"--num-classes={classes + 1}", "--classification-head-name", "x"],
         )
     with (data / "dict.txt").open("a") as file:

@@ -21,7 +21,7 @@ ROOMS = [
         "model",
         "schemes",
     ),
-    *("text", "compat", "common"),
+    *("text", "preflight", "compat", "common"),
 ]
 SOURCES = sorted(USER_DIR.rglob("*.py"))
 

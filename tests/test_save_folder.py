@@ -14,7 +14,7 @@ from test_preflight import SRUN, TORCHRUN
 
 from macaron_fairseq import UserError
 from macaron_fairseq.common import locks
-from macaron_fairseq.compat import ranks, save_folder
+from macaron_fairseq.preflight import ranks, save_folder
 
 HOLD = """
 import fcntl, sys

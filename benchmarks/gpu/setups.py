@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.trainer import Trainer
 
-from macaron_fairseq.compat import liger
+from macaron_fairseq.preflight import liger
 
 Batch = dict[str, Any]
 

@@ -49,7 +49,7 @@ def usable_gpus() -> int | str:
     """How many GPUs PyTorch can use, or why it cannot use those here."""
     import torch
 
-    from macaron_fairseq.compat import gpus
+    from macaron_fairseq.preflight import gpus
 
     return gpus.why_unusable() or torch.cuda.device_count()
 
@@ -229,7 +229,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
     from fairseq.models.roberta import RobertaModel
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
-    from macaron_fairseq.compat import command_line, preflight
+    from macaron_fairseq.preflight import checks, command_line
 
     assert macaron_fairseq.plugin
     sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
@@ -244,7 +244,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
         with contextlib.redirect_stderr(said):
             checked, _ = command_line.parse(flags)
             if is_for_here:
-                preflight.check_devices(checked, "train")
+                checks.check_devices(checked, "train")
             for arch in (name.split("/")[0] for name in archs):
                 if arch not in ARCH_MODEL_REGISTRY:
                     near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)

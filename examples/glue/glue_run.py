@@ -129,12 +129,12 @@ def train(flags: Sequence[str]) -> None:
     from fairseq_cli import train
 
     import macaron_fairseq.plugin  # which --user-dir would find imported, without it
-    from macaron_fairseq.compat import command_line, preflight
+    from macaron_fairseq.preflight import checks, command_line
 
     assert macaron_fairseq.plugin
     sys.argv = ["fairseq-train", *flags]
     if line := command_line.read(sys.argv):  # which the import did not see
-        preflight.check(line)
+        checks.check(line)
     train.cli_main()
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.compat.binarised import refuse_truncated
 from macaron_fairseq.model.released_bert import CLS
+from macaron_fairseq.preflight.binarised import refuse_truncated
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 

@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--most {args.most} is below --least {args.least}")
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
     from macaron_fairseq.analysis import batch_sizes, trainers
-    from macaron_fairseq.compat import command_line, preflight
+    from macaron_fairseq.preflight import checks, command_line
 
     # fairseq's and PyTorch's, of their own use of each other.
     warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
     warnings.filterwarnings("ignore", ".*pin_memory")
     with suppress(argparse.ArgumentError):  # fairseq will say it
-        preflight.check_devices(command_line.parse(args.flags)[0], "train")
+        checks.check_devices(command_line.parse(args.flags)[0], "train")
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])
 
     def measure(size: int) -> batch_sizes.Measured:

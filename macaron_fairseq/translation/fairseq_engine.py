@@ -20,10 +20,11 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints, command_line, preflight
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
+from macaron_fairseq.preflight import checks, command_line
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search
 
@@ -154,7 +155,7 @@ def load(
     """
     flags = [*["--cpu"] * (not use_gpu), *[f"--{precision}"] * (precision != "fp32")]
     asked, _ = command_line.parse(flags, "interactive")
-    preflight.check_devices(asked, "interactive")  # what would be refused there
+    checks.check_devices(asked, "interactive")  # what would be refused there
     if Path(path).is_dir():
         raise UserError(f"{path} is a folder: if it is an export, add --engine ctranslate2")
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads

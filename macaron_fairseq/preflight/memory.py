@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from macaron_fairseq.compat.command_line import CommandLine
+from macaron_fairseq.preflight.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 

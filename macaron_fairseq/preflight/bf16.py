@@ -1,7 +1,4 @@
-"""Where bf16 matrix products on a CPU (`--macaron-matmul bf16`) would be wrong or slow.
-
-The option is this package's. It is checked here, since `preflight` refuses what cannot work.
-"""
+"""Where bf16 matrix products on a CPU (`--macaron-matmul bf16`) would be wrong or slow."""
 
 from argparse import Namespace
 

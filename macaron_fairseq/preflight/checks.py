@@ -17,19 +17,18 @@ import torch
 from fairseq.dataclass import configs
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import (
+from macaron_fairseq.compat import checkpoints, pretrained
+from macaron_fairseq.preflight import (
     bf16,
     binarised,
-    checkpoints,
     command_line,
     compiling,
     gpus,
     liger,
-    pretrained,
     ranks,
     samples,
 )
-from macaron_fairseq.compat.command_line import CommandLine
+from macaron_fairseq.preflight.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 

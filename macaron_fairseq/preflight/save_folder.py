@@ -14,8 +14,8 @@ from typing import IO
 
 from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import ranks
-from macaron_fairseq.compat.command_line import CommandLine
+from macaron_fairseq.preflight import ranks
+from macaron_fairseq.preflight.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 

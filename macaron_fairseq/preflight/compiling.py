@@ -1,7 +1,4 @@
-"""Where `--macaron-compile` would fail late, be ignored or compute wrong gradients.
-
-The option is this package's. It is checked here, since `preflight` refuses what cannot work.
-"""
+"""Where `--macaron-compile` would fail late, be ignored or compute wrong gradients."""
 
 import os
 import shutil
@@ -11,7 +8,7 @@ from importlib.util import find_spec
 import torch
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import gpus
+from macaron_fairseq.preflight import gpus
 
 OLDEST = (7, 0)  # compute capability that Triton is for
 

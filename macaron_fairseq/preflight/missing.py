@@ -11,9 +11,10 @@ from copy import copy
 from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints, command_line, labelled
-from macaron_fairseq.compat.command_line import CommandLine
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.compat.pretrained import DICTIONARIES
+from macaron_fairseq.preflight import command_line, labelled
+from macaron_fairseq.preflight.command_line import CommandLine
 
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
