@@ -416,6 +416,9 @@ def test_what_is_done_with_trained_models_runs(workplace):
     assert (work / "report/report.html").exists()
 
 
+QUICKSTARTS = [f"schemes-quickstart{x}" for x in ("", "-released", "-warmup")]
+
+
 def quickstart_scores(file):
     """BLEU of each seed, of the baseline and of Macaron."""
     rows = json.loads((DOCS / f"results/{file}.json").read_text("utf-8"))["rows"]
@@ -425,7 +428,7 @@ def quickstart_scores(file):
 
 def test_the_quickstarts_pages_say_what_the_records_hold():
     stats = pytest.importorskip("scipy.stats")
-    for file in ("schemes-quickstart", "schemes-quickstart-released"):
+    for file in QUICKSTARTS:
         scores = quickstart_scores(file)
         found = [f"{statistics.mean(x):.2f} ± {statistics.stdev(x):.2f}" for x in scores]
         differences = [b - a for a, b in zip(*scores, strict=True)]
