@@ -132,6 +132,8 @@ def load(
     from macaron_fairseq.translation.translator import Search
 
     paths = [Path(x) for x in ([path] if isinstance(path, Name) else path)]
+    if not paths:
+        raise UserError("there is no model to load: name a checkpoint")
     folder = data_folder.read(Path(data))
     engine: Engine
     if paths[0].is_dir():
@@ -221,10 +223,10 @@ def read_lines(text: Lines, what: str) -> tuple[list[str], str]:
     return list(text), what
 
 
-def refuse_str(text: Lines | None, what: str) -> None:
-    """Raise a `UserError` for one `str`, whose letters would be taken for sentences."""
-    if isinstance(text, str):
-        raise UserError(f"{what} are one str: give a list of them, or the pathlib.Path of a file")
+def refuse_str(given: Any, what: str, instead: str = "or the pathlib.Path of a file") -> None:
+    """Raise a `UserError` for one `str`, whose letters would be taken for what it should hold."""
+    if isinstance(given, str):
+        raise UserError(f"{what} are one str: give a list of them, {instead}".rstrip(", "))
 
 
 @dataclass(frozen=True)
@@ -298,6 +300,7 @@ def report(
     from macaron_fairseq.evaluation import report as comparison
 
     folder = Path(output)
+    refuse_str(runs, "the runs", "")
     folders = [Path(run) for run in runs]
     comparison.write(
         folders,

@@ -1,13 +1,17 @@
 """The command `macaron-fairseq`: what fairseq's own commands do not offer."""
 
 import argparse
+import errno
 import logging
+import os
 import signal
 import sys
 import textwrap
 import warnings
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import names
@@ -60,8 +64,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all options are known."""
         words = [*(sys.argv[1:] if args is None else args)]
-        if self._subparsers:
-            words = []  # whose options they are
+        if self._subparsers:  # whose options follow the command
+            words = [*takewhile(lambda word: word.startswith("-"), words)]
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
             self.error(sentence)
         return super().parse_known_args(args, namespace)
@@ -76,6 +80,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
     # Of fairseq's modules, each time where Python may not keep what it compiles.
     warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as some daemons start programs
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     words = sys.argv[1:] if argv is None else argv
     parser = make_parser(words[:1])
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
@@ -91,6 +98,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         close_stdout()
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = f"{str(error.filename)[:60]}..."
+            raise UserError(f"{name}: is this text? Give the name of a file") from error
         if error.filename is not None:  # not what is printed
             raise
         close_stdout()

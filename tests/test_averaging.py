@@ -4,12 +4,15 @@ The checkpoints are small and made here; test_commands.py averages trained ones.
 """
 
 import random
+import subprocess
+import sys
 from argparse import ArgumentParser, Namespace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from small import SMALL_ENCODER, build, masked_task, texts
 
 from macaron_fairseq import UserError, cli, plugin
@@ -463,6 +466,16 @@ def test_last_best_and_named_files(folder, tmp_path, capsys):
         f"wrote {tmp_path / 'new' / 'sub' / 'mean.pt'}, the mean of "
         f"{folder / 'checkpoint3.pt'} {folder / 'checkpoint2.pt'}"
     )
+
+
+def test_what_is_said_does_not_go_into_a_checkpoint_on_stdout(folder, tmp_path):
+    words = [sys.executable, "-m", "macaron_fairseq", "average", folder, "--best", "2"]
+    main("average", folder, "--best", 2, "-o", tmp_path / "mean.pt")
+    done = subprocess.run([*words, "-o", "-"], cwd=ROOT, capture_output=True, check=True)
+    assert done.stderr.startswith(b"wrote -, the mean of ")
+    (tmp_path / "out.pt").write_bytes(done.stdout)
+    assert averaged_weight(tmp_path / "out.pt") == averaged_weight(tmp_path / "mean.pt")
+    assert b"wrote" not in done.stdout
 
 
 @pytest.mark.parametrize("words", [["--help"], ["average", "--help"], ["user-dir", "--help"]])

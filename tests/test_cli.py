@@ -1,5 +1,6 @@
 """The command `macaron-fairseq`: how it starts and how it ends."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -48,6 +49,26 @@ def test_a_full_disk_is_one_sentence():
         )
     assert done.returncode == 1
     assert done.stderr == "cannot write the output: No space left on device\n"
+
+
+def test_closed_streams_are_no_traceback(tmp_path):
+    """As some daemons start programs."""
+    (tmp_path / "in").write_text("A LINE\n")
+    words = ["tokenize", "--steps", "lowercase", "--file", "en", "in", "out"]
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$@" <&- >&-', "-", *COMMAND, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out").read_text() == "a line\n"
+
+
+def test_text_where_a_file_should_be_is_one_sentence(capsys):
+    with pytest.raises(UserError, match=r"^The harbour .*\.\.\.: is this text\? Give the name of"):
+        cli.main(["tokenize", "--steps", "lowercase", "--file", "en", "The harbour " * 30, "out"])
 
 
 def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch, capsys):

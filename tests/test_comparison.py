@@ -299,6 +299,14 @@ def test_failures_are_warned_of_with_the_score_without_them():
     assert verdict.warnings([failing(0, None)], same) == []
 
 
+def test_several_comparisons_are_warned_of():
+    """Of 18 with nothing behind them one interval or more leaves out 0 with 1 - 0.95^18."""
+    test = {"comparisons": [{"seeds": [1, 2]}] * 6}
+    (found,) = verdict.caution([test] * 3)
+    assert found.startswith("18 differences are looked at") and "up to 60 % of" in found
+    assert verdict.caution([{"comparisons": [{"seeds": [1, 2]}, {"seeds": [1]}]}]) == []
+
+
 def test_other_flags_and_unfinished_runs_are_warned_of():
     test = failing(0, None) | {"decoding": "the best checkpoint of an unfinished training, --beam"}
     found = verdict.warnings([test], {"differing": {"--lr": {}}})

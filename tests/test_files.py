@@ -184,3 +184,25 @@ def test_standard_output_on_a_full_disk_gets_a_sentence(name, folder, monkeypatc
             cli.main([name, *PRINTING[name].split()])
         sys.stdout.close()
     assert str(error.value) == "cannot write to standard output: No space left on device"
+
+
+def test_what_a_file_is_called_while_it_is_written_is_no_input(tmp_path):
+    part = tmp_path / "out.part"
+    part.write_text("kept")
+    with pytest.raises(UserError, match=r"out\.part is one of the files to read: choose another"):
+        files.refuse_overwriting([part], tmp_path / "out")
+    files.refuse_overwriting([part], tmp_path / "other")
+
+
+def test_a_folder_that_a_kill_left_between_two_names_is_kept(tmp_path):
+    """Whoever writes it again and fails leaves what was there."""
+    (tmp_path / "out.replaced").mkdir()
+    (tmp_path / "out.replaced" / "a").write_text("old")
+    with pytest.raises(RuntimeError), files.written_folder(tmp_path / "out", ["a"]):
+        raise RuntimeError
+    assert [x.name for x in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "a").read_text() == "old"
+
+
+def test_text_that_is_too_long_for_a_name_is_no_file():
+    assert not files.is_there("word " * 1000)

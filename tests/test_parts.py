@@ -1,6 +1,7 @@
 """Shards of a file's translation: resumed, checked, joined; with the stored model."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -198,3 +199,18 @@ def test_output_that_is_not_finite_is_refused(folder, tmp_path):
     engine = fairseq_engine.load(str(tmp_path / "large.pt"), data, Search(), use_gpu=False)
     with pytest.raises(UserError, match="the model's output is not finite"):
         engine.search([["the", "new"]])
+
+
+def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, monkeypatch):
+    found = Parts(tmp_path / "out.parts", {}, 3, 1)
+    found.folder.mkdir()
+    (found.folder / "1").touch()
+
+    def killed(path, ignore_errors):
+        if path.is_dir():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        found.remove()
+    assert not found.folder.exists()

@@ -8,7 +8,9 @@ import sacrebleu
 from browser import chromium, opened, overflow
 from run_folders import BASE, MACARON, edit, make_run, sentences, write_lines
 
+from macaron_fairseq.common import html_page
 from macaron_fairseq.evaluation import report as reporting
+from macaron_fairseq.schemes import splitting
 
 EVIL = '<script>alert("&")</script>'
 LOOP = "Wien, " * 9
@@ -196,3 +198,12 @@ def test_without_scripts_all_is_there(page, browser):
         examples = data(page)["tests"][0]["comparisons"][0]["sentences"]["examples"]
         assert shown.locator(".examples li:visible").count() == len(examples)
         assert shown.locator(".controls:visible").count() == 0
+
+
+def test_all_schemes_have_a_colour_each():
+    found = [html_page.key(i, name) for i, name in enumerate(splitting.SCHEMES)]
+    names = [re.search(r"--series-\d+", key)[0] for key in found]
+    page = html_page.page("colours", found)
+    for of in page.partition("@media")[0], page.split("@media")[1]:
+        colours = {re.search(rf"{name}: (#\w+);", of)[1] for name in names}
+        assert len(colours) == len(splitting.SCHEMES)

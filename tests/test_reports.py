@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -288,10 +289,10 @@ def test_the_picture_has_one_colour_for_each_architecture(pair, out, drawn):
     pair.append(make_run(out, MACARON, 2))
     text, _ = report(pair, out / "report")
     pixels = image.imread(out / "report" / "curves.png")[..., :3]
-    # The first three colours of matplotlib's default cycle.
+    # Blue, orange and green of a light page.
     blue, orange, green = (
         np.array([int(c[i : i + 2], 16) for i in (0, 2, 4)]) / 255
-        for c in ("1f77b4", "ff7f0e", "2ca02c")
+        for c in ("1f6fb2", "c2571a", "2f8f4e")
     )
     present = [(abs(pixels - colour).max(-1) < 0.01).any() for colour in (blue, orange, green)]
     assert present == [True, True, False]
@@ -320,7 +321,7 @@ def set_data(name, value):
 @pytest.mark.parametrize(
     ("file", "change", "sentence"),
     [
-        (*set_data("tests", []), "their test sets are test_a and :"),
+        (*set_data("tests", ["test_a", "test_a"]), "their test sets are test_a and test_a, test_a"),
         (*set_data("fingerprint", "beef"), r"different data \(its fingerprint differs\)"),
         (
             *set_data("sha256", {"train.en-de.en.bin": "2", "dict.en.txt": "2"}),
@@ -344,6 +345,60 @@ def test_runs_that_cannot_be_compared_are_refused(pair, out, file, change, sente
         report(pair, out / "report")
     assert str(refusal.value).startswith(f"{pair[0]} and {pair[1]} cannot be compared, ")
     assert not (out / "report").exists()
+
+
+def test_a_report_of_nothing_is_refused(pair, out):
+    with pytest.raises(UserError, match="there are no runs to compare: name their folders"):
+        report([], out / "report")
+    (out / "file").touch()
+    with pytest.raises(UserError, match="file is a file: give --output a folder"):
+        report(pair, out / "file")
+    edit(pair[1] / "manifest.json", set_data("tests", [])[1])
+    with pytest.raises(UserError, match="was trained with data that has no test set"):
+        report(pair, out / "report")
+
+
+def test_metrics_in_another_order_are_the_same_metrics(pair, out):
+    edit(pair[1] / "test_a" / "scores.json", lambda x: x["scores"].reverse())
+    report(pair, out / "report")
+
+
+def test_hypotheses_that_changed_since_they_were_scored_are_refused(out):
+    folder = make_run(out, BASE, 1)
+    path = folder / "test_a" / "hypotheses.txt"
+    known = hashlib.sha256(path.read_bytes()).hexdigest()
+    edit(folder / "test_a" / "scores.json", lambda x: x.update(hypotheses_sha256=known))
+    report([folder], out / "report")
+    path.write_text(path.read_text("utf-8").replace(" ", "  ", 1), "utf-8")
+    with pytest.raises(UserError, match=r"hypotheses\.txt has changed since it was scored: score "):
+        report([folder], out / "report")
+
+
+def test_the_training_text_is_read_once_for_all_test_sets(out, monkeypatch):
+    """It may be a pipe, of which a second reading would find nothing."""
+    folders = [make_run(out, arch, 1, tests=("test_a", "test_b")) for arch in (BASE, MACARON)]
+    text = "".join(f"{line}\n" for line in sentences()[:9])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    _, data = report(folders, out / "report", train_text=Path("-"))
+    one, other = (test["by_frequency"] for test in data["tests"])
+    assert one == other and len(one) > 1
+
+
+def test_a_flag_in_which_seeds_differ_is_shown(out):
+    """Seeds may be divided among devices otherwise; the page should say so."""
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    for folder, tokens in zip(folders, (4096, 2048, 4096, 4096), strict=True):
+        more = ["--max-tokens", str(tokens)]
+        edit(folder / "manifest.json", lambda x, more=more: x["flags"].extend(more))
+    text, data = report(folders, out / "report")
+    assert data["flags"]["differing"] == {
+        "--max-tokens": {
+            BASE: "--max-tokens 4096 or --max-tokens 2048",
+            MACARON: "--max-tokens 4096",
+        }
+    }
+    assert "differ in more than the architecture: `--max-tokens`" in text
+    assert "and in no other flag" not in text
 
 
 def test_another_reference_is_refused(pair, out):
@@ -382,6 +437,22 @@ def test_seeds_of_one_architecture_may_have_one_teacher_in_two_places(pair, out)
     edit(other / "manifest.json", lambda x: x.update(learnt_from={"--teacher": "beef"}))
     with pytest.raises(UserError, match=r"two seeds, --teacher here.pt and --teacher there.pt"):
         report([*pair, other], out / "report")
+
+
+def test_seeds_with_two_teachers_of_one_name_are_no_setting(out):
+    folders = [make_run(out, MACARON, seed) for seed in (1, 2)]
+    for folder, content in zip(folders, "ab", strict=True):
+        edit(folder / "manifest.json", lambda x: x["flags"].extend(["--teacher", "large.pt"]))
+        learnt = {"--teacher": content}
+        edit(folder / "manifest.json", lambda x, learnt=learnt: x.update(learnt_from=learnt))
+    with pytest.raises(UserError, match=r"--teacher large.pt and the same with another content:"):
+        report(folders, out / "report")
+
+
+def test_seeds_may_keep_more_or_less_of_a_teacher(out):
+    folders = [make_run(out, MACARON, seed) for seed in (1, 2)]
+    edit(folders[0] / "manifest.json", lambda x: x["flags"].extend(["--teacher-memory", "2"]))
+    report(folders, out / "report")
 
 
 @pytest.fixture
@@ -790,6 +861,44 @@ def test_without_a_seed_it_is_fairseqs(prepared, tmp_path):
     # fairseq/dataclass/configs.py: CommonConfig.seed
     assert write_manifest(tmp_path / "run", prepared, "-a", "x")["seed"] == 1
     assert manifest.arch_and_seed(["--arch=x", "--seed=-7"]) == {"arch": "x", "seed": -7}
+
+
+def test_both_names_of_the_architecture_are_one_flag(prepared, tmp_path):
+    write_manifest(tmp_path / "run", prepared, "-a", "x")
+    (tmp_path / "run" / "checkpoint_last.pt").touch()
+    assert len(write_manifest(tmp_path / "run", prepared, "--arch", "x")["starts"]) == 2
+
+
+def test_checkpoints_that_lie_elsewhere_are_those_of_a_start(prepared, tmp_path):
+    flags = ["--arch", "x", "--save-dir", str(tmp_path / "saved")]
+    write_manifest(tmp_path / "run", prepared, *flags, "--lr", "1")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "checkpoint_last.pt").touch()
+    with pytest.raises(UserError, match="was trained with --lr 1, and the flags now say --lr 2"):
+        write_manifest(tmp_path / "run", prepared, *flags, "--lr", "2")
+
+
+def test_without_a_folder_checkpoints_are_in_fairseqs(prepared, tmp_path, monkeypatch):
+    """Of the current folder a checkpoint is not one of the run's own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "checkpoint_last.pt").touch()
+    write_manifest(tmp_path / "run", prepared, "--arch", "x", "--restore-file", "one.pt")
+    with pytest.raises(
+        UserError, match=r"--restore-file one\.pt, and the flags now say .* two\.pt"
+    ):
+        write_manifest(tmp_path / "run", prepared, "--arch", "x", "--restore-file", "two.pt")
+    own = ["--arch", "x", "--restore-file", "checkpoints/checkpoint_last.pt", "--save-dir"]
+    with pytest.raises(UserError, match="and the flags now say no --restore-file"):
+        write_manifest(tmp_path / "run", prepared, *own)
+
+
+def test_a_checkpoints_manifest_is_found_from_its_own_folder(tmp_path, monkeypatch):
+    (tmp_path / "averaged").mkdir()
+    content = {"data": {"sha256": {"dict.en.txt": "1"}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path / "averaged")
+    assert manifest.data_hashes(Path("checkpoint.pt")) == {"dict.en.txt": "1"}
 
 
 def test_flags_are_read_as_argparse_reads_them():

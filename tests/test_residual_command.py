@@ -384,6 +384,18 @@ def test_no_translations_to_lose(data, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
+        (
+            ["--graph-threshold", "0"],
+            "--graph-threshold is for the residual stream: add --jacobian",
+        ),
+        (
+            ["--jacobian", "--beta", "2"],
+            "--beta has no meaning with --jacobian: drop one of the two",
+        ),
+        (
+            ["text", "--gen-subset", "valid"],
+            "INPUT and --gen-subset both say which sentences: drop one",
+        ),
         (["--initial", "1"], "--initial is for the residual stream: add --jacobian"),
         (["--remove", "non-normal"], "--remove is for the residual stream: add --jacobian"),
         (

@@ -4,9 +4,11 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -377,6 +379,9 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
         ),
         (REFERENCE, ["--hypotheses", "{}"], "cannot write {}: "),
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),
+        (REFERENCE, ["--keep-tokens"], "bleu compares detokenised text, which --keep-tokens does"),
+        (REFERENCE, ["--plain", "--keep-tokens", "--metric", "bleu"], "bleu compares detokenised"),
+        (REFERENCE, ["--plain", "--tokenized-reference", "x"], "--tokenized-reference is for the"),
     ],
 )
 def test_other_mistakes_end_in_a_sentence(scored, reference, flags, sentence):
@@ -385,6 +390,33 @@ def test_other_mistakes_end_in_a_sentence(scored, reference, flags, sentence):
         scored(GENERATED, reference, *flags, **{"short.de": ["a", "b"]})
     assert sentence.format(scored.folder) in str(caught.value)
     assert (scored.folder / "test.de").read_text("utf-8") == "".join(x + "\n" for x in reference)
+
+
+def test_case_can_be_ignored_in_errors_of_sequences():
+    for lowercase, wrong in ((False, 50), (True, 0)):
+        for metric in (metrics.wer, metrics.per):
+            found = metric(["A b", "c"], ["a B", "c"], lowercase)
+            assert found.score == pytest.approx(wrong if metric is metrics.wer else wrong * 4 / 3)
+            assert ("|case:lc|" in found.signature) == lowercase
+
+
+def test_a_tokenised_reference_is_read_once(scored, tmp_path):
+    """It may be a pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = "".join(f"{x}\n" for x in ("Ein Hund .", "Zwei Hunde ."))
+    writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    generated = "H-0\t-1\tEin Hund .\nH-1\t-1\tZwei Hund .\n"
+    flags = ["--metric", "wer", "per", "--tokenized-reference", pipe, "--keep-tokens"]
+    record, _, _ = scored(generated, ["Ein Hund.", "Zwei Hunde."], *flags)
+    assert [x["score"] for x in record["scores"]] == [50, pytest.approx(100 / 6)]
+    writer.join()
+
+
+def test_a_record_tells_the_hypotheses(scored):
+    record, hypotheses, _ = scored(GENERATED)
+    assert record["hypotheses_sha256"] == hashlib.sha256(hypotheses.encode()).hexdigest()
 
 
 def test_invalid_utf8_is_named_by_file_and_line(scored, tmp_path):

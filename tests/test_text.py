@@ -246,6 +246,12 @@ def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
             Pipeline(["bpe"], "de", tmp_path / "codes")
 
 
+def test_codes_that_no_step_reads_are_refused(tmp_path):
+    words = ["tokenize", "--steps", "tokenize", "--codes", str(tmp_path), "--language", "en"]
+    with pytest.raises(UserError, match="--codes is for the step bpe: add it to --steps, or drop"):
+        cli.main(words)
+
+
 def test_an_unknown_language_is_told_once(capsys):
     tokenization.tokenizer.cache_clear()
     Pipeline(["tokenize"], "de")

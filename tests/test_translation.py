@@ -566,6 +566,23 @@ def test_what_is_no_translation_model_is_refused(data, monkeypatch):
         command(data)
 
 
+def test_an_unknown_precision_is_refused(data):
+    for precision in ("float16", "FP16", "int8"):
+        with pytest.raises(UserError, match=f"no precision {precision}: give fp32, fp16, bf16"):
+            fairseq_engine.load(str(CHECKPOINT), data, Search(), precision=precision)
+
+
+def test_many_models_together_may_have_a_name_longer_than_any(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"checkpoint-number-{i:03}.pt" for i in range(20)]
+    for name in names[:-1]:
+        Path(name).touch()
+    with pytest.raises(UserError, match=rf"^{names[-1]}: no such checkpoint$"):
+        translator.refuse_missing(":".join(names), "checkpoint")
+    Path(names[-1]).touch()
+    translator.refuse_missing(":".join(names), "checkpoint")
+
+
 @pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
 def test_half_precision_without_a_gpu_is_refused(data, flag):
     with pytest.raises(UserError, match=f"^{flag} needs a GPU, and --cpu rules it out: leave it"):

@@ -14,13 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
-from macaron_fairseq.common import themed_svg
+from macaron_fairseq.common import palette, themed_svg
 from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
-
-# Blue, orange, green, purple, as on a light page.
-COLOURS = ("#1f6fb2", "#c2571a", "#2f8f4e", "#8a4fb0")
-# The same, neither dark nor light: for areas, whose colour cannot follow a page's.
-AREA_COLOURS = ("#3b86c8", "#d97b3c", "#4aa86b", "#a172c4")
 
 DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)))
 
@@ -123,7 +118,7 @@ def distributions_svg(
     def draw(axes: Axes) -> None:
         depth = np.sqrt(np.clip(shares.T / top, 0, 1))  # the square root shows the small ones
         image = np.zeros((*depth.shape, 4))
-        image[..., :3] = mpl.colors.to_rgb(AREA_COLOURS[series % len(AREA_COLOURS)])
+        image[..., :3] = mpl.colors.to_rgb(palette.area(series))
         image[..., 3] = depth
         extent = (-0.5, len(shares) - 0.5, -1, 1)
         axes.imshow(image, origin="lower", aspect="auto", extent=extent, interpolation="nearest")
@@ -172,11 +167,9 @@ def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: s
         grid: Any = figure.subplots(len(rows), len(rows[0]), squeeze=False)
         for of_axes, of_panels in zip(grid, rows, strict=True):
             for axes, panel in zip(of_axes, of_panels, strict=True):
-                draw_lines(axes, panel, COLOURS, xlabel)
+                draw_lines(axes, panel, palette.LIGHT, xlabel)
                 axes.set_title(panel.title, fontsize=9)
-        handles = [
-            Line2D([], [], color=COLOURS[i % len(COLOURS)], marker="o") for i in range(len(labels))
-        ]
+        handles = [Line2D([], [], color=palette.light(i), marker="o") for i in range(len(labels))]
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
         return png(figure, dpi=90)
 

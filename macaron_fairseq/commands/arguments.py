@@ -20,6 +20,14 @@ def not_negative_integer(text: str) -> int:
     return value
 
 
+def seed(text: str) -> int:
+    """A seed of all random numbers: NumPy takes none below 0, PyTorch none from 2^63 on."""
+    value = not_negative_integer(text)
+    if value >= 2**63:
+        raise argparse.ArgumentTypeError(f"{value} is not below 2^63")
+    return value
+
+
 def finite(text: str) -> float:
     """A finite number."""
     value = float(text)

@@ -1,6 +1,7 @@
 """`macaron-fairseq average`: the mean of checkpoints."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import positive
@@ -53,4 +54,8 @@ def run(args: argparse.Namespace) -> None:
     paths = averaging.select(args.inputs, args.last, args.best)
     files.refuse_overwriting(paths, args.output)
     averaging.save(averaging.average(paths), args.output)
-    show(f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}")
+    said = f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}"
+    if str(args.output) == "-":  # it does not belong into the checkpoint
+        print(said, file=sys.stderr)
+    else:
+        show(said)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive
+from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive, seed
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.residual.coupling import Choices
 
+OF_TOKENS = ("threshold", "beta", "shown_sentences")  # which --jacobian does not measure
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
 to the tokens. How the tokens lie: cosines, clusters, effective rank, energy. How they move:
@@ -82,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")
     add(
         "--gen-subset",
-        default="test",
         metavar="SET",
         help="the set of DATA to read (default: test)",
     )
@@ -111,7 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--shown-sentences",
         type=not_negative_integer,
-        default=8,
         metavar="N",
         help="show N of them one by one: which tokens come close in which layer, and the attention "
         "of each head; spread over those of at most 32 tokens. Each takes some 20 to 200 kB of the "
@@ -126,18 +125,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--threshold",
         type=cosine,
-        default=0.9,
         metavar="COSINE",
         help="tokens whose cosine is above it form a cluster (default: 0.9)",
     )
     add(
         "--beta",
         type=above_zero,
-        default=1.0,
         metavar="X",
         help="inverse temperature in the energy (default: 1)",
     )
-    add("--seed", type=int, default=1, metavar="N", help="of what is drawn at random (default: 1)")
+    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn at random (default: 1)")
     add(
         "--title",
         metavar="TEXT",
@@ -284,11 +281,19 @@ def graph_choices(args: argparse.Namespace) -> "Choices":
     return Choices(graph, **{x: given[x] for x in more if x in given}, seed=args.seed)
 
 
-def refuse_without_jacobian(args: argparse.Namespace) -> None:
+def refuse_unused(args: argparse.Namespace) -> None:
     """Raise a `UserError` if there are options that nothing would use."""
+    if args.input and args.gen_subset:
+        raise UserError("INPUT and --gen-subset both say which sentences: drop one")
+    for name in OF_TOKENS if args.jacobian else ():
+        if getattr(args, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} has no meaning with --jacobian: drop one of the two")
     of_graph = [name for name in vars(args) if name.startswith("graph_")]
     for name in ("initial", "remove", "layers", *of_graph):
-        if getattr(args, name) not in (None, False, []) and not args.jacobian:
+        value = getattr(args, name)
+        is_given = value is not None and value is not False and value != []
+        if is_given and not args.jacobian:
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option} is for the residual stream: add --jacobian")
     if args.layers and not args.remove:
@@ -341,7 +346,7 @@ def run(args: argparse.Namespace) -> None:
             f"each checkpoint needs a label: there are {len(args.path)} of the one "
             f"and {len(args.label)} of the other"
         )
-    refuse_without_jacobian(args)
+    refuse_unused(args)
     refuse_text(args.path)
     import torch
 
@@ -360,7 +365,7 @@ def run(args: argparse.Namespace) -> None:
         interactive_page.library()  # if it is missing, one is to learn it now
         if args.jacobian:
             raise UserError("--tokens-page and --jacobian write other files: run them one by one")
-        if not args.shown_sentences:
+        if args.shown_sentences == 0:
             raise UserError("--tokens-page shows sentences: give --shown-sentences 1 or more")
     device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")
     labels = args.label or (subjects.labels(args.path) if args.jacobian else None)
@@ -368,7 +373,7 @@ def run(args: argparse.Namespace) -> None:
         args.path, args.data, args.source_lang, args.target_lang, labels, device
     )
     sample = sentences.read(
-        data, args.input, args.target, args.gen_subset, args.sentences, args.longest
+        data, args.input, args.target, args.gen_subset or "test", args.sentences, args.longest
     )
     if args.jacobian:
         wanted = compare.Settings(
@@ -379,12 +384,13 @@ def run(args: argparse.Namespace) -> None:
         written = output.write(args.output, report.contents(found))
         output.report(tables.of(found), written)
         return
+    chosen = {name: getattr(args, name) for name in OF_TOKENS if getattr(args, name) is not None}
     settings = measurement.Settings(
-        args.threshold, args.beta, args.jacobian_sentences, args.shown_sentences, args.seed
+        jacobian_sentences=args.jacobian_sentences, seed=args.seed, **chosen
     )
     content = measurement.compare(loaded, sample, settings, args.title or measurement.TITLE)
     contents = dynamics_report.contents(content)
     if args.tokens_page:
-        contents["tokens.html"] = token_page.page(loaded, sample, args.shown_sentences)
+        contents["tokens.html"] = token_page.page(loaded, sample, settings.shown_sentences)
     written = output.write(args.output, contents)
     output.report(dynamics_report.table(content["models"]), written)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import above_zero, positive
+from macaron_fairseq.commands.arguments import above_zero, positive, seed
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="H",
         help="the longest step (default: 0.01, with --path 1)",
     )
-    add("--seed", type=int, metavar="N", help="draws the weights of toy systems (default: 1)")
+    add("--seed", type=seed, metavar="N", help="draws the weights of toy systems (default: 1)")
     add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
     add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")

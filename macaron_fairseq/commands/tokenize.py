@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import corpus
 
 EXAMPLES = """\
@@ -64,10 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Tokenise what the command line names."""
+    steps = args.steps.split(",")
+    if args.codes and "bpe" not in steps:
+        raise UserError("--codes is for the step bpe: add it to --steps, or drop --codes")
     texts = args.files or [(args.language, "-", "-")]
     corpus.tokenize(
         [(language, Path(source), Path(output)) for language, source, output in texts],
-        args.steps.split(","),
+        steps,
         args.codes,
         args.workers,
     )

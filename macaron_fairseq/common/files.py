@@ -126,13 +126,27 @@ def read_json(path: Path, fields: Mapping[str, type], hint: str) -> dict[str, An
     return found
 
 
+def partial_of(path: Path) -> Path:
+    """What a file or folder is called while it is written."""
+    return path.with_name(path.name + ".part")
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether there is a file or folder; False for text that is too long to be a name."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
+
+
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
-    """Raise a `UserError` if the output is one of the files to read, under whatever name."""
+    """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
     for path in inputs:
-        if "-" in (str(path), str(output)) or not (path.is_file() and output.is_file()):
-            continue
-        if path.samefile(output):
-            raise UserError(f"{output} is one of the files to read: choose another name")
+        for taken in (output, partial_of(output.resolve())):
+            if "-" in (str(path), str(output)) or not (path.is_file() and taken.is_file()):
+                continue
+            if path.samefile(taken):
+                raise UserError(f"{taken} is one of the files to read: choose another name")
 
 
 def refuse_file(folder: Path) -> None:
@@ -206,7 +220,7 @@ def close_stdout() -> None:
 @contextmanager
 def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
     """PATH.part, renamed at the end."""
-    partial = path.with_name(path.name + ".part")
+    partial = partial_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
@@ -235,7 +249,7 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
         UserError: if it cannot be written.
     """
     folder = folder.resolve()
-    partial, replaced = (folder.with_name(folder.name + end) for end in (".part", ".replaced"))
+    partial, replaced = partial_of(folder), folder.with_name(folder.name + ".replaced")
 
     def refuse_others(path: Path) -> None:
         if path.exists() and not holds_only(path, names):
@@ -248,6 +262,8 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
 
     try:
         refuse_others(folder)  # now, not after hours
+        if replaced.exists() and not folder.exists():  # a kill between the two renames below
+            replaced.rename(folder)
         remove(replaced)
         remove(partial)
         try:

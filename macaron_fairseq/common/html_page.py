@@ -6,17 +6,21 @@ Text is escaped by whoever gives it, with `escape`: titles, captions and cells m
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# The colours of `figures.COLOURS`, and theirs on a dark page.
-CSS = """
+from macaron_fairseq.common import palette
+
+SERIES = f"""
+:root {{ {palette.declared(palette.LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {palette.declared(palette.DARK)} }} }}"""
+CSS = (
+    SERIES
+    + """
 :root {
   color-scheme: light dark;
   --page: #ffffff; --card: #f6f7f9; --text: #1c2430; --soft: #5a6472; --rule: #d9dee5;
-  --series-0: #1f6fb2; --series-1: #c2571a; --series-2: #2f8f4e; --series-3: #8a4fb0;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14181e; --card: #1c222b; --text: #e4e8ee; --soft: #a2acba; --rule: #333c48;
-    --series-0: #6ab0ec; --series-1: #f2a065; --series-2: #74cf93; --series-3: #c69be6;
   }
 }
 * { box-sizing: border-box; }
@@ -55,7 +59,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 summary { cursor: pointer; padding: .3rem 0; }
 code { overflow-wrap: anywhere; }
 """
-SERIES = CSS.split("@media")[0].count("--series-")
+)
 
 
 def page(title: str, parts: Iterable[str], style: str = "", script: str = "") -> str:
@@ -75,8 +79,8 @@ def page(title: str, parts: Iterable[str], style: str = "", script: str = "") ->
 
 def key(series: int, label: str) -> str:
     """What a colour of the pictures stands for; `label` is text."""
-    colour = f"var(--series-{series % SERIES})"
-    return f'<span class="key" style="background: {colour}"></span>{escape(label)}'
+    style = f"background: {palette.variable(series)}"
+    return f'<span class="key" style="{style}"></span>{escape(label)}'
 
 
 def legend(labels: Sequence[str]) -> str:

@@ -6,15 +6,17 @@ from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from macaron_fairseq.common import palette
+
 if TYPE_CHECKING:  # matplotlib is an extra
     from matplotlib.figure import Figure
 
 # matplotlib writes fixed colours; in a page's SVG these become what the page's style sheet says.
 TEXT = "#010203"
-THEMED_COLOURS = ("#0101f0", "#0102f0", "#0103f0", "#0104f0")
+THEMED_COLOURS = tuple(f"#01{i + 1:02x}f0" for i in range(len(palette.LIGHT)))
 THEMED = {
     TEXT: "currentColor",
-    **{colour: f"var(--series-{i})" for i, colour in enumerate(THEMED_COLOURS)},
+    **{colour: palette.variable(i) for i, colour in enumerate(THEMED_COLOURS)},
 }
 
 # matplotlib's settings: of all pictures, and of those in a page, also while they are drawn.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
-from macaron_fairseq.common import themed_svg
+from macaron_fairseq.common import palette, themed_svg
 from macaron_fairseq.evaluation.runs import Run
 from macaron_fairseq.evaluation.training_log import Curve
 
@@ -23,9 +23,10 @@ def draw_png(runs: Sequence[Run]) -> bytes | None:
         return None
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    archs = draw(axes, runs, [f"C{i}" for i in range(10)])
+    archs = draw(axes, runs, palette.LIGHT)
     for i, arch in enumerate(archs):
-        axes.plot([], [], f"C{i % 10}", marker="o", ms=3, label=arch)
+        colour = palette.light(i)
+        axes.plot([], [], color=colour, marker="o", ms=3, label=arch)
     axes.set_title(TITLE)
     axes.grid(alpha=0.3)
     axes.legend()

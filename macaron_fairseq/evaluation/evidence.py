@@ -57,8 +57,8 @@ class TaskDifference:
 
     @property
     def difference(self) -> float:
-        """Of the means."""
-        return self.score - self.baseline_score
+        """Of the means, without what their rounding would make of equal ones."""
+        return round(self.score - self.baseline_score, 12)
 
     @property
     def gain(self) -> float:
@@ -295,7 +295,7 @@ def standard_error(values: Sequence[float]) -> float:
 def rank_tests(found: Sequence[TaskDifference]) -> tuple[float | None, float | None]:
     """The p values of Wilcoxon's signed-rank test and of the sign test, two-sided."""
     stats, _ = load()
-    values = [round(one.difference, 9) for one in found]
+    values = [one.difference for one in found]
     unequal = [value for value in values if value]
     if len(values) < 2:
         return None, None

@@ -2,7 +2,7 @@
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,9 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     }
     if learnt := learnt_from(command_line):
         content["learnt_from"] = learnt
-    if path.exists() and any(run.glob("checkpoint*.pt")):  # else nothing came of earlier starts
+    folders = {run, save_folder(training_flags.parse(command_line))}
+    # Without a checkpoint nothing came of earlier starts.
+    if path.exists() and any(x for folder in folders for x in folder.glob("checkpoint*.pt")):
         earlier = read(run, "choose another folder for the run or remove this one")
         refuse_other(run, earlier, content)
         content["starts"] = earlier["starts"]
@@ -83,6 +85,7 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
 
     Empty if no manifest is in the checkpoint's folder, or in the one above, as of averaged ones.
     """
+    checkpoint = checkpoint.resolve()
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
             found = files.load_json(folder / NAME, "")["data"]["sha256"]
@@ -94,7 +97,7 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
 def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
     """The architecture and the seed that the flags name; fairseq's seed is 1 if they do not."""
     found = training_flags.parse(command_line)
-    arch = found.get("--arch") or found.get("-a")
+    arch = found.get("--arch")
     if not arch:
         raise UserError("the flags of fairseq-train name no architecture: add --arch ARCH")
     seed = " ".join(found.get("--seed", ["1"]))
@@ -154,9 +157,10 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
     fix = "choose another folder, or remove this one"
     was, given = training_flags.parse(earlier["flags"]), training_flags.parse(now["flags"])
     for found in (was, given):  # from another of its own checkpoints it goes on all the same
-        restored, own = (found.get(name, [""])[0] for name in ("--restore-file", "--save-dir"))
+        restored = " ".join(found.get("--restore-file", ()))
+        own = run.resolve(), save_folder(found).resolve()
         if restored == "checkpoint_last.pt" or (
-            restored and Path(restored).resolve().parent in (run.resolve(), Path(own).resolve())
+            restored and Path(restored).resolve().parent in own
         ):
             del found["--restore-file"]
     for name in [*was, *given]:
@@ -174,6 +178,11 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
             )
     if difference := first_difference(earlier["data"], now["data"]):
         raise UserError(f"{run} was trained with other data, {difference} differs: {fix}")
+
+
+def save_folder(flags: Mapping[str, Sequence[str]]) -> Path:
+    """Where fairseq-train writes checkpoints, by its flags as a table."""
+    return Path(" ".join(flags.get("--save-dir", ())) or "checkpoints")
 
 
 def first_difference(one: dict[str, Any], other: dict[str, Any]) -> str | None:

@@ -36,22 +36,24 @@ def bleu(
     Raises:
         UserError: if that tokenisation, of Japanese or Korean, is not installed.
     """
-    try:
-        metric = BLEU(lowercase=lowercase, trg_lang=language)
-    except RuntimeError as error:
-        raise UserError(" ".join(str(error).split())) from error
+    metric = detokenised_bleu(language, lowercase)
     result = metric.corpus_score(hypotheses, [references])
     return Score("BLEU", result.score, metric.get_signature().format(), detail(result))
 
 
-def sentence_bleu(language: str) -> BLEU:
-    """sacreBLEU's metric for single sentences: only orders count of which there are n-grams.
+def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bool = False) -> BLEU:
+    """sacreBLEU's metric of detokenised text.
+
+    Args:
+        language: of the translations.
+        lowercase: whether to ignore case.
+        effective_order: for a single sentence: only orders count of which there are n-grams.
 
     Raises:
         UserError: if its tokenisation of that language, Japanese or Korean, is not installed.
     """
     try:
-        return BLEU(trg_lang=language, effective_order=True)
+        return BLEU(lowercase=lowercase, trg_lang=language, effective_order=effective_order)
     except RuntimeError as error:
         raise UserError(" ".join(str(error).split())) from error
 
@@ -124,23 +126,25 @@ def multi_bleu(
     return Score(name, result.score, signature, detail(result))
 
 
-def wer(tokens: Sequence[str], references: Sequence[str]) -> Score:
+def wer(tokens: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """The share of sequences with any error: for grapheme-to-phoneme, the word error rate.
 
     Args:
         tokens: of the model, separated by spaces.
         references: in the same form.
+        lowercase: compare lower case.
     """
-    found = edits(tokens, references)
+    found = edits(tokens, references, lowercase)
     wrong = sum(map(bool, found))
-    signature = f"error:sequence|tokens:model|nrefs:1|sequences:{len(found)}"
+    signature = f"error:sequence|{case(lowercase)}tokens:model|nrefs:1|sequences:{len(found)}"
     return Score("WER", 100 * wrong / len(found), signature, f"{wrong} of {len(found)} are wrong")
 
 
-def per(tokens: Sequence[str], references: Sequence[str]) -> Score:
+def per(tokens: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
     """Edits for each token of the references: for grapheme-to-phoneme, the phone error rate."""
-    number, length = sum(edits(tokens, references)), sum(len(x.split()) for x in references)
-    signature = f"error:edits|tokens:model|nrefs:1|tokens:{length}"
+    number = sum(edits(tokens, references, lowercase))
+    length = sum(len(x.split()) for x in references)
+    signature = f"error:edits|{case(lowercase)}tokens:model|nrefs:1|tokens:{length}"
     return Score(
         "PER",
         100 * number / length,
@@ -149,10 +153,17 @@ def per(tokens: Sequence[str], references: Sequence[str]) -> Score:
     )
 
 
-def edits(tokens: Sequence[str], references: Sequence[str]) -> list[int]:
+def case(lowercase: bool) -> str:
+    """What a signature of errors says of lower case; nothing, where case counts."""
+    return "case:lc|" if lowercase else ""
+
+
+def edits(tokens: Sequence[str], references: Sequence[str], lowercase: bool = False) -> list[int]:
     """The Levenshtein distance of each pair of sequences, in tokens."""
-    pairs = zip(tokens, references, strict=True)
-    return [edit_distance(one.split(), other.split()) for one, other in pairs]
+    return [
+        edit_distance(*((x.lower() if lowercase else x).split() for x in pair))
+        for pair in zip(tokens, references, strict=True)
+    ]
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
@@ -183,7 +194,7 @@ def ngram_counts(
     if is_tokenised:
         metric = BLEU(tokenize="none", force=True, lowercase=lowercase)
     else:
-        metric = BLEU(lowercase=lowercase, trg_lang=language)
+        metric = detokenised_bleu(language, lowercase)
     found = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         result = metric.corpus_score([hypothesis], [[reference]])

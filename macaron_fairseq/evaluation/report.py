@@ -55,6 +55,9 @@ def write(
         UserError: if a run is not complete, they cannot be compared, or a file cannot be written;
             then none is.
     """
+    if not folders:
+        raise UserError("there are no runs to compare: name their folders")
+    files.refuse_file(out)
     entries = read_published(published) if published else []
     found = [runs.read(folder) for folder in folders]
     runs.refuse_different(found)

@@ -10,7 +10,7 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.evaluation import manifest, training_flags, training_log
-from macaron_fairseq.evaluation.training_flags import DEVICES, PLACES, SAVING, SCHEME
+from macaron_fairseq.evaluation.training_flags import CACHES, DEVICES, PLACES, SAVING, SCHEME
 from macaron_fairseq.evaluation.training_log import Training
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -89,6 +89,8 @@ def read(folder: Path) -> Run:
     if not log.is_file():
         raise UserError(f"{folder} has no train.log: run the stage train first")
     tests = {name: read_scored(folder / name) for name in found["data"]["tests"]}
+    if not tests:
+        raise UserError(f"{folder} was trained with data that has no test set: a report needs one")
     batch = read_note(folder, "batch")
     flags = training_flags.parse(found["flags"])
     given = {name.removeprefix("--macaron-"): flags[name][0] for name in SCHEME if flags.get(name)}
@@ -133,6 +135,9 @@ def read_scored(folder: Path) -> Scored:
         decoding=read_note(folder, "decoding"),
     )
     refuse_other_texts(scored, again)
+    known = found.get("hypotheses_sha256")  # since version 0.2
+    if known and files.sha256(scored.hypotheses) != known:
+        raise UserError(f"{scored.hypotheses} has changed since it was scored: {again}")
     return scored
 
 
@@ -193,15 +198,18 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (training_flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            may_differ = (*PLACES, *DEVICES, *SAVING, *SCHEME, "--seed")
+            may_differ = (*PLACES, *DEVICES, *SAVING, *CACHES, *SCHEME, "--seed")
+            is_same = name in may_differ or was.get(name) == now.get(name)
             hashes = manifest.hashes_of(name, one.manifest, other.manifest)
-            if all(hashes) and hashes[0] == hashes[1]:  # one teacher, which has moved
-                continue
-            if name not in may_differ and was.get(name) != now.get(name):
+            if all(hashes):  # a teacher may have moved, and another one have its name
+                is_same = hashes[0] == hashes[1]
+            if not is_same:
+                both = [training_flags.show(name, x) for x in (was, now)]
+                if both[0] == both[1]:
+                    both[1] = "the same with another content"
                 raise UserError(
                     f"{one.folder} and {other.folder} are both {one.arch} but not one setting with "
-                    f"two seeds, {training_flags.show(name, was)} and "
-                    f"{training_flags.show(name, now)}: make a report of each"
+                    f"two seeds, {' and '.join(both)}: make a report of each"
                 )
 
 
@@ -224,7 +232,7 @@ def score_difference(one: Run, other: Run) -> str | None:
             return f"their references of {name} are different texts"
         if scored.decoding and theirs.decoding and scored.decoding != theirs.decoding:
             return f"their {name} was translated with {scored.decoding}; and {theirs.decoding}"
-        if list(scored.scores) != list(theirs.scores):
+        if {*scored.scores} != {*theirs.scores}:
             both = (", ".join(x.scores) for x in (scored, theirs))
             return f"their metrics of {name} are {' and '.join(both)}"
         for metric, signature in scored.signatures.items():

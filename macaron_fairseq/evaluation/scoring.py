@@ -1,5 +1,6 @@
 """Scores of what fairseq decoded (`macaron-fairseq score`)."""
 
+import functools
 import hashlib
 import os
 import re
@@ -37,6 +38,10 @@ class ScoredText:
     reference_sha256: str
     generated_sha256: str
 
+    def text(self) -> str:
+        """The hypotheses as a file has them."""
+        return "".join(line + "\n" for line in self.hypotheses)
+
     def record(self, test: str | None, folder: Path | None) -> dict[str, Any]:
         """What scores.json says; in a folder it names the reference as seen from there."""
         reference = self.reference.resolve()
@@ -46,6 +51,7 @@ class ScoredText:
             "reference": os.path.relpath(reference, folder) if folder else str(reference),
             "reference_sha256": self.reference_sha256,
             "generated_sha256": self.generated_sha256,
+            "hypotheses_sha256": hashlib.sha256(self.text().encode()).hexdigest(),
             "scores": [asdict(score) for score in self.scores],
         }
 
@@ -97,6 +103,14 @@ def score(
     for metric in wanted:
         if plain and metric in OF_TOKENS:
             refuse_plain(metric)
+        if keep_tokens and metric not in OF_TOKENS:
+            raise UserError(
+                f"{metric} compares detokenised text, which --keep-tokens does not make: drop it, "
+                f"or give --metric {' '.join(OF_TOKENS)} or some of these"
+            )
+    if plain and (keep_tokens or tokenized_reference):
+        flag = "--keep-tokens" if keep_tokens else "--tokenized-reference"
+        raise UserError(f"{flag} is for the model's tokens, which plain text has not: drop it")
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
@@ -113,13 +127,14 @@ def score(
         tokens = without_bpe(tokens, name)
         hypotheses = tokens if keep_tokens else detokenize(tokens, language)
 
+    @functools.cache
     def tokenized() -> list[str]:
         return read_tokenized(tokenized_reference, references, reference)
 
     of_tokens: dict[str, Callable[[], Score]] = {
         "tokenised-bleu": lambda: metrics.tokenised_bleu(tokens, tokenized(), lowercase),
-        "wer": lambda: metrics.wer(tokens, tokenized()),
-        "per": lambda: metrics.per(tokens, tokenized()),
+        "wer": lambda: metrics.wer(tokens, tokenized(), lowercase),
+        "per": lambda: metrics.per(tokens, tokenized(), lowercase),
     }
     scored = ScoredText(
         hypotheses,
@@ -133,7 +148,7 @@ def score(
         folder = None if json_file == STDIO else json_file.resolve().parent
         contents[json_file] = files.as_json(scored.record(test, folder))
     if hypotheses_file:
-        contents[hypotheses_file] = "".join(line + "\n" for line in hypotheses)
+        contents[hypotheses_file] = scored.text()
     files.write_all(contents)
     return scored
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 from tqdm import tqdm
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation.runs import Run, Scored
+from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.runs import Run
 
 METRIC = "BLEU"
 SAMPLES = 1000
@@ -55,7 +55,7 @@ def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:
     results, signature = paired_bootstrap(
         [[*read_lines(run.tests[test].hypotheses)] for run in systems],
         [*read_lines(scored.reference)],
-        metric(scored, base.manifest["data"]["target"]),
+        metrics.detokenised_bleu(base.manifest["data"]["target"], scored.lowercase),
     )
     for run, (score, _) in zip(systems, results, strict=True):
         recorded = run.tests[test].scores[METRIC]
@@ -104,20 +104,3 @@ def paired_bootstrap(
     # equal translations have none: it would call them different with p = 1 / (SAMPLES + 1).
     found = [(x.score, 1.0 if x.score == base.score else cast(float, x.p_value)) for x in others]
     return [(base.score, 1.0), *found], str(signatures[name])
-
-
-def metric(scored: Scored, language: str, effective_order: bool = False) -> BLEU:
-    """BLEU as `macaron-fairseq score` computes it; scores tell whether it is the same.
-
-    Args:
-        scored: with or without regard to case.
-        language: of the translations.
-        effective_order: for a single sentence: only orders count of which it has n-grams.
-
-    Raises:
-        UserError: if sacreBLEU's tokenisation of that language is not installed.
-    """
-    try:
-        return BLEU(lowercase=scored.lowercase, trg_lang=language, effective_order=effective_order)
-    except RuntimeError as error:
-        raise UserError(" ".join(str(error).split())) from error

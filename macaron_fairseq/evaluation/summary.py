@@ -13,7 +13,7 @@ from macaron_fairseq.evaluation.runs import Run
 from macaron_fairseq.evaluation.significance import Difference
 
 # In which runs differ apart from the architecture.
-NOT_SETTINGS = (*training_flags.PLACES, "--arch", "-a", "--seed")
+NOT_SETTINGS = (*training_flags.PLACES, "--arch", "--seed")
 
 # Sentence examples: at most so many in each comparison, and in the whole report.
 EXAMPLES, ALL_EXAMPLES = 200, 600
@@ -48,21 +48,20 @@ def summarize(
         UserError: if a text cannot be read.
     """
     archs = {run.arch: [r for r in found if r.arch == run.arch] for run in found}
-    names = tqdm(found[0].tests, desc="comparing translations", disable=None)
     comparisons = len(found[0].tests) * max(len(archs) - 1, 1)
     examples = min(EXAMPLES, ALL_EXAMPLES // comparisons)
+    read = [translations.read(name, archs) for name in found[0].tests]
+    counts = translations.frequencies(read, train_text) if train_text else None
     tests = [
-        translations.summarize(
-            translations.read(name, archs), baseline, published, train_text, examples
-        )
-        for name in names
+        translations.summarize(test, baseline, published, counts, examples)
+        for test in tqdm(read, desc="comparing translations", disable=None)
     ]
     shown = [x for test in tests for row in test["architectures"] for x in row["published"]]
     flags = summarize_flags(archs)
     return {
         "title": title,
         "verdict": verdict.verdicts(tests, baseline),
-        "warnings": verdict.warnings(tests, flags),
+        "warnings": [*verdict.caution(tests), *verdict.warnings(tests, flags)],
         "baseline": baseline,
         "tests": tests,
         "architectures": [
@@ -108,22 +107,27 @@ def summarize_run(run: Run) -> dict[str, Any]:
 
 
 def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
-    """The flags that architectures share and those in which they differ, as one types them.
+    """The flags that all runs share and those in which some differ, as one types them.
 
-    Runs of one architecture differ in the seed, and at most in how they are saved: the first speaks
-    for them.
+    Seeds of one architecture may differ in how they are saved and divided among devices: then all
+    that they say is listed.
     """
-    parsed = {arch: training_flags.parse(runs[0].manifest["flags"]) for arch, runs in archs.items()}
-    names = list(dict.fromkeys(name for found in parsed.values() for name in found))
+    parsed = {
+        arch: [training_flags.parse(run.manifest["flags"]) for run in runs]
+        for arch, runs in archs.items()
+    }
+    every = [flags for theirs in parsed.values() for flags in theirs]
+    names = dict.fromkeys(name for flags in every for name in flags)
     settings = [name for name in names if name not in NOT_SETTINGS]
-    first = next(iter(parsed.values()))
-    differing = [
-        name for name in settings if any(x.get(name) != first.get(name) for x in parsed.values())
-    ]
+    shown = {name: {training_flags.show(name, flags) for flags in every} for name in settings}
     return {
-        "common": [training_flags.show(name, first) for name in settings if name not in differing],
+        "common": [text for texts in shown.values() if len(texts) == 1 for text in texts],
         "differing": {
-            name: {arch: training_flags.show(name, found) for arch, found in parsed.items()}
-            for name in differing
+            name: {
+                arch: " or ".join(dict.fromkeys(training_flags.show(name, x) for x in theirs))
+                for arch, theirs in parsed.items()
+            }
+            for name, texts in shown.items()
+            if len(texts) > 1
         },
     }

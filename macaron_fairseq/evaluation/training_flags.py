@@ -47,13 +47,14 @@ SCHEME = ("--macaron-scheme", "--macaron-substep")
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:
     """The values that follow each flag, none for a switch; of a flag given twice, the last.
 
-    `--lr=0.1` is `--lr 0.1`; a negative number is a value.
+    `--lr=0.1` is `--lr 0.1`, and `-a` is `--arch`; a negative number is a value.
     """
     found: dict[str, list[str]] = {}
     name = ""
     for word in flags:
         if word.startswith("-") and not is_number(word):
             name, equals, value = word.partition("=")
+            name = "--arch" if name == "-a" else name
             found[name] = [value] if equals else []
         else:
             found.setdefault(name, []).append(word)

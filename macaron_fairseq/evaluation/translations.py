@@ -12,7 +12,7 @@ from sacrebleu.metrics.base import Metric
 from tqdm import tqdm
 
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation import comparison, failures, intervals, runs, significance
+from macaron_fairseq.evaluation import comparison, failures, intervals, metrics, runs, significance
 from macaron_fairseq.evaluation.comparison import Group, Words
 from macaron_fairseq.evaluation.runs import Key, Run, Scored, Texts
 
@@ -65,7 +65,7 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
         texts,
         words(texts.references),
         {key: words(lines) for key, lines in texts.hypotheses.items()},
-        significance.metric(scored, target),
+        metrics.detokenised_bleu(target, scored.lowercase),
     )
 
 
@@ -73,7 +73,7 @@ def summarize(
     test: TestSet,
     baseline: str,
     published: Sequence[Part],
-    train_text: Path | None,
+    counts: Counter[str] | None,
     examples: int,
 ) -> Part:
     """Scores, published ones, failures, and where the translations differ.
@@ -82,7 +82,7 @@ def summarize(
         test: the test set.
         baseline: the architecture that all others are compared with.
         published: entries of a file of published scores.
-        train_text: the target side of the training data in words; None if it is not known.
+        counts: see `frequencies`; None if the training data is not known.
         examples: sentences to show of each comparison, at most.
     """
     scored = test.scored
@@ -116,7 +116,7 @@ def summarize(
             comparison.by_length(test.texts.references, lengths, systems, test.bleu),
             "sentences",
         ),
-        "by_frequency": by_frequency(test, train_text) if train_text else None,
+        "by_frequency": by_frequency(test, counts) if counts is not None else None,
         "comparisons": [
             compare(test, arch, baseline, examples) for arch in test.archs if arch != baseline
         ],
@@ -136,14 +136,14 @@ def spread(scores: Sequence[float]) -> Part:
 def score(test: TestSet, theirs: Sequence[Run], metric: str) -> Part:
     """A metric over the seeds of one architecture; of one seed, its interval over sentences."""
     found = spread([run.tests[test.name].scores[metric] for run in theirs])
-    metrics: dict[str, Metric] = {
+    known: dict[str, Metric] = {
         "BLEU": test.bleu,
         "chrF": CHRF(lowercase=test.scored.lowercase),
     }
-    if len(theirs) == 1 and metric in metrics:
+    if len(theirs) == 1 and metric in known:
         lines, recorded = test.texts.hypotheses[theirs[0].key], found["mean"]
         found["interval"] = intervals.over_sentences(
-            metrics[metric], lines, test.texts.references, recorded
+            known[metric], lines, test.texts.references, recorded
         )
         found["interval_over"] = "sentences" if found["interval"] else None
     return found
@@ -176,13 +176,25 @@ def lengths_and_failures(test: TestSet, run: Run) -> Part:
     }
 
 
-def by_frequency(test: TestSet, train_text: Path) -> list[Part]:
-    """F1 by the frequency of words in the training data."""
-    lowercase = test.scored.lowercase
-    systems = [test.hypotheses[run.key] for run in test.runs]
-    words = {x for text in (test.references, *systems) for sentence in text for x in sentence}
+def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
+    """How often the words of test sets occur in the training data, which is read once.
+
+    Args:
+        tests: the test sets; runs are scored with or without regard to case on all of them.
+        train_text: the target side of the training data in words, or "-" for standard input.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    texts = (text for test in tests for text in (test.references, *test.hypotheses.values()))
+    words = {word for text in texts for sentence in text for word in sentence}
     lines = tqdm(read_lines(train_text), desc="counting words", unit=" lines", disable=None)
-    counts = comparison.count_in(lines, words, lowercase)
+    return comparison.count_in(lines, words, tests[0].scored.lowercase)
+
+
+def by_frequency(test: TestSet, counts: Counter[str]) -> list[Part]:
+    """F1 by the frequency of words in the training data."""
+    systems = [test.hypotheses[run.key] for run in test.runs]
     return over_seeds(test, comparison.by_frequency(test.references, systems, counts), "words")
 
 
@@ -233,7 +245,7 @@ def compare(test: TestSet, arch: str, baseline: str, examples: int) -> Part:
         test.texts.references,
         test.texts.hypotheses[base.key],
         test.texts.hypotheses[other.key],
-        significance.metric(test.scored, test.target, effective_order=True),
+        metrics.detokenised_bleu(test.target, test.scored.lowercase, effective_order=True),
         examples,
     )
     return found | {

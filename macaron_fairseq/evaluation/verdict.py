@@ -8,6 +8,7 @@ from macaron_fairseq.evaluation import training_flags
 
 Summary = dict[str, Any]
 
+LEVEL = 0.95  # of the intervals
 NAMED = 6  # runs in a warning; it counts the others
 
 ALONE = "One architecture: there is nothing to compare it with."
@@ -69,6 +70,16 @@ def signed(value: float) -> str:
     """A number with its sign; what is rounded to 0 has none."""
     text = f"{value:+.2f}"
     return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+def caution(tests: Sequence[Summary]) -> list[str]:
+    """What several comparisons mean for each of their intervals."""
+    number = sum(len(x["seeds"]) > 1 for test in tests for x in test["comparisons"])
+    chance = 100 * (1 - LEVEL**number)
+    return [
+        f"{number} differences are looked at, each with an interval for itself. Where there is "
+        f"none at all, up to {chance:.0f} % of such reports show one."
+    ] * (number > 1)
 
 
 # --- warnings ------------------------------------------------------------------------------------

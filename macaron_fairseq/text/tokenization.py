@@ -104,7 +104,7 @@ def bpe(codes: Path) -> Step:
         with codes.open(encoding="utf-8", newline="\n") as file:
             merges = BPE(file)
     except OSError as error:
-        raise UserError(f"cannot read the BPE codes {codes}: {error.strerror}") from error
+        raise UserError(f"cannot read the BPE codes {codes}: {error.strerror or error}") from error
     except (SystemExit, ValueError) as error:
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
 

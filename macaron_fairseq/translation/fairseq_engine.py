@@ -6,6 +6,7 @@ Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
 import functools
 import logging
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,7 @@ from macaron_fairseq.preflight import checks, command_line
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation.translator import Search
 
+PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 NOT_FINITE = (
     "the model's output is not finite: use an earlier checkpoint, or fp32 if this is half precision"
 )
@@ -153,10 +155,12 @@ def load(
         UserError: if a file is bad, a model was trained with other data, or the precision needs a
             GPU.
     """
+    if precision not in PRECISIONS:
+        raise UserError(f"there is no precision {precision}: give {', '.join(PRECISIONS)}")
     flags = [*["--cpu"] * (not use_gpu), *[f"--{precision}"] * (precision != "fp32")]
     asked, _ = command_line.parse(flags, "interactive")
     checks.check_devices(asked, "interactive")  # what would be refused there
-    if Path(path).is_dir():
+    if os.pathsep not in path and Path(path).is_dir():  # several are no name of a file
         raise UserError(f"{path} is a folder: if it is an export, add --engine ctranslate2")
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
     source, target = load_dictionaries(data, utils.split_paths(path))
@@ -166,7 +170,7 @@ def load(
         target,
         GenerationConfig(**asdict(search)),
         torch.device("cuda" if torch.cuda.is_available() and use_gpu else "cpu"),
-        {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32),
+        PRECISIONS[precision],
     )
 
 

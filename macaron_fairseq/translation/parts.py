@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -235,8 +235,12 @@ class Parts:
             yield lines, found
 
     def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder; where this is killed, no half of it keeps its name."""
+        gone = self.folder.with_name(f"{self.folder.name}.removed")
+        shutil.rmtree(gone, ignore_errors=True)
+        with suppress(OSError):  # another process has removed it
+            self.folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 # --- Translating a file --------------------------------------------------------------------------

@@ -122,8 +122,10 @@ def refuse_missing(paths: str, what: str) -> None:
         paths: of the models, with ":" between them.
         what: what each of them is.
     """
-    missing = [path for path in paths.split(os.pathsep) if not Path(path).exists()]
-    if missing and not Path(paths).exists() and "://" not in paths:
+    if "://" in paths:
+        return
+    missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
+    if missing and not files.is_there(paths):
         raise UserError(f"{missing[0]}: no such {what}")
 
 

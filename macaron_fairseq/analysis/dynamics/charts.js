@@ -110,7 +110,7 @@ function drawLines(figure, data, view, label, tip) {
     root.append(svg("line", { class: "axis", x1: left, x2: right, y1: y, y2: y }));
   }
   for (const line of lines) {
-    const colour = `var(--series-${line.series % 4})`;
+    const colour = `var(${seriesName(line.series)})`;
     if (line.sds) {
       const edge = (sign) => line.x.map((x, i) =>
         `${toX(x)} ${inside(line.means[i] + sign * line.sds[i])}`);
@@ -203,7 +203,7 @@ function distributions(figure, data, base) {
     const largest = isDifference
       ? Math.max(...places.flatMap((i) => shares[i].map(Math.abs))) || 1
       : data.top;
-    const [above, below] = [colour(`--series-${data.series % 4}`), colour("--series-0")];
+    const [above, below] = [colour(seriesName(data.series)), colour("--series-0")];
     const [width, height, bins] = [figure.clientWidth, 230, shares[0].length];
     const frame = { x: MARGIN.left, y: 8, width: width - MARGIN.left - 10, height: 190 };
     const toY = (cosine) => frame.y + ((1 - cosine) / 2) * frame.height;

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.dynamics.lines import Model, Row, Side, find
+from macaron_fairseq.common import palette
 from macaron_fairseq.common.themed_svg import STYLE
 
 MOST = 8  # histograms in a row
@@ -32,7 +33,7 @@ def histograms_png(models: Sequence[Model]) -> bytes:
         figure = Figure(figsize=size, layout="constrained")
         grid: Any = figure.subplots(len(of_rows), columns, squeeze=False, sharex=True)
         for axes_of_row, (name, i, states) in zip(grid, of_rows, strict=True):
-            colour = figures.COLOURS[i % len(figures.COLOURS)]
+            colour = palette.light(i)
             for axes, state in zip(axes_of_row, states, strict=False):
                 counts = np.array(state["cosine_histogram"])
                 edges = np.linspace(-1, 1, len(counts) + 1)

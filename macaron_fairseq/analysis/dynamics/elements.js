@@ -30,8 +30,15 @@ function text(x, y, content, attributes = {}) {
   return svg("text", { x, y, ...attributes }, content);
 }
 
+// The style sheet's colour of a model; after the last one follows the first.
+const SERIES = [...Array(100).keys()].map((i) => `--series-${i}`).filter((name) => colour(name));
+
+function seriesName(series) {
+  return SERIES[series % SERIES.length];
+}
+
 function key(series) {
-  const style = `background: var(--series-${series % 4})`;
+  const style = `background: var(${seriesName(series)})`;
   return html("span", { class: "key", style, "aria-hidden": "true" });
 }
 

@@ -75,7 +75,7 @@ function tokenMap(map, label, width, colourOf, show, hide) {
 }
 
 function ramp(series, isSigned) {
-  const own = `var(--series-${series % 4})`;
+  const own = `var(${seriesName(series)})`;
   const from = isDifference ? "var(--series-0), transparent" : "var(--soft), transparent";
   const style = `background: linear-gradient(to right, ${isSigned ? from : "transparent"}, ${own})`;
   return html("span", { class: "ramp", style, "aria-hidden": "true" });
@@ -135,7 +135,7 @@ class Maps {
   }
 
   grid(model) {
-    const colours = [colour(`--series-${model % 4}`), colour("--soft")];
+    const colours = [colour(seriesName(model)), colour("--soft")];
     const cell = (map, head) => ({
       name: this.name(map, head),
       draw: () => canvas(map.rows, map.columns,
@@ -185,7 +185,7 @@ class Maps {
         [low, high] = [-largest, largest].map((x) => number(x, true));
         parts.push(`, less ${LABELS[0]}`);
       }
-      const [above, below] = [colour(`--series-${model % 4}`),
+      const [above, below] = [colour(seriesName(model)),
         colour(isDifference ? "--series-0" : "--soft")];
       const caption = html("figcaption", {}, ...parts, html("br"), low,
         ramp(model, isDifference || this.isSigned), high);

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures
 from macaron_fairseq.analysis.dynamics.lines import find
-from macaron_fairseq.analysis.figures import AREA_COLOURS, COLOURS, Line, Panel
+from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.residual.glossary import MEASURES
+from macaron_fairseq.common import palette
 from macaron_fairseq.common.themed_svg import STYLE, THEMED_COLOURS
 
 Model = dict[str, Any]  # of `compare.compare`
@@ -135,7 +136,7 @@ def spectrum_svg(row: Row, series: int, limits: tuple[float, float, float], alt:
     """The spectrum of a row as an element of a page."""
 
     def draw(axes: Axes) -> None:
-        draw_spectrum(axes, row, AREA_COLOURS[series % len(AREA_COLOURS)], limits)
+        draw_spectrum(axes, row, palette.area(series), limits)
         axes.set_xlabel("real part")
 
     return figures.svg(draw, alt)
@@ -151,7 +152,7 @@ def spectra_png(models: Sequence[Model], side: str) -> bytes:
         figure = Figure(figsize=(1.75 * (depth + 1) + 0.4, 1.7 * len(models)), layout="constrained")
         grid: Any = figure.subplots(len(models), depth + 1, squeeze=False)
         for axes_of_row, model, of_side in zip(grid, models, sides, strict=True):
-            colour = COLOURS[names.index(model["label"]) % len(COLOURS)]
+            colour = palette.light(names.index(model["label"]))
             for axes, row in zip(axes_of_row, of_side["layers"], strict=False):
                 draw_spectrum(axes, row, colour, of_layers)
                 axes.set_title(f"layer {row['layer']}", fontsize=8)
@@ -209,7 +210,7 @@ def singular_values_png(models: Sequence[Model]) -> bytes:
         for of_row, side in zip(grid, sides, strict=True):
             limits = range_of_singular_values(models, side)
             for axes, model in zip(of_row, models, strict=True):
-                colour = COLOURS[names.index(model["label"]) % len(COLOURS)]
+                colour = palette.light(names.index(model["label"]))
                 draw_singular_values(axes, find(model, side), colour, limits)
                 axes.set_title(f"{side}: {title(model)}", fontsize=8)
         return figures.png(figure, dpi=90)

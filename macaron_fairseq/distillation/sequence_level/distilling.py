@@ -127,7 +127,9 @@ def translate(
     batch_size: int,
 ) -> None:
     """Translate the parts of a shard that are not done; a line of a part is a JSON object."""
-    metric = metrics.sentence_bleu(training.data.target) if best_of > 1 else None
+    metric = None
+    if best_of > 1:
+        metric = metrics.detokenised_bleu(training.data.target, effective_order=True)
 
     def block(
         before: int, sources: Sequence[Tokens], done: Collection[int]
