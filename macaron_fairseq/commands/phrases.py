@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.distillation.trajectory import spacy_phrases
 
 DESCRIPTION = """\
@@ -50,4 +51,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Write the phrases, and say how many lines they have."""
     count = spacy_phrases.write(args.input, args.output, args.spacy)
-    print(f"{count:,} lines", file=sys.stderr)
+    print(counted(count, "line"), file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import Any
 from macaron_fairseq.commands.arguments import finite, not_negative, positive
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import parts, terminal, translator
@@ -197,7 +198,7 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
     )
     if args.join:
         parts.join(found, args.output)
-        show(f"wrote {args.output}: {text.lines} lines")
+        show(f"wrote {args.output}: {counted(text.lines, 'line')}")
     elif found.left(args.shard):
         engine = ENGINES[args.engine](args, data, search)
         parts.translate_shard(
