@@ -71,8 +71,10 @@ def test_what_cannot_be_written_to_is_refused_at_once(tmp_path, monkeypatch):
 
 def test_json_has_lists_for_arrays_and_null_for_their_nan(tmp_path):
     content = {"a": np.array([1, np.nan]), "b": np.eye(2), "c": tmp_path, "d": "ö"}
+    content["e"] = np.array([[1, np.nan], [2, 3]])
     assert json.loads(output.as_json(content)) == {
-        **{"a": [1, None], "b": [[1, 0], [0, 1]], "c": str(tmp_path), "d": "ö"}
+        **{"a": [1, None], "b": [[1, 0], [0, 1]], "c": str(tmp_path), "d": "ö"},
+        "e": [[1, None], [2, 3]],
     }
     with pytest.raises(ValueError, match="nan"):
         output.as_json({"a": float("nan")})

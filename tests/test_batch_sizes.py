@@ -3,7 +3,7 @@
 import pytest
 
 from macaron_fairseq.analysis import batch_sizes, trainers
-from macaron_fairseq.analysis.batch_sizes import Measured
+from macaron_fairseq.analysis.batch_sizes import Measured, NoBatchError
 from macaron_fairseq.cli import main
 from macaron_fairseq.common.errors import UserError
 
@@ -84,6 +84,17 @@ def test_sentences_that_are_too_long_are_left_out(trainer):
     _, *found = batch_sizes.batches(trainer, short)
     assert sum(batch["nsentences"] for batch in found) == sum(x <= short for x in lengths)
     with pytest.raises(UserError, match=r"no batch of 1 tokens.*: give another --least"):
+        batch_sizes.measure(trainer, 1, updates=1)
+
+
+def test_the_sentences_of_a_batch_are_limited_as_in_training(trainer):
+    trainer.cfg.dataset.batch_size = 2
+    assert max(batch["nsentences"] for batch in batch_sizes.batches(trainer, 1000)) == 2
+
+
+def test_all_sentences_are_too_long_with_any_multiple(trainer):
+    assert trainer.cfg.dataset.required_batch_size_multiple == 8
+    with pytest.raises(NoBatchError, match="no batch of 1 tokens"):
         batch_sizes.measure(trainer, 1, updates=1)
 
 

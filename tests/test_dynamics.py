@@ -9,6 +9,7 @@ import formulas
 import numpy as np
 import pytest
 import torch
+from conftest import USER_DIR
 from fairseq.models.masked_lm import MaskedLMModel, base_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
@@ -25,7 +26,7 @@ from macaron_fairseq.analysis import (
 )
 from macaron_fairseq.analysis.dynamics import measurement
 from macaron_fairseq.analysis.models import TrainedModel
-from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
+from macaron_fairseq.analysis.sentences import Data, Sample, Sentence, open_translation
 from macaron_fairseq.common.errors import UserError
 
 PAD = 1
@@ -476,6 +477,14 @@ def checked(source, target, positions=100):
 def test_a_model_for_these_data_passes():
     assert checked([10, 20, 30], [11, 21, 31]) == pytest.approx(-math.log2(0.9))
     assert checked([10, 20, 30], [11, 21, 31], positions=3) == pytest.approx(-math.log2(0.9))
+
+
+def test_text_is_preprocessed_as_the_language_that_it_has():
+    """Of "ca.", which ends no German sentence, the point stays; in English it is parted."""
+    folder = USER_DIR / "demo"
+    german, english = open_translation(folder, "de", "en").encode
+    assert "ca ." not in german("Das kostet ca. 3.500 Euro").replace("@@ ", "")
+    assert "ca ." in english("Das kostet ca. 3.500 Euro").replace("@@ ", "")
 
 
 def test_a_model_of_the_other_direction_is_refused():

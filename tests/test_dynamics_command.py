@@ -446,7 +446,7 @@ def test_unsupported_model(data, tmp_path):
     assert refused(data, path=path, out=tmp_path / "out") == (
         f"{path} holds a model of the architecture lightconv_iwslt_de_en, which is not supported: "
         "supported are the Macaron models with their baselines, and fairseq's transformer, "
-        "roberta and masked_lm"
+        "transformer_lm, roberta and masked_lm"
     )
 
 

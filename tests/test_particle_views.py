@@ -154,7 +154,7 @@ def test_the_slider_moves_the_points(width, scheme, browser, tmp_path):
     with opened(browser, tmp_path / "trajectories.html", width, color_scheme=scheme) as shown:
         places, texts = at_step(shown, 0)
         assert places == pytest.approx(path[0], abs=1e-4)
-        assert texts[11].startswith("<b>particle 12</b><br>cluster: 12<br>speed: ")
+        assert texts[11].startswith("<b>particle 12</b><br>cluster: 12<br>mean speed: ")
         shown.locator("#step").focus()
         shown.keyboard.press("ArrowRight")
         assert at_step(shown, 1)[0] == pytest.approx(path[1], abs=1e-4)
@@ -181,6 +181,6 @@ def test_pointing_at_a_particle_shows_its_values(browser, tmp_path):
         box = box.bounding_box()
         shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         text = shown.locator("#plot .hoverlayer .hovertext").text_content()
-        assert text.startswith("particle 1cluster: 1speed: ")
+        assert text.startswith("particle 1cluster: 1mean speed: ")
         assert text.endswith(f"({place})")
         assert not shown.locator("#turn").is_visible()

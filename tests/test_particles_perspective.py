@@ -158,6 +158,19 @@ def test_rescaled_tokens_are_tokens_rescaled(geometry):
         assert tokens @ expm(time * values).T == pytest.approx(original, rel=1e-4, abs=1e-5)
 
 
+def test_late_rescaled_tokens_are_those_in_the_basis_of_v():
+    """There e^{tV} is diagonal; else rounding would be all that remains at time 60."""
+    values = rescaled.value_matrix("codimension", 3, 2, seed=1)
+    start, times = rescaled.cube_start(20, 3, 5, seed=1), np.linspace(0, 60, 7)
+    found = rescaled.rescaled(values, start, times, 0.1)
+    eigenvalues, vectors = np.linalg.eigh(values)
+    own = rescaled.rescaled(np.diag(eigenvalues), start @ vectors, times, 0.1)
+    for one, other in ((found.coordinates, own.coordinates), (found.shrinking, own.shrinking)):
+        assert np.abs(one) == pytest.approx(np.abs(other), rel=1e-6)
+    assert found.groups[-1].tolist() == own.groups[-1].tolist() == [2, 2]
+    assert found.places[-1] == own.places[-1] == 14
+
+
 @pytest.mark.parametrize("dim", [2, 3])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_hull_shrinks_where_v_is_the_identity(dim, seed):
@@ -403,6 +416,12 @@ def test_rescaled_tokens_in_many_dimensions(tmp_path, capsys):
     assert ", ..." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("frames", [2, 3])
+def test_leaders_at_few_times(frames, tmp_path):
+    found = command("leaders", "--frames", frames, output=tmp_path)["results"]
+    assert len(found["matrices"]) == frames
+
+
 def test_leaders_in_many_dimensions(tmp_path):
     found = command("leaders", "--dim", 20, output=tmp_path)["results"]
     assert np.shape(found["matrices"]) == (4, 8, 8)
@@ -422,6 +441,19 @@ def test_leaders_in_many_dimensions(tmp_path):
         (["rescaled", "--geometry", "product", "--positive", "3"], r"3 is above --dim 2"),
         (["rescaled", "--step", "3"], r"--step 3 is too long for V of norm 1: .* below 2.7"),
         (["rescaled", "--time", "400"], r"leaves the range of numbers at time 300: lower --time"),
+        (
+            ["rescaled", "--geometry", "codimension", "--dim", "3", "--time", "440"],
+            r"leaves the range of numbers at time 351: lower --time",
+        ),
+        (
+            ["rescaled", "--geometry", "hyperplanes", "--dim", "3", "--time", "30"],
+            r"from time 21.4 on rounding would be most of the result: lower --time 30",
+        ),
+        (["block-sweep", "--over", "dim", "--dim", "7"], r"leave out --dim"),
+        (["phase", "--trials", "1000000", "--particles", "10000"], r"lower --trials, until"),
+        (["phase-random", "--trials", "1000000", "--particles", "512"], r"lower --trials, until"),
+        (["first-clusters", "--particles", "1000000", "--frames", "999"], r"lower --frames, unt"),
+        (["equiangular", "--particles", "512", "--frames", "1000000"], r"lower --frames, until"),
         (["staircase", "--system", "none"], r"--system takes sa or usa"),
         (["staircase", "--beta", "1"], r"a staircase needs a beta above 1"),
         (["staircase", "--beta", "2", "--gaps", "9", "9"], r"more than half the circle"),

@@ -365,6 +365,36 @@ def test_a_label_is_of_one_model(data, tmp_path):
     )
 
 
+def test_a_checkpoint_or_seed_that_is_there_twice(data, tmp_path):
+    """It would count as another seed, and make differences of nothing certain."""
+    again = CHECKPOINT.parent / "." / CHECKPOINT.name
+    assert refused(data, paths=[CHECKPOINT, again], out=tmp_path / "out").startswith(
+        "a checkpoint of 'macaron_transformer_tiny' is named twice, and would count as two seeds"
+    )
+    assert refused(data, "--initial", "1", "1", out=tmp_path / "out").startswith(
+        "--initial 1 1 names a seed twice"
+    )
+
+
+def test_without_a_coupling_there_is_none_in_the_file(data, tmp_path):
+    """Too few communities for a coupling, after a part of a layer is gone, too."""
+    flags = ["--remove", "non-normal", "--layers", "encoder:1", "--graph-resolution", "0.001"]
+    command(data, *flags, "--jacobian-sentences", "1", out=tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "residual.json").read_text("utf-8"))
+    figures = found["interventions"][0]["figures"]
+    assert any(x["n"] == 0 and x["mean"] is None for x in figures.values())
+
+
+def test_what_the_decoders_of_several_models_read(data, tmp_path):
+    (tmp_path / "text").write_text("the new\n")
+    other = baseline(tmp_path, data, "--encoder-embed-dim", "32", "--decoder-embed-dim", "32")
+    flags = ["--jacobian-sentences", "1", "--label", "one", "two"]
+    paths = [CHECKPOINT, other]
+    command(data, tmp_path / "text", *flags, paths=paths, out=tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "residual.json").read_text("utf-8"))
+    assert found["data"]["decoder"] == "of all models reads what one translates (beam 5)"
+
+
 def test_a_layer_that_does_not_exist(data, tmp_path):
     flags = ["--remove", "non-normal", "--layers", "encoder:9"]
     assert refused(data, *flags, out=tmp_path / "out").startswith(

@@ -52,7 +52,7 @@ def not_supported(path: object, architecture: str) -> str:
     return (
         f"{path} holds a model of the architecture {architecture}, which is not supported: "
         "supported are the Macaron models with their baselines, and fairseq's transformer, "
-        "roberta and masked_lm"
+        "transformer_lm, roberta and masked_lm"
     )
 
 

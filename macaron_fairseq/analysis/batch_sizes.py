@@ -10,7 +10,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -94,18 +96,21 @@ def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:
         except FileNotFoundError as error:
             raise UserError(f"{error}: name a folder that fairseq-preprocess wrote") from error
     dataset = task.dataset(data.train_subset)
-    epoch = task.get_batch_iterator(
-        dataset,
-        max_tokens=max_tokens,
-        max_positions=utils.resolve_max_positions(
-            task.max_positions(), trainer.model.max_positions(), max_tokens
-        ),
-        ignore_invalid_inputs=True,
-        required_batch_size_multiple=data.required_batch_size_multiple,
-        seed=trainer.cfg.common.seed,
-        disable_iterator_cache=True,
-    )
-    whole = [ids for ids in epoch.frozen_batches if len(ids)]
+    whole: list[Any] = []
+    with suppress(IndexError):  # fairseq's, where all sentences are longer
+        epoch = task.get_batch_iterator(
+            dataset,
+            max_tokens=max_tokens,
+            max_sentences=data.batch_size,
+            max_positions=utils.resolve_max_positions(
+                task.max_positions(), trainer.model.max_positions(), max_tokens
+            ),
+            ignore_invalid_inputs=True,
+            required_batch_size_multiple=data.required_batch_size_multiple,
+            seed=trainer.cfg.common.seed,
+            disable_iterator_cache=True,
+        )
+        whole = [ids for ids in epoch.frozen_batches if len(ids)]
     if not whole:
         raise NoBatchError(
             f"the training set has no batch of {max_tokens} tokens, since all its sentences are "

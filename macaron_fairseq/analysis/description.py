@@ -132,8 +132,14 @@ def task(source_types: int, target_types: int) -> Any:
 
 
 def dictionary_of(types: int) -> Dictionary:
-    """A dictionary of that size, fairseq's own symbols included."""
+    """A dictionary of that size, fairseq's own symbols included.
+
+    Raises:
+        UserError: if there are more of these.
+    """
     dictionary = Dictionary()
+    if types < len(dictionary):
+        raise UserError(f"fairseq's own symbols are {len(dictionary)} types: give as many or more")
     for symbol in (MASK, CLS):  # without which masked language models are not built
         if len(dictionary) < types:
             dictionary.add_symbol(symbol)

@@ -25,6 +25,7 @@ ROWS = 64
 
 ITERATIONS = 100
 CONVERGED = 1e-4
+AGREEING = 3
 
 
 @contextmanager
@@ -105,16 +106,18 @@ def products(field: Field, x: Tensor) -> tuple[Field, Field]:
 def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) -> float:
     """That of the whole J at the state x, by power iteration on J^T J with JVPs and VJPs.
 
-    It ends once an iteration changes it by less than `CONVERGED` of itself, or after `ITERATIONS`.
+    It ends once `AGREEING` iterations in a row change it by less than `CONVERGED` of itself, since
+    it may rest for one on a smaller singular value; or after `ITERATIONS`.
     What it finds is never above the true value but for rounding.
     """
     v = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
-    value = 0.0
+    value, agreeing = 0.0, 0
     forwards, backwards = products(field, x)
     for _ in range(ITERATIONS):
         image = forwards(v / v.norm())
         before, value = value, image.norm().item()
-        if value - before <= CONVERGED * value:
+        agreeing = agreeing + 1 if value - before <= CONVERGED * value else 0
+        if agreeing == AGREEING:
             break
         v = backwards(image)
     return value

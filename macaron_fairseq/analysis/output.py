@@ -80,7 +80,9 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return str(value)
     if value.dtype.kind == "f" and np.isnan(value).any():
-        return [None if np.isnan(number) else float(number) for number in value]
+        plain = value.astype(object)
+        plain[np.isnan(value)] = None
+        return plain.tolist()
     return value.tolist()
 
 

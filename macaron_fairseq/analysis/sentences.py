@@ -84,6 +84,12 @@ class Sample:
         """Whether the decoder is to read a given translation."""
         return self.sentences[0].target is not None
 
+    @property
+    def has_own_translations(self) -> bool:
+        """Whether the decoder is to read what a model translates."""
+        has_decoder = self.data.target is not None and not self.data.is_causal
+        return has_decoder and not self.has_references
+
     def description(self) -> dict[str, Any]:
         """What a JSON file says of them."""
         counts = {"source": count(self.data.source, [x.source for x in self.sentences])}
@@ -132,7 +138,7 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
     if (data / data_folder.NAME).is_file():
         made = data_folder.read(data)
         source, target = source or made.source, target or made.target
-        encode = made.encoder(made.source), made.encoder(made.target)
+        encode = made.encoder(source), made.encoder(target)
     folder = binarised(data)
     if source is None or target is None:
         found = data_utils.infer_language_pair(str(folder))

@@ -21,10 +21,10 @@ def not_negative_integer(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """A seed of all random numbers: NumPy takes none below 0, PyTorch none from 2^63 on."""
+    """A seed of all random numbers: NumPy takes those from 0 to below 2^32."""
     value = not_negative_integer(text)
-    if value >= 2**63:
-        raise argparse.ArgumentTypeError(f"{value} is not below 2^63")
+    if value >= 2**32:
+        raise argparse.ArgumentTypeError(f"{value} is not below 2^32")
     return value
 
 

@@ -167,7 +167,7 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--initial",
         nargs="+",
-        type=not_negative_integer,
+        type=seed,
         default=[],
         metavar="SEED",
         help="with --jacobian: measure each model untrained, too, with the weights that "

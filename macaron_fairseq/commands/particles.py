@@ -280,11 +280,13 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "block-energy": (
         "energy over time at several beta, with a block and without",
-        {**BLOCK, "beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
+        {name: value for name, value in BLOCK.items() if name != "cluster-scale"}
+        | {"beta": [3.0, 5.0, 7.0, 10.0, 25.0]},
     ),
     "block-sweep": (
         "time to rest and clusters over the block's strength or the dimension",
-        {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None},
+        {**BLOCK, **REST, "system": ["usa-scaled", "sa"], "over": "strength", "values": None}
+        | {"dim": None},
     ),
     "modes": (
         "how fast each mode grows on the circle, gamma_k",

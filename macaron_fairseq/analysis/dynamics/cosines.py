@@ -44,7 +44,8 @@ def histograms_png(models: Sequence[Model]) -> bytes:
             for axes in axes_of_row[len(states) :]:
                 axes.set_axis_off()
             axes_of_row[0].set_ylabel(models[i]["label"], fontsize=7)
-        figure.supxlabel("cosine of two tokens, as a share of all pairs", fontsize=8)
+        figure.supxlabel("cosine of two tokens", fontsize=8)
+        figure.supylabel("share of all pairs", fontsize=8)
         return figures.png(figure, dpi=100)
 
 

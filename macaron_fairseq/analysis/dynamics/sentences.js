@@ -145,7 +145,7 @@ class Maps {
     const choose = (row, column, hasFocus) => {
       this.chosen = { row, column };
       this.draw();
-      const grid = this.grids.children[[...shown].sort().indexOf(model)];
+      const grid = this.grids.children[[...shown].sort((a, b) => a - b).indexOf(model)];
       if (hasFocus) grid.querySelector("[aria-checked=true]").focus();
     };
     const caption = html("figcaption", {}, key(model), LABELS[model]);
@@ -295,7 +295,7 @@ class Cosines extends Maps {
   // Which pairs first come above the threshold after which layer.
   drawMeetings() {
     const least = Number(this.threshold.value);
-    const models = [...shown].sort();
+    const models = [...shown].sort((a, b) => a - b);
     const found = models.map((model) => {
       const maps = this.maps(model);
       const layers = maps.map(() => []);

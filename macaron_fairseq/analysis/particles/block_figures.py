@@ -80,7 +80,7 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
         given_up = ~ends.converged
         where = np.broadcast_to(roots[:, None], given_up.shape)[given_up]
         times.plot(where, ends.time[given_up], "x", color=colour)
-    heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound")
+    heaviest.plot(roots, result.bound, color="C3", ls="--", label="bound of USA in descent")
     limit = localization.heaviest_mass_bound(0, 0)  # without a block, at every beta
     heaviest.axhline(limit, color="grey", lw=0.8, label=f"its limit, {limit:.4f}")
     heaviest.set(ylim=(0, 1.05))

@@ -28,6 +28,7 @@ from macaron_fairseq.common.names import look_up
 DIRECTIONS = {"ascent": False, "descent": True}
 MOST_DIMENSIONS = 4096  # of a sweep
 FEWER = "lower --particles"
+DIMENSIONS = 2  # of a sweep over something else
 
 # From the parameters, at an inverse temperature: the system and what to call it.
 SystemOf = Callable[[Namespace, float], System]
@@ -98,6 +99,9 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         raise UserError("a sweep draws its own weights: leave out --weights")
     if args.over == "strength" and args.strength:
         raise UserError("--values are the strengths of this sweep: leave out --strength")
+    if args.over == "dim" and args.dim:
+        raise UserError("--values are the dimensions of this sweep: leave out --dim")
+    args.dim = args.dim or DIMENSIONS
 
     def at(value: float, **others: Any) -> Namespace:
         typed = int(value) if args.over == "dim" else float(value)

@@ -57,11 +57,12 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     top.legend(fontsize="small")
     middle.plot(result.times, result.mean_cosine, label="mean cosine")
     middle.plot(result.times, result.share_above, label=f"share of pairs above {cosine:g}")
-    middle.set(ylabel="of all pairs", ylim=(-0.25, 1.05))
+    lowest = min(-0.25, *(result.mean_cosine - 0.05))
+    middle.set(ylabel="of all pairs", ylim=(lowest, 1.05))
     middle.legend(fontsize="small")
     bottom.plot(result.times, result.energy, label="energy $E_β$")
     if result.total is not None:
-        bottom.plot(result.times, result.total, label="energy and mean potential")
+        bottom.plot(result.times, result.total, label="energy with the potential's part")
         bottom.legend(fontsize="small")
     bottom.set(xlabel=TIME, ylabel="energy")
     for axes in (top, middle, bottom):

@@ -39,6 +39,7 @@ def trajectories(
         introduction += " Shown are the first three principal components of all times together."
     if len(shown) < n:
         introduction += f" {len(shown):,} of {n:,} particles are shown."
+    # Between the times that are kept: a particle may be faster for a moment.
     speed = np.linalg.norm(np.gradient(x[:, shown], result.times, axis=0), axis=2)
     scene = Scene(
         "",
@@ -48,7 +49,7 @@ def trajectories(
         positions,
         axes,
         [COLOURS[label % len(COLOURS)] for label in labels[-1]],
-        {"cluster": labels + 1.0, "speed": speed},
+        {"cluster": labels + 1.0, "mean speed": speed},
         on_sphere=True,
     )
     return interactive_page.page(title, introduction, facts, [scene])

@@ -39,6 +39,7 @@ def phase_random(args: Namespace) -> Parts:
     matrices = random_matrices.Matrices(
         args.value_matrix, args.key_matrix, args.shared, args.regenerate
     )
+    settings.refuse_many(args.particles, args.dim, args.trials, "lower --trials")
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     times = settings.times(args)
     settings.keep_parts(args)
@@ -118,6 +119,7 @@ def first_clusters(args: Namespace) -> Parts:
     """Compare the clusters of many particles with the fastest mode's."""
     _refuse_zero(args.beta)
     time = args.time or metastability.usual_duration(args.particles, args.beta)
+    settings.refuse_many(args.particles, 1, args.frames, "lower --frames")
     times = np.linspace(0, time, args.frames)
     start = np.random.default_rng(args.seed).uniform(0, 2 * np.pi, args.particles)
     with progress(f"beta {args.beta:g}", time) as shown:

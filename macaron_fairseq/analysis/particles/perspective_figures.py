@@ -143,7 +143,8 @@ def leaders(result: Leaders, title: str) -> bytes:
     figure = Figure(figsize=(10, 5.6), layout="constrained")
     figure.suptitle(title)
     names: list[Any] = [f"matrix {i}" for i in range(count)]
-    below: list[Any] = ["rank"] * (count - 2) + (["who"] * 2 if dim == 2 else ["rank"] * 2)
+    following = min(2, count - 1) if dim == 2 else 0  # columns of the picture of who follows whom
+    below: list[Any] = ["rank"] * (count - following) + ["who"] * following
     panels: dict[str, Any] = figure.subplot_mosaic([names, below])
     for name, time, matrix in zip(names, result.shown, result.matrices, strict=True):
         image = panels[name].imshow(matrix, vmin=0, vmax=1, cmap="Blues", interpolation="nearest")
@@ -158,7 +159,7 @@ def leaders(result: Leaders, title: str) -> bytes:
     axes.set(xlabel=TIME, ylabel="number", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    if dim == 2:
+    if following:
         _draw_following(panels["who"], result.positions[-1], result.matrices[-1])
     return png(figure, dpi=90)
 

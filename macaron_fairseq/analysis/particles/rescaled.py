@@ -30,7 +30,10 @@ from macaron_fairseq.schemes import substeps
 
 # The classic Runge-Kutta method is stable up to this product of step and rate.
 STABLE = 2.7
-LARGEST_EXPONENT = 300  # of |e^{tV} z|, whose square fp64 still holds
+LARGEST_EXPONENT = 300  # of |e^{tV} z| and |z|, whose squares fp64 still holds
+# z grows by e^{-at} along the eigenvector of the least eigenvalue a, and e^{tV} takes that back.
+# Where others grow by e^{bt}, rounding leaves 1e-16 e^{(b - a) t} of it.
+LARGEST_SPREAD = 30
 # Of the cube where tokens start. In many dimensions its corners are so far away that each token of
 # a larger one would attend to itself alone.
 HALF_SIDE, HALF_SIDE_OF_MANY = 5.0, 1.0
@@ -99,8 +102,21 @@ def velocity(z: Floats, values: Floats, growth: Floats) -> Floats:
     return np.asarray((attention(z, growth) @ z - z) @ values.T)
 
 
+def eigenbasis(values: Floats) -> tuple[Floats, Floats]:
+    """V's eigenvectors as columns, and V in their basis, where e^{tV} mixes no coordinates.
+
+    A V that is not symmetric stays as it is: (d, d) each.
+    """
+    if not np.allclose(values, values.T, rtol=0, atol=1e-12):
+        return np.eye(len(values)), values
+    found, vectors = np.linalg.eigh((values + values.T) / 2)
+    return vectors, np.diag(found)
+
+
 def follow(values: Floats, start: Floats, times: Floats, step: float) -> Floats:
     """The rescaled tokens at evenly spaced times from 0, by the classic Runge-Kutta method.
+
+    Where V is symmetric, give all in its `eigenbasis`: else much is lost to rounding.
 
     Args:
         values: V, (d, d).
@@ -112,7 +128,7 @@ def follow(values: Floats, start: Floats, times: Floats, step: float) -> Floats:
         z, (t, n, d).
 
     Raises:
-        UserError: if the step is too long for V, or e^{tV} leaves fp64.
+        UserError: if the step is too long for V, e^{tV} leaves fp64, or rounding would be all.
     """
     rate = float(np.linalg.norm(values, ord=2))
     if rate * step > STABLE:
@@ -142,11 +158,18 @@ def follow(values: Floats, start: Floats, times: Floats, step: float) -> Floats:
 
 
 def _refuse_growth(values: Floats, duration: float) -> None:
-    fastest = float(np.linalg.eigvals(values).real.max())
+    rates = np.linalg.eigvals(values).real
+    fastest, spread = float(np.abs(rates).max()), float(np.ptp(rates))
     if fastest * duration > LARGEST_EXPONENT:
         raise UserError(
             f"e^(tV) leaves the range of numbers at time {LARGEST_EXPONENT / fastest:.3g}: lower "
             f"--time {duration:g}"
+        )
+    is_diagonal = not np.any(values - np.diag(np.diag(values)))
+    if spread * duration > LARGEST_SPREAD and not is_diagonal:
+        raise UserError(
+            f"from time {LARGEST_SPREAD / spread:.3g} on rounding would be most of the result: "
+            f"lower --time {duration:g}"
         )
 
 
@@ -178,8 +201,9 @@ class Rescaled:
 
 def rescaled(values: Floats, start: Floats, times: Floats, step: float) -> Rescaled:
     """Follow tokens with that V; see `follow`."""
-    z = follow(values, start, times, step)
-    found, left = np.linalg.eig(values.T)
+    basis, in_basis = eigenbasis(values)
+    z = follow(in_basis, start @ basis, times, step)
+    found, left = np.linalg.eig(in_basis.T)
     order = np.argsort(-found.real)
     found, left = found[order], left[:, order]
     growing, shrinking = (_of_sign(found, sign) for sign in (1, -1))
@@ -187,7 +211,7 @@ def rescaled(values: Floats, start: Floats, times: Floats, step: float) -> Resca
     hulls = [hull(points) for points in z]
     return Rescaled(
         times=times,
-        positions=z,
+        positions=z @ basis.T,
         values=values,
         eigenvalues=np.stack([found.real, found.imag], axis=1),
         coordinates=coordinates,
@@ -252,14 +276,15 @@ class Leaders:
 
 def leaders(values: Floats, start: Floats, times: Floats, step: float, shown: int) -> Leaders:
     """Follow tokens with that V and look at their attention; that many matrices are kept."""
-    z = follow(values, start, times, step)
-    matrices = np.array([attention(x, expm(t * values)) for x, t in zip(z, times, strict=True)])
+    basis, in_basis = eigenbasis(values)
+    z = follow(in_basis, start @ basis, times, step)
+    matrices = np.array([attention(x, expm(t * in_basis)) for x, t in zip(z, times, strict=True)])
     singular = np.linalg.svd(matrices, compute_uv=False)
     share = singular / singular.sum(axis=1, keepdims=True)
     frames = np.unique(np.linspace(0, len(times) - 1, shown).round().astype(int))
     return Leaders(
         times=times,
-        positions=z,
+        positions=z @ basis.T,
         values=values,
         rank=np.linalg.matrix_rank(matrices),
         effective_rank=np.exp(-(share * np.log(np.maximum(share, 1e-300))).sum(axis=1)),

@@ -132,6 +132,7 @@ def phase(args: Namespace) -> Found:
     """Draw the phase diagram."""
     betas = settings.betas(args)
     system = _system(args, betas[-1])
+    settings.refuse_many(args.particles, args.dim, args.trials, "lower --trials")
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     simulation.refuse_fast(system, args.time)  # before anything is kept
     block = asdict(system.perceptron) if system.perceptron else None
@@ -158,6 +159,7 @@ def equiangular(args: Namespace) -> Found:
             f"{args.particles} particles cannot all have the cosine --rho {args.rho:g}: choose one "
             f"above {lowest:.4g} and below 1"
         )
+    settings.refuse_many(args.particles, args.particles, args.frames, "lower --frames")
     result = experiments.equiangular(
         args.system, args.particles, args.rho, settings.times(args), args.beta
     )

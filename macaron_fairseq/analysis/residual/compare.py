@@ -86,6 +86,12 @@ def compare(
             "leave out INPUT"
         )
     for model in loaded:
+        if settings.remove and not predicts(model):
+            raise UserError(
+                f"--remove measures the loss, and {model.path} is a classifier without a head for "
+                "tokens: leave out --remove"
+            )
+    for model in loaded:
         model.check(sample)
     read = loaded[0].to_read(sample)
     settings = replace(settings, tokens=min(settings.tokens, len(read)))
@@ -122,11 +128,25 @@ def compare(
     return {
         "title": title,
         **output.provenance(),
-        "data": sample.description(),
+        "data": described(sample, loaded[0]),
         "settings": asdict(settings),
         "models": summaries,
         "interventions": removed,
     }
+
+
+def described(sample: Sample, first: TrainedModel) -> dict[str, Any]:
+    """What a JSON file says of the sentences, which are the same for all models."""
+    found = sample.description()
+    if sample.has_own_translations:
+        found["decoder"] = f"of all models reads what {first.label} translates (beam 5)"
+    return found
+
+
+def predicts(model: TrainedModel) -> bool:
+    """Whether it predicts tokens; a classifier of the authors' code has no head for that."""
+    encoder = getattr(model.runnable(), "encoder", None)
+    return getattr(encoder, "lm_head", encoder) is not None or encoder is None
 
 
 def is_scored(sample: Sample) -> bool:
@@ -184,7 +204,7 @@ def measure(
             for part, at in wanted:
                 effects[part, at] = patient.without(part, at)
                 bar.update()
-    bits = patient.bits if is_scored(sample) else None
+    bits = patient.bits if is_scored(sample) and predicts(run) else None
     return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
 
 
@@ -268,13 +288,13 @@ def finite_mean(values: Sequence[float]) -> float | None:
 
 
 def means(of_runs: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:
-    """Of each figure: the mean over runs, half of its 95 % interval, and how many runs have it.
+    """Of each figure: the mean over the runs that have it, half of its 95 % interval, their number.
 
     The half is None with one run. Source: Student's t, see `intervals.over_seeds`.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for run in of_runs for name in run):
-        values = [x for run in of_runs if (x := run.get(name)) is not None]
+        values = [x for run in of_runs if (x := run.get(name)) is not None and np.isfinite(x)]
         interval = intervals.over_seeds(values)
         found[name] = {
             "mean": rounded(fmean(values)) if values else None,

@@ -93,7 +93,8 @@ TOPOLOGY = Group(
     "Communities of coordinates",
     "The coordinates of the state that a layer reads are the nodes of a graph. Each keeps its "
     "edges to those that it correlates with most, over all tokens of the sentences. Positive "
-    "edges bind communities, negative ones part them. All choices are this project's.",
+    "edges bind communities, negative ones part them, unless the choices above say otherwise. All "
+    "are this project's.",
     (
         Measure("communities", "Communities", "How many there are."),
         Measure(
@@ -105,8 +106,8 @@ TOPOLOGY = Group(
         Measure(
             "most_amplified",
             "Most amplified community",
-            "Largest |J P| / √n over the communities: J the layer's Jacobian, P the projection to "
-            "the community's n coordinates.",
+            'Largest |J P| / √n over the communities, with the gain "column": J the layer\'s '
+            "Jacobian, P the projection to the community's n coordinates.",
         ),
         Measure("least_amplified", "Least amplified community", "The smallest of these."),
         Measure(

@@ -69,6 +69,9 @@ def facts(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
     yield "Text", f"{data['sentences']:,} sentences of <code>{escape(data['source'])}</code>"
     yield "Decoder", escape(data["decoder"])
+    choices = {**content["settings"]["graph"]["graph"], **content["settings"]["graph"]}
+    named = (f"{name} {choice}" for name, choice in choices.items() if name != "graph")
+    yield "Communities", escape(", ".join(named))
     yield "Command", f"<code>{escape(content['command'])}</code>"
 
 

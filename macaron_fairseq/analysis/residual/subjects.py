@@ -51,11 +51,18 @@ def of(loaded: Sequence[TrainedModel], data: Data, seeds: Sequence[int]) -> list
         seeds: of the untrained ones, see `initial.like`; none without seeds.
 
     Raises:
-        UserError: if a label is of several architectures.
+        UserError: if a label is of several architectures, or a run or seed is there twice.
     """
+    if len({*seeds}) < len(seeds):
+        raise UserError(f"--initial {' '.join(map(str, seeds))} names a seed twice: name each once")
     found = []
     for label in dict.fromkeys(model.label for model in loaded):
         runs = [model for model in loaded if model.label == label]
+        if len({model.path.resolve() for model in runs}) < len(runs):
+            raise UserError(
+                f"a checkpoint of '{label}' is named twice, and would count as two seeds: name "
+                "each once, or give them different labels"
+            )
         for one in runs:
             if (one.architecture, one.settings) != (runs[0].architecture, runs[0].settings):
                 raise UserError(
