@@ -106,8 +106,8 @@ def products(field: Field, x: Tensor) -> tuple[Field, Field]:
 def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) -> float:
     """That of the whole J at the state x, by power iteration on J^T J with JVPs and VJPs.
 
-    It ends once `AGREEING` iterations in a row change it by less than `CONVERGED` of itself, since
-    it may rest for one on a smaller singular value; or after `ITERATIONS`.
+    It ends once `AGREEING` iterations in a row change it by less than `CONVERGED` of itself, or
+    after `ITERATIONS`. A single small change may be a rest at a smaller singular value.
     What it finds is never above the true value but for rounding.
     """
     v = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
