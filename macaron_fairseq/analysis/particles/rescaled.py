@@ -102,12 +102,17 @@ def velocity(z: Floats, values: Floats, growth: Floats) -> Floats:
     return np.asarray((attention(z, growth) @ z - z) @ values.T)
 
 
+def is_diagonal(values: Floats) -> bool:
+    """Whether V mixes no coordinates."""
+    return not np.any(values - np.diag(np.diag(values)))
+
+
 def eigenbasis(values: Floats) -> tuple[Floats, Floats]:
     """V's eigenvectors as columns, and V in their basis, where e^{tV} mixes no coordinates.
 
-    A V that is not symmetric stays as it is: (d, d) each.
+    A V that is diagonal or not symmetric stays as it is: (d, d) each.
     """
-    if not np.allclose(values, values.T, rtol=0, atol=1e-12):
+    if is_diagonal(values) or not np.allclose(values, values.T, rtol=0, atol=1e-12):
         return np.eye(len(values)), values
     found, vectors = np.linalg.eigh((values + values.T) / 2)
     return vectors, np.diag(found)
@@ -165,8 +170,7 @@ def _refuse_growth(values: Floats, duration: float) -> None:
             f"e^(tV) leaves the range of numbers at time {LARGEST_EXPONENT / fastest:.3g}: lower "
             f"--time {duration:g}"
         )
-    is_diagonal = not np.any(values - np.diag(np.diag(values)))
-    if spread * duration > LARGEST_SPREAD and not is_diagonal:
+    if spread * duration > LARGEST_SPREAD and not is_diagonal(values):
         raise UserError(
             f"from time {LARGEST_SPREAD / spread:.3g} on rounding would be most of the result: "
             f"lower --time {duration:g}"
