@@ -206,3 +206,15 @@ def test_a_folder_that_a_kill_left_between_two_names_is_kept(tmp_path):
 
 def test_text_that_is_too_long_for_a_name_is_no_file():
     assert not files.is_there("word " * 1000)
+
+
+def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
+    """The one that began last ends with all that is its own, whichever is done first."""
+    path = tmp_path / "out"
+    sentence = r"^another process writes .*out: start this again when"
+    with pytest.raises(UserError, match=sentence), files.written(path) as first:
+        first.write(b"first ")
+        with files.written(path) as second:
+            first.write(b"again")
+            second.write(b"second")
+    assert path.read_bytes() == b"second"

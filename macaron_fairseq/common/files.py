@@ -219,18 +219,29 @@ def close_stdout() -> None:
 
 @contextmanager
 def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
-    """PATH.part, renamed at the end."""
+    """PATH.part, renamed at the end.
+
+    Raises:
+        UserError: if another process has begun to write the same file since.
+    """
     partial = partial_of(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.unlink(missing_ok=True)  # another process may have it open, and goes on with its own
+    with partial.open("xb") as file:
+
+        def is_own() -> bool:
+            known = os.fstat(file.fileno())
+            return partial.exists() and os.path.samestat(partial.stat(), known)
+
+        try:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        if not keep_partial:
-            with suppress(OSError):
+            if not is_own():
+                raise UserError(f"another process writes {path}: start this again when it has")
+            partial.replace(path)
+        finally:
+            if not keep_partial and is_own():
                 partial.unlink()
 
 
