@@ -3,7 +3,7 @@ VENV ?= .venv
 export VENV
 
 # In a recipe: the environment's commands come first, and Python keeps what it compiles: PyTorch is large.
-ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(cd "$$VENV/bin" && pwd):$$PATH"; export PATH
+ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(CDPATH= cd "$$VENV/bin" && pwd):$$PATH"; export PATH
 # A test process for each core. One that has no tests left takes some of another's.
 PYTEST = pytest -n auto --dist worksteal
 

@@ -11,6 +11,7 @@
 # happens to be active is not used: name it with VENV.
 set -euo pipefail
 
+unset CDPATH # with which cd may go elsewhere
 cd "$(dirname "${BASH_SOURCE[0]}")"
 VENV=${VENV:-.venv}
 [[ $VENV == /* ]] || VENV=$PWD/$VENV
@@ -99,7 +100,8 @@ make_environment() {
         return
     fi
     is_complete && return
-    base=$(original_of "$(choose_python)")
+    base=$(choose_python)
+    base=$(original_of "$base")
     [[ -e $state/ours || -z $(contents) ]] ||
         die "$VENV holds other things and is left alone: set VENV to another folder."
     [[ -n ${TORCH:-} ]] || ! has_torch "$base" || flags=(--system-site-packages)

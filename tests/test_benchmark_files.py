@@ -1,12 +1,14 @@
 """What benchmark.yaml, options and devices make of one another: decisions; nothing is run."""
 
+import os
 import shlex
+import subprocess
 from dataclasses import replace
 
 import archives
 import pytest
 import torch
-from recipes import EXAMPLES, entry, recipe
+from recipes import EXAMPLES, entry, environment, recipe
 
 from macaron_fairseq.evaluation import training_flags
 from macaron_fairseq.preflight import gpus
@@ -159,6 +161,8 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         ),
         (["--seeds"], "--seeds: expected one argument"),
         (["--seeds", "one"], "'one' should be a whole number"),
+        (["--seeds", "1 1"], "'1 1' should name seeds, each once"),
+        (["--seeds", ""], "'' should name seeds, each once"),
         (["--batch", "many"], "'many' should be a whole number"),
         (["--sizes", "all"], "--sizes: invalid choice: 'all'"),
         (["--", "--max-update", "9"], "--max-update is an option: name it before --"),
@@ -288,6 +292,56 @@ def test_wmt14_keeps_the_papers_batch(arguments, environ, expected, tmp_path):
         for i, word in enumerate(words[0])
         if word in ("--save-dir", "--arch", "--tensorboard-logdir")
     ]
+
+
+def test_a_recipe_without_checkpoints_of_epochs_averages_none(tmp_path):
+    words = ["--average", "3", "--dry-run", "--cpu", "--work", tmp_path]
+    output = recipe("quickstart/run.sh", *words, status=1, is_bare=True)
+    assert "--average 3: this recipe keeps no checkpoints of epochs; leave it out" in output
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("NNODES", "two", 1), ("NNODES", "0", 1), ("NODE_RANK", "-1", 0)]
+)
+def test_variables_of_nodes_are_numbers(name, value, least, tmp_path):
+    words = ["train", "--dry-run", "--cpu", "--work", tmp_path]
+    output = recipe("multi30k/reproduce.sh", *words, status=1, is_bare=True, **{name: value})
+    sentence = f"{name} is '{value}': it should be a whole number from {least} on"
+    assert sentence in output
+
+
+def test_stages_are_done_in_their_order():
+    assert options.in_order(["report", "train"], options.STAGES) == ["train", "report"]
+    assert options.in_order([], options.STAGES) == [*options.STAGES]
+
+
+def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
+    """With CDPATH, cd looks for a relative name there first."""
+    (tmp_path / "examples" / "quickstart").mkdir(parents=True)
+    done = subprocess.run(
+        ["examples/quickstart/run.sh", "--help"],
+        cwd=EXAMPLES.parent,
+        env={**os.environ, "CDPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "on a small corpus made on the spot" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--variants", "baseline paralel"], "unknown splitting scheme 'paralel'"),
+        (["--", "--work", "elsewhere"], "schemes: --work is no option behind --; see --help"),
+    ],
+)
+def test_schemes_are_refused_before_anything_is_trained(flags, sentence, tmp_path):
+    work = tmp_path / "work"
+    words = [EXAMPLES / "schemes" / "run.sh", "--work", work, *flags]
+    words += ["--cpu"] if "--" in flags else ["--", "--cpu"]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 1 and sentence in done.stderr
+    assert [*work.iterdir()] == []
 
 
 @pytest.mark.parametrize(

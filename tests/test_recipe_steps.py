@@ -1,10 +1,14 @@
 """Steps, logs and checkpoints of the recipes, one by one, in this process."""
 
+import errno
 import json
 import os
 import re
 import shlex
+import signal
+import subprocess
 import sys
+import time
 from argparse import Namespace
 
 import pytest
@@ -124,6 +128,55 @@ def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
     for path in tmp_path.glob("checkpoint*.pt"):
         path.write_bytes(whole[:-100])
     assert "starting anew" in said() and not last.exists()
+
+
+def test_a_kill_while_a_cut_checkpoint_is_replaced_loses_none(tmp_path, monkeypatch):
+    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(whole.read_bytes()[:-100])
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    for module, name in ((stage_train.shutil, "copy"), (os, "link")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                stage_train.replace_cut_checkpoint(tmp_path)
+        assert last.exists()
+    stage_train.replace_cut_checkpoint(tmp_path)
+    assert last.read_bytes() == whole.read_bytes()
+
+
+def test_a_training_ends_with_its_recipe(tmp_path):
+    """SIGTERM ends both: a training without its recipe would have no log."""
+    code = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import stage_train
+from pathlib import Path
+child = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+stage_train.follow_training(child, dict(os.environ), Path("log"), "x", 0, 9)
+"""
+    words = [sys.executable, "-c", code, EXAMPLES / "common"]
+    recipe = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    log, end = tmp_path / "log", time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < end:
+        time.sleep(0.05)
+    recipe.terminate()
+    assert recipe.wait() == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text()), 0)
+
+
+def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
+    def none(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(steps.fcntl, "flock", none)
+    with steps.hold(tmp_path / "lock"):
+        (tmp_path / "done").touch()
+    assert (tmp_path / "done").exists()
 
 
 # --- The log of a training -----------------------------------------------------------------------

@@ -104,6 +104,7 @@ class Benchmark:
     archives: dict[str, Archive] = field(default_factory=dict)
     addresses: list[str] = field(default_factory=list)  # of other archives; {archive}: its name
     program: str = ""  # writes the sets into the folder that it is given, instead of parts
+    program_packages: list[str] = field(default_factory=list)  # on whose versions they depend
     own_text: bool = False  # the sets are files of --from instead; what is missing is held out
     held_out_by: str = ""  # language: test and valid are drawn from train, its sentences once each
     published: list[dict[str, Any]] = field(

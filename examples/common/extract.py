@@ -185,9 +185,9 @@ def from_table(path: Path, member: str, form: str, out: Paths) -> int:
 def member_of_zip(path: Path, member: str) -> Iterator[str]:
     """The lines of one file in a zip archive."""
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        with sound(path), zipfile.ZipFile(path) as archive, archive.open(member) as file:
             yield from parallel_text.decode(file, f"{member} of {path}")
-    except (zipfile.BadZipFile, KeyError) as error:
+    except (zipfile.BadZipFile, KeyError, RuntimeError) as error:  # the last if it is encrypted
         sys.exit(f"{path} is damaged or lacks {member} ({error}): fetch it again")
 
 

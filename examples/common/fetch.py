@@ -114,7 +114,7 @@ def verify(path: Path, name: str, expected: str | None, contents: bool = True) -
     if expected not in (None, digest.hexdigest()):
         raise FetchError(
             f"has the SHA-256 {digest.hexdigest()}, but --sha256 or SHA256SUMS says {expected} "
-            "(if this file is meant, remove its line there, or give the recipe --sizes any)"
+            "(if this file is meant, remove its line there, and give the recipe --sizes any)"
         )
     return digest.hexdigest()
 

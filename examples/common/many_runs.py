@@ -13,8 +13,7 @@ from typing import Any
 
 import launch
 import stage_train
-from options import Once, above_zero, refuse_split
-from options import seeds_of as any_seeds_of
+from options import Once, above_zero, refuse_split, seeds_of
 
 
 @dataclass(frozen=True)
@@ -125,11 +124,3 @@ def words_of(text: str) -> list[str]:
     if not text.split():
         raise argparse.ArgumentTypeError("names nothing")
     return text.split()
-
-
-def seeds_of(text: str) -> list[int]:
-    """Whole numbers above 0, each once."""
-    found = any_seeds_of(text)
-    if len(set(found)) < len(found) or not found:
-        raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
-    return found

@@ -217,7 +217,7 @@ def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) ->
         nargs="*",
         type=one_of(stages),
         metavar="STAGE",
-        help=f"{', '.join(stages)}, in this order; none named: all of them",
+        help=f"{', '.join(stages)}, done in this order; none named: all of them",
     )
     return result
 
@@ -285,8 +285,16 @@ def archs_of(text: str) -> list[str]:
 
 
 def seeds_of(text: str) -> list[int]:
-    """An argument that is whole numbers above 0."""
-    return [above_zero(word) for word in text.split()]
+    """An argument that is whole numbers above 0, each once."""
+    found = [above_zero(word) for word in text.split()]
+    if len({*found}) < len(found) or not found:
+        raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
+    return found
+
+
+def in_order(named: Sequence[str], stages: Sequence[str]) -> list[str]:
+    """The stages that are named, or all, as one follows the other."""
+    return [stage for stage in stages if stage in named or not named]
 
 
 def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -361,6 +369,8 @@ def read(
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
+    if average and "--no-epoch-checkpoints" in described.training.words():
+        sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     check_schemes(shared["archs"], extra)
     return Recipe(
         **shared,
@@ -373,7 +383,7 @@ def read(
             if not {source, target} & {*content.without}
         },
         is_usual=not options.sizes,
-        stages=["train"] if options.dry_run else options.stages or list(STAGES),
+        stages=["train"] if options.dry_run else in_order(options.stages, STAGES),
         given=given and given.absolute(),
         mirrors=[address.rstrip("/") for address in options.mirror],
         merges=options.merges or described.preprocessing.merges,

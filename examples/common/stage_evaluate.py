@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from shlex import split
 
+import train_command
 from options import PLUGIN, Recipe
 from stage_prepare import fingerprint
 from stage_train import count_gpus
@@ -19,10 +21,13 @@ from macaron_fairseq.common.wording import counted
 
 def evaluate(recipe: Recipe) -> None:
     """Score every training."""
-    fingerprint(recipe.data)
-    device = device_flags(recipe)
-    for run in recipe.runs():
+    made_of, device = fingerprint(recipe.data), device_flags(recipe)
+    for arch, seed in product(recipe.archs, recipe.seeds):
+        run = recipe.run(arch, seed)
         check_data(recipe, run)
+        asked, done = train_command.identity(recipe, made_of, arch, seed), run / "trained"
+        if done.is_file() and done.read_text("utf-8").strip() != asked:
+            say(recipe.name, f"{run} was trained with other options than these: scored as it is")
         with hold(run / "evaluation.lock"):
             evaluate_one(recipe, run, device)
 

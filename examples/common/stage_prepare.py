@@ -74,7 +74,8 @@ def refuse_unscorable(language: str) -> None:
 def inputs(recipe: Recipe) -> list[str]:
     """Fetch the archives; returns texts that change when what they hold does."""
     if recipe.benchmark.program:
-        return [code(recipe.folder / recipe.benchmark.program)]
+        packages = map(version, recipe.benchmark.program_packages)
+        return [code(recipe.folder / recipe.benchmark.program), *packages]
     if recipe.benchmark.own_text:
         if not recipe.given:
             source, target = recipe.languages
@@ -103,6 +104,7 @@ def inputs(recipe: Recipe) -> list[str]:
     return [
         *sums,
         *(f"{name} {part}" for name, part in parts),
+        *[f"held out by {recipe.benchmark.held_out_by}"] * bool(recipe.benchmark.held_out_by),
     ]
 
 

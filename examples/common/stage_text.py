@@ -89,7 +89,9 @@ def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
 
     with hold(recipe.work / "prepare.lock"):
         sums = [files.sha256(path) for path in (codes, dictionary)]
-        step(recipe.data, ["taken", *sums], fill)
+        tokens = [recipe.source, *recipe.benchmark.preprocessing.steps, stage_prepare.text_code()]
+        tokens += [version("sacremoses"), version("subword-nmt")]
+        step(recipe.data, ["taken", *sums, *tokens], fill)
 
 
 def counts(recipe: TextRecipe) -> dict[str, Counts]:

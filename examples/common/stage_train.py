@@ -7,12 +7,15 @@ import logging
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -275,15 +278,18 @@ def replace_cut_checkpoint(run: Path) -> None:
     last = run / "checkpoint_last.pt"
     if not last.exists() or is_whole(last):
         return
-    last.rename(cut := run / "checkpoint_last.pt.cut")
+    cut = run / "checkpoint_last.pt.cut"
     others = sorted(run.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
     whole = next((path for path in reversed(others) if is_whole(path)), None)
     if whole is None:
+        last.rename(cut)
         print(f"{last} was cut short (kept as {cut.name}), and no other is whole: starting anew")
         return
     print(f"{last} was cut short (kept as {cut.name}): going on from {whole.name}")
     copy = run / "checkpoint_last.pt.part"
     shutil.copy(whole, copy)
+    cut.unlink(missing_ok=True)
+    os.link(last, cut)  # so that a kill here leaves a checkpoint_last.pt
     copy.replace(last)
 
 
@@ -349,7 +355,8 @@ def follow_training(
     assert process.stdout
     try:
         lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
-        tail, is_done = follow(lines, log, title, had, max_update)
+        with ended_by_signals():
+            tail, is_done = follow(lines, log, title, had, max_update)
     except BaseException as error:  # nobody would read on
         process.terminate()
         process.wait()
@@ -358,6 +365,22 @@ def follow_training(
         raise
     if process.wait() or not is_done:
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Make exceptions of what would end this process at once, and leave what it started alone."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        before = {}
+    try:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:  # nohup ignores SIGHUP
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LinesOfABar:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version as version
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,8 @@ def hold(lock: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
+            with suppress(OSError):  # the same disks
+                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def start(

@@ -16,9 +16,6 @@ LAUNCHERS: tuple[str, ...] = (
     *("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST", "MASTER_ADDR", "MASTER_PORT"),
     *("WORLD_SIZE", "RANK"),
 )
-# What changes how often a model is saved and logged, and not the model (SAVING in
-# evaluation/training_flags.py, as far as it is given after --).
-SAVING = ("--save-interval-updates", "--keep-interval-updates", "--log-interval", "--num-workers")
 # fairseq's Adam, and this package's for GPUs: the same updates up to rounding, in fewer kernels.
 ADAM, FUSED_ADAM = "adam", "fused_adam"
 OF_ADAM_ALONE = ("--fp16-adam-stats", "--use-old-adam")
@@ -52,7 +49,7 @@ def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
 
     Ends the program with a sentence where it cannot be divided.
     """
-    nodes = int(environ.get("NNODES") or 1)
+    nodes, node = number_of(environ, "NNODES", 1), number_of(environ, "NODE_RANK", 0)
     if gpus == 0 and nodes > 1 and not recipe.cpu:
         sys.exit("several nodes, and no GPU on this one: give --cpu if you mean that")
     if gpus and recipe.processes > 1:
@@ -72,9 +69,16 @@ def plan(recipe: Recipe, gpus: int, environ: Mapping[str, str]) -> Devices:
         dropped = LAUNCHERS
     else:
         flags += ["--distributed-world-size", "1"]  # else as many as there are GPUs, --cpu or not
-    node = int(environ.get("NODE_RANK") or 0)
     found = gpus, processes, nodes, node, max_tokens, update_freq
     return Devices(*found, launch, flags, dropped)
+
+
+def number_of(environ: Mapping[str, str], name: str, least: int) -> int:
+    """A whole number that a variable holds; the least that it can be where there is none."""
+    text = environ.get(name) or str(least)
+    if not text.isdecimal() or int(text) < least:
+        sys.exit(f"{name} is '{text}': it should be a whole number from {least} on")
+    return int(text)
 
 
 def of_gpus(recipe: Recipe) -> list[str]:
@@ -174,12 +178,11 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     """
     own = recipe.benchmark.training.words()
     has_adam = training_flags.parse(own).get("--optimizer") == [ADAM]
-    otherwise, words = [], iter(recipe.extra)
-    for word in words:
-        value = next(words, "") if word in (*SAVING, "--optimizer") else ""
-        if word in SAVING or (has_adam and value in (ADAM, FUSED_ADAM)):
-            continue
-        otherwise += [word, *[value] * (word == "--optimizer")]
+    otherwise = []
+    for flag, values in training_flags.parse(recipe.extra).items():
+        is_adam = flag == "--optimizer" and values in ([ADAM], [FUSED_ADAM])
+        if flag not in training_flags.SAVING and not (has_adam and is_adam):
+            otherwise += [flag, *values]
     for part in recipe.parts()[:-1]:
         otherwise += [*part.benchmark.training.words(), str(part.max_update)]
     if recipe.batch != recipe.usual_batch:

@@ -26,5 +26,6 @@
 #   reproduce.sh report --seeds "1 2 3"                            the table of what is done so far
 #   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm --slurm slurm_partition=gpu
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/teach.py" "$@"

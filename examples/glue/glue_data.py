@@ -16,7 +16,7 @@ import glue_tasks
 import stage_prepare
 import stage_train
 from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
-from steps import code, hash_of, made, say, step
+from steps import code, hash_of, hold, made, say, step
 from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
@@ -61,7 +61,8 @@ def prepare(recipe: TextRecipe, folder: Path, tasks: Sequence[str], is_usual: bo
             say(recipe.name, f"binarising {task.name}")
             binarised(recipe, task, found, out)
 
-        step(where(recipe, name), inputs, fill)
+        with hold(recipe.work / "prepare.lock"):
+            step(where(recipe, name), inputs, fill)
 
 
 def where(recipe: TextRecipe, task: str) -> Path:

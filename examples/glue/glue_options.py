@@ -178,13 +178,17 @@ def read(words: Sequence[str]) -> Glue:
     args = parser().parse_intermixed_args(own)
     described = benchmark.read(HERE / "benchmark.yaml")
     fields = text_recipe.of_text(NAME, HERE, described, args, extra)
-    stages = ["pretrain"] if args.dry_run else args.stages or list(STAGES)
+    stages = ["pretrain"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if args.from_scratch or args.pretrained:
+        if args.dry_run:
+            sys.exit(
+                "--dry-run prints the command that pre-trains, and nothing is pre-trained here"
+            )
         stages = [stage for stage in stages if stage != "pretrain"]
     if args.pretrained:
         refuse_pretrained(args, stages)
     names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
-    lists = ("--tasks", names), ("--seeds", args.seeds), ("--learning-rates", args.learning_rates)
+    lists = ("--tasks", names), ("--learning-rates", args.learning_rates)
     for option, values in lists:
         if values and len({*values}) < len(values):
             sys.exit(f"{option} names a value twice: leave one out")

@@ -3,8 +3,11 @@
 A file holds a line for each run: its scores on dev and what they are of, but no answers.
 """
 
+import fcntl
 import json
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,11 +74,23 @@ def read(path: Path) -> dict[Key, Record]:
 
 
 def add(path: Path, new: Iterable[Record]) -> None:
-    """Add records to a file.
+    """Add records to a file, one process after the other.
 
     Raises:
         UserError: if it holds another result of one of these runs.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks have no locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        add_alone(path, new)
+    finally:
+        os.close(folder)
+
+
+def add_alone(path: Path, new: Iterable[Record]) -> None:
+    """The same, while no other process does it."""
     kept = read(path)
     others = {}
     for one in new:

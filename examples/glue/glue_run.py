@@ -51,6 +51,7 @@ def run(folder: Path) -> None:
     plan = Plan(**json.loads((folder / "plan.json").read_text("utf-8")))
     with only_one(folder / "run.lock", waits=False):
         if (folder / "result.json").is_file():
+            remove_checkpoints(folder, plan)  # which a kill may have left
             return
         begin = time.monotonic()
         checkpoint = folder / "checkpoint_last.pt"
@@ -61,9 +62,14 @@ def run(folder: Path) -> None:
         subsets = [one["subset"] for one in plan.splits.values()]
         outputs = predict(checkpoint, subsets, plan.cpu)
         files.write(folder / "result.json", files.as_json(result(plan, outputs, begin)))
-        if not plan.keeps:
-            for path in folder.glob("checkpoint*.pt*"):
-                path.unlink()
+        remove_checkpoints(folder, plan)
+
+
+def remove_checkpoints(folder: Path, plan: Plan) -> None:
+    """Remove the models of a finished run, unless they are to be kept."""
+    if not plan.keeps:
+        for path in folder.glob("checkpoint*.pt*"):
+            path.unlink()
 
 
 def why_unfit(

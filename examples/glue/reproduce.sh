@@ -19,5 +19,6 @@
 # may hold Microsoft's own files instead: msr_paraphrase_train.txt, msr_paraphrase_test.txt, dev_ids.tsv.
 # The settings: benchmark.yaml (pre-training), finetuning.yaml.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/glue.py" "$@"

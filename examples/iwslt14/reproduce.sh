@@ -12,5 +12,6 @@
 #
 #   --pair de-en (default) or en-de
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"

@@ -82,7 +82,7 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     def fields(*flags: str) -> dict[str, Any]:
         return text_recipe.of_text(NAME, HERE, described, args, [*flags, *extra])
 
-    stages = ["train"] if args.dry_run else args.stages or list(STAGES)
+    stages = ["train"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
     held_out = {"valid": args.valid, "test": args.test}

@@ -19,5 +19,6 @@
 # A word is one of Moses' tokens, and the end of a line; so models with other merges compare. A
 # character is one of the text as it is, with a line end for each line.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/language_modeling.py" "$@"

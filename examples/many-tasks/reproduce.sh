@@ -13,5 +13,6 @@
 #   reproduce.sh --tasks g2p --known docs/results/records   what is kept of finished runs is not made again
 #   reproduce.sh --tasks "g2p multi30k" --seeds "1 2 3 4 5" --launcher slurm --slurm slurm_partition=gpu
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/many_tasks.py" "$@"

@@ -18,5 +18,6 @@
 #
 # Research use only: see the terms of the images' captions before you pass the data on.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"

@@ -14,5 +14,6 @@
 # The models are those of IWSLT14, right for some 100,000 to 1,000,000 pairs; for fewer take the tiny
 # ones as above.
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"

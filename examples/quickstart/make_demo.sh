@@ -8,7 +8,8 @@
 #   make_demo.sh                      FOLDER is macaron_fairseq/demo
 #   make_demo.sh FOLDER [OPTION...]   options of run.sh; --work is not among them
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$(dirname "$here")")
 folder=${1:-$root/macaron_fairseq/demo}
 case $folder in

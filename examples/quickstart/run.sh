@@ -7,5 +7,6 @@
 #
 #   --setting demo    longer and with fewer merges: the models that come with the package (make_demo.sh)
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"

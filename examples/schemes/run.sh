@@ -39,7 +39,7 @@ main() {
     esac
     shift
   done
-  local run variant folder arch steps folders=()
+  local run variant folder arch steps word folders=() archs=()
   case $recipe in
     quickstart) run=$here/../quickstart/run.sh work=${work:-$here/../../runs/schemes} ;;
     multi30k) run=$here/../multi30k/reproduce.sh work=${work:-$here/../../runs/schemes-multi30k} ;;
@@ -48,7 +48,14 @@ main() {
   mkdir -p "$work"
   work=$(cd "$work" && pwd)
   options "$@"
-  [[ " ${before[*]} " != *" --dry-run "* ]] || die "--dry-run is for the recipes themselves"
+  for word in --dry-run --work --archs --seeds; do
+    [[ " ${before[*]} " != *" $word "* ]] || die "$word is no option behind --; see --help"
+  done
+  for variant in $variants; do
+    [[ $variant == baseline ]] || archs+=("macaron_transformer_tiny/$variant")
+  done
+  ((${#archs[@]} == 0)) || # what cannot be trained is said before anything is
+    "$run" --dry-run --archs "${archs[*]}" "${before[@]}" -- "${after[@]}" > /dev/null
   "$run" prepare "${before[@]}" --work "$work/corpus"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny

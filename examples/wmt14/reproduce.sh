@@ -17,5 +17,6 @@
 #   --setting big      the big models
 #   --setting v9-37k   News Commentary v9 and 37,000 merges, as in "Attention Is All You Need"
 set -euo pipefail
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" > /dev/null && pwd)
+unset CDPATH # with which cd may go elsewhere
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"
