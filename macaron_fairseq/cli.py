@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
     # Of fairseq's modules, each time where Python may not keep what it compiles.
     warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name, mode in (("stdin", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as some daemons start programs
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     words = sys.argv[1:] if argv is None else argv
@@ -90,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(words)
     try:
         args.run(args)
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)  # as a shell says it

@@ -332,7 +332,8 @@ def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
     ("flags", "sentence"),
     [
         (["--variants", "baseline paralel"], "unknown splitting scheme 'paralel'"),
-        (["--", "--work", "elsewhere"], "schemes: --work is no option behind --; see --help"),
+        (["--", "--work", "elsewhere"], "schemes: --work is no option after --; see --help"),
+        (["--", "--seeds=1"], "schemes: --seeds is no option after --; see --help"),
     ],
 )
 def test_schemes_are_refused_before_anything_is_trained(flags, sentence, tmp_path):

@@ -66,6 +66,20 @@ def test_closed_streams_are_no_traceback(tmp_path):
     assert (tmp_path / "out").read_text() == "a line\n"
 
 
+def test_a_result_for_a_closed_stdout_is_not_lost_in_silence(tmp_path):
+    (tmp_path / "in").write_text("A LINE\n")
+    words = [*COMMAND, "tokenize", "--steps", "lowercase", "--language", "en"]
+    done = subprocess.run(
+        ["bash", "-c", 'exec "$@" < in >&-', "-", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "standard output is closed, and the result is to go there\n"
+
+
 def test_text_where_a_file_should_be_is_one_sentence(capsys):
     with pytest.raises(UserError, match=r"^The harbour .*\.\.\.: is this text\? Give the name of"):
         cli.main(["tokenize", "--steps", "lowercase", "--file", "en", "The harbour " * 30, "out"])

@@ -409,6 +409,12 @@ def test_jacobian_by_differences(fields, name):
     assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=2e-2)
 
 
+def test_what_does_nothing_has_the_singular_value_0():
+    x = torch.ones(3, 1, 4, dtype=torch.double, requires_grad=True)
+    found = jacobians.largest_singular_value(lambda y: 0 * y, x, torch.Generator().manual_seed(1))
+    assert found == 0
+
+
 @pytest.mark.parametrize("name", ["encoder ffn", *CAUSAL])
 def test_blocks_have_all_eigenvalues_of_a_causal_decoder(fields, name):
     field, x = fields[name]

@@ -209,9 +209,9 @@ def test_text_that_is_too_long_for_a_name_is_no_file():
 
 
 def test_two_processes_that_write_one_file_do_not_mix(tmp_path):
-    """The one that began last ends with all that is its own, whichever is done first."""
+    """The one that began last ends with all that is its own."""
     path = tmp_path / "out"
-    sentence = r"^another process writes .*out: start this again when"
+    sentence = "^another process has begun to write .*out, too: start this again once that one has"
     with pytest.raises(UserError, match=sentence), files.written(path) as first:
         first.write(b"first ")
         with files.written(path) as second:

@@ -148,6 +148,20 @@ def test_a_kill_while_a_cut_checkpoint_is_replaced_loses_none(tmp_path, monkeypa
     assert last.read_bytes() == whole.read_bytes()
 
 
+def test_a_cut_checkpoint_is_replaced_without_hard_links(tmp_path, monkeypatch):
+    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
+    cut = whole.read_bytes()[:-100]
+    (tmp_path / "checkpoint_last.pt").write_bytes(cut)
+
+    def none(*args):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", none)
+    stage_train.replace_cut_checkpoint(tmp_path)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole.read_bytes()
+    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == cut
+
+
 def test_a_training_ends_with_its_recipe(tmp_path):
     """SIGTERM ends both: a training without its recipe would have no log."""
     code = """

@@ -401,6 +401,17 @@ def test_a_flag_in_which_seeds_differ_is_shown(out):
     assert "and in no other flag" not in text
 
 
+def test_a_teacher_that_moved_is_no_difference(out):
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    for folder, place in zip(folders, ("x", "y", "x", "x"), strict=True):
+        more = ["--teacher", f"/{place}/large.pt", *["--log-interval", "5"] * (place == "y")]
+        edit(folder / "manifest.json", lambda x, more=more: x["flags"].extend(more))
+        learnt = {"--teacher": "one content"}
+        edit(folder / "manifest.json", lambda x, learnt=learnt: x.update(learnt_from=learnt))
+    _, data = report(folders, out / "report")
+    assert data["flags"]["differing"] == {}
+
+
 def test_another_reference_is_refused(pair, out):
     other = write_lines(out / "other.de", sentences(0.1))
 

@@ -285,12 +285,15 @@ def replace_cut_checkpoint(run: Path) -> None:
         last.rename(cut)
         print(f"{last} was cut short (kept as {cut.name}), and no other is whole: starting anew")
         return
-    print(f"{last} was cut short (kept as {cut.name}): going on from {whole.name}")
     copy = run / "checkpoint_last.pt.part"
     shutil.copy(whole, copy)
     cut.unlink(missing_ok=True)
-    os.link(last, cut)  # so that a kill here leaves a checkpoint_last.pt
+    try:
+        os.link(last, cut)  # so that a kill here leaves a checkpoint_last.pt
+    except OSError:  # some disks have no hard links
+        last.rename(cut)
     copy.replace(last)
+    print(f"{last} was cut short (kept as {cut.name}): going on from {whole.name}")
 
 
 def is_whole(path: Path) -> bool:

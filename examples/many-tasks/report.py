@@ -14,6 +14,7 @@ from tasks import BASELINE, Setting, Task
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import evidence_report
 from macaron_fairseq.evaluation.evidence_report import Comparison
 from macaron_fairseq.evaluation.records import Run
@@ -143,7 +144,8 @@ def extent(runs: Sequence[Run]) -> str:
     dates = sorted(run.date for run in runs)
     when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     names, schemes = {run.task for run in runs}, {run.scheme for run in runs}
-    return f"Runs so far: {len(runs)}, of {len(names)} tasks and {len(schemes)} schemes ({when}).\n"
+    of = f"{counted(len(names), 'task')} and {counted(len(schemes), 'scheme')}"
+    return f"Runs so far: {len(runs)}, of {of} ({when}).\n"
 
 
 def tuning_tables(tasks: Mapping[str, Task], folder: Path) -> str:

@@ -49,7 +49,8 @@ main() {
   work=$(cd "$work" && pwd)
   options "$@"
   for word in --dry-run --work --archs --seeds; do
-    [[ " ${before[*]} " != *" $word "* ]] || die "$word is no option behind --; see --help"
+    [[ " ${before[*]}" != *" $word"[\ =]* && " ${before[*]}" != *" $word" ]] ||
+      die "$word is no option after --; see --help"
   done
   for variant in $variants; do
     [[ $variant == baseline ]] || archs+=("macaron_transformer_tiny/$variant")

@@ -10,7 +10,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +96,7 @@ def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:
             raise UserError(f"{error}: name a folder that fairseq-preprocess wrote") from error
     dataset = task.dataset(data.train_subset)
     whole: list[Any] = []
-    with suppress(IndexError):  # fairseq's, where all sentences are longer
+    if min(map(dataset.num_tokens, range(len(dataset)))) <= max_tokens:  # else fairseq has none
         epoch = task.get_batch_iterator(
             dataset,
             max_tokens=max_tokens,

@@ -117,7 +117,7 @@ def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) 
         image = forwards(v / v.norm())
         before, value = value, image.norm().item()
         agreeing = agreeing + 1 if value - before <= CONVERGED * value else 0
-        if agreeing == AGREEING:
+        if agreeing == AGREEING or not value:
             break
         v = backwards(image)
     return value

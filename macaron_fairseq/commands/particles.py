@@ -188,6 +188,7 @@ OPTIONS |= {
         "dimensions; from 4 on coordinates are drawn and no paths",
     ),
     "rescaled time": LONG,
+    "block-sweep dim": (SEVERAL, "D", "dimensions, if not swept over (default: 2)"),
     "leaders particles": TOKENS,
     "leaders dim": (whole(2, 512, "from 2 to 512"), "D", "dimensions; 2 shows who leads whom"),
     "leaders time": (ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),

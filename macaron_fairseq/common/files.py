@@ -202,6 +202,8 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
 @contextmanager
 def to_stdout() -> Iterator[BinaryIO]:
     """Standard output; after an error what is still in its buffer has nowhere to go."""
+    if sys.stdout is None:
+        raise UserError("standard output is closed, and the result is to go there")
     try:
         sys.stdout.flush()  # what was printed comes first
         yield sys.stdout.buffer
@@ -230,19 +232,24 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
     with partial.open("xb") as file:
 
         def is_own() -> bool:
-            known = os.fstat(file.fileno())
-            return partial.exists() and os.path.samestat(partial.stat(), known)
+            with suppress(OSError):
+                return os.path.samestat(partial.stat(), os.fstat(file.fileno()))
+            return False
 
         try:
             yield file
             file.flush()
             os.fsync(file.fileno())
             if not is_own():
-                raise UserError(f"another process writes {path}: start this again when it has")
+                raise UserError(
+                    f"another process has begun to write {path}, too: start this again once that "
+                    "one has ended"
+                )
             partial.replace(path)
         finally:
             if not keep_partial and is_own():
-                partial.unlink()
+                with suppress(OSError):
+                    partial.unlink()
 
 
 @contextmanager

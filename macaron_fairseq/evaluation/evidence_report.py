@@ -9,6 +9,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import evidence, evidence_gallery, records
 from macaron_fairseq.evaluation.evidence import Overall, TaskDifference
 from macaron_fairseq.evaluation.evidence_gallery import Published
@@ -173,7 +174,7 @@ def over_table(overall: Sequence[Overall]) -> str:
             *(one.family, one.scheme, one.metric, f"{one.effect.estimate:+.2f}"),
             interval(one.effect.low, one.effect.high),
             number(one.effect.between_tasks, ".2f"),
-            f"{one.better} of {one.tasks} ({one.runs} pairs)",
+            f"{one.better} of {one.tasks} ({counted(one.runs, 'pair')})",
             *(number(p, ".3f") for p in (one.wilcoxon, one.wilcoxon_holm, one.sign, one.sign_holm)),
             number(one.detectable, ".2f"),
         ]

@@ -85,7 +85,7 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
 
     Empty if no manifest is in the checkpoint's folder, or in the one above, as of averaged ones.
     """
-    checkpoint = checkpoint.resolve()
+    checkpoint = checkpoint.absolute()  # and not resolved: beside a link, as the manifest is
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
             found = files.load_json(folder / NAME, "")["data"]["sha256"]

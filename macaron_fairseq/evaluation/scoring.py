@@ -110,7 +110,9 @@ def score(
             )
     if plain and (keep_tokens or tokenized_reference):
         flag = "--keep-tokens" if keep_tokens else "--tokenized-reference"
-        raise UserError(f"{flag} is for the model's tokens, which plain text has not: drop it")
+        raise UserError(
+            f"{flag} is for the model's tokens, which plain text does not have: drop it"
+        )
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from macaron_fairseq.evaluation import training_flags, translations, verdict
+from macaron_fairseq.evaluation import manifest, training_flags, translations, verdict
 from macaron_fairseq.evaluation.runs import Run
 from macaron_fairseq.evaluation.significance import Difference
 
@@ -109,13 +109,22 @@ def summarize_run(run: Run) -> dict[str, Any]:
 def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that all runs share and those in which some differ, as one types them.
 
-    Seeds of one architecture may differ in how they are saved and divided among devices: then all
-    that they say is listed.
+    Seeds of one architecture may be divided among devices otherwise: then all that they say is
+    listed. Of how they are saved, and where files lie that have the same content, the first speaks.
     """
-    parsed = {
-        arch: [training_flags.parse(run.manifest["flags"]) for run in runs]
-        for arch, runs in archs.items()
-    }
+
+    def parsed_of(run: Run, first: Run) -> dict[str, list[str]]:
+        flags = training_flags.parse(run.manifest["flags"])
+        others = training_flags.parse(first.manifest["flags"])
+        same = (*training_flags.SAVING, *training_flags.CACHES)
+        for name in {*flags, *others}:
+            hashes = manifest.hashes_of(name, run.manifest, first.manifest)
+            if name in same or (hashes[0] and hashes[0] == hashes[1]):
+                flags.pop(name, None)
+                flags |= {name: others[name]} if name in others else {}
+        return flags
+
+    parsed = {arch: [parsed_of(run, runs[0]) for run in runs] for arch, runs in archs.items()}
     every = [flags for theirs in parsed.values() for flags in theirs]
     names = dict.fromkeys(name for flags in every for name in flags)
     settings = [name for name in names if name not in NOT_SETTINGS]

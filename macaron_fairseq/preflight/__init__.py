@@ -1,1 +1,1 @@
-"""What would fail, or silently go wrong, in a command of fairseq's: refused before it starts."""
+"""What would fail, or silently go wrong, in fairseq's commands: refused, or told in a sentence."""
