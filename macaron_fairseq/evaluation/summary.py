@@ -106,25 +106,27 @@ def summarize_run(run: Run) -> dict[str, Any]:
     }
 
 
+def flags_of(run: Run, first: Run) -> dict[str, list[str]]:
+    """A run's flags as a table, with the first run's words where both say the same of the model."""
+    own, others = (training_flags.parse(x.manifest["flags"]) for x in (run, first))
+
+    def is_same(name: str) -> bool:
+        one, other = manifest.hashes_of(name, run.manifest, first.manifest)
+        saving = (*training_flags.SAVING, *training_flags.CACHES)
+        return name in saving or (bool(one) and one == other)
+
+    names = dict.fromkeys([*others, *own])
+    chosen = {name: others if is_same(name) else own for name in names}
+    return {name: flags[name] for name, flags in chosen.items() if name in flags}
+
+
 def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that all runs share and those in which some differ, as one types them.
 
     Seeds of one architecture may be divided among devices otherwise: then all that they say is
     listed. Of how they are saved, and where files lie that have the same content, the first speaks.
     """
-
-    def parsed_of(run: Run, first: Run) -> dict[str, list[str]]:
-        flags = training_flags.parse(run.manifest["flags"])
-        others = training_flags.parse(first.manifest["flags"])
-        same = (*training_flags.SAVING, *training_flags.CACHES)
-        for name in {*flags, *others}:
-            hashes = manifest.hashes_of(name, run.manifest, first.manifest)
-            if name in same or (hashes[0] and hashes[0] == hashes[1]):
-                flags.pop(name, None)
-                flags |= {name: others[name]} if name in others else {}
-        return flags
-
-    parsed = {arch: [parsed_of(run, runs[0]) for run in runs] for arch, runs in archs.items()}
+    parsed = {arch: [flags_of(run, runs[0]) for run in runs] for arch, runs in archs.items()}
     every = [flags for theirs in parsed.values() for flags in theirs]
     names = dict.fromkeys(name for flags in every for name in flags)
     settings = [name for name in names if name not in NOT_SETTINGS]
