@@ -7,9 +7,11 @@ streams and races. It needs PyTorch's internals, so one of its versions may refu
 FAKEGPU_MIB is how much memory it has.
 """
 
+import atexit
 import ctypes
 import os
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -199,5 +201,8 @@ def attend(
     return attend_exactly(query, key, value, **options)
 
 
+# PyTorch's thread of the device returns Python's objects after a backward pass. A Python before 3.14
+# that ends first ends that thread too, and C++ makes an abort of it.
+atexit.register(time.sleep, 0.2)
 pretend()
 torch.nn.functional.scaled_dot_product_attention = attend
