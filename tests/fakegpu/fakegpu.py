@@ -201,8 +201,8 @@ def attend(
     return attend_exactly(query, key, value, **options)
 
 
-# PyTorch's thread of the device returns Python's objects after a backward pass. A Python before 3.14
-# that ends first ends that thread too, and C++ makes an abort of it.
+# After a backward pass, PyTorch's thread of the device gives back objects of Python's. A Python
+# before 3.14 that ends first ends that thread too, and C++ makes an abort of it.
 atexit.register(time.sleep, 0.2)
 pretend()
 torch.nn.functional.scaled_dot_product_attention = attend
