@@ -349,3 +349,9 @@ def test_what_is_no_architecture_with_a_scheme_is_refused(name):
     words = ["--archs", f"macaron_transformer_tiny {name}"]
     with pytest.raises(SystemExit, match=f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SU"):
         options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+
+
+@pytest.mark.parametrize("words", ["--from .", "--mirror https://example.org", "--sizes any"])
+def test_a_recipe_that_makes_its_corpus_takes_no_archives(words):
+    with pytest.raises(SystemExit, match=f"^{words.split()[0]} is for archives: this recipe makes"):
+        options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words.split())

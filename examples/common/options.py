@@ -362,6 +362,9 @@ def read(
         sys.exit(f"--pair names two languages, not {source} twice")
     if pairs and pair != pairs[0]:
         described = replace(described, published=[])
+    of_archives = ("from", "mirror", "sizes")
+    if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
+        sys.exit(f"--{useless[0]} is for archives: this recipe makes its own corpus")
     given = getattr(options, "from")
     if given and not given.is_dir():
         sys.exit(f"{given}, given by --from, is no folder")
