@@ -384,6 +384,14 @@ def test_what_is_trained_is_the_same_wherever(tmp_path):
         assert identity(*words) == usual
     for optimizer in ("adam", "fused_adam"):
         assert identity("--", "--optimizer", optimizer) == usual
+    hold = {"a": "a teacher", "b": "a teacher", "c": "another"}
+    for name, text in hold.items():
+        (tmp_path / name).write_text(text)
+    of = [identity("--", "--teacher", str(tmp_path / name)) for name in hold]
+    assert (
+        of[0] == of[1] == identity("--", "--teacher", str(tmp_path / "a"), "--teacher-memory", "4")
+    )
+    assert len({usual, *of}) == 3
     # As before recipes chose between them: what is finished stays so.
     own = read("multi30k").benchmark.training.words()
     assert usual == steps.hash_of("f", "a", "1", *own, "8000", "")

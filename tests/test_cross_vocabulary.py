@@ -666,9 +666,9 @@ def refusal(world, task=None, **options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distill_weight": 2.0}, "--distill-weight 2.0 is no share"),
-        ({"distill_temperature": 0.0}, "--distill-temperature 0.0 is no temperature"),
-        ({"geometry_weight": -1.0}, "--geometry-weight -1.0 is no weight"),
+        ({"distill_weight": 2.0}, "--distill-weight is 2.0: give"),
+        ({"distill_temperature": 0.0}, "--distill-temperature is 0.0: give"),
+        ({"geometry_weight": -1.0}, "--geometry-weight is -1.0: give"),
         ({"ignore_prefix_size": 1}, "--ignore-prefix-size leaves out tokens, which the losses"),
         (
             {"trajectory_layers": "9:9", "cross_vocabulary_loss": "uld"},
@@ -705,6 +705,13 @@ def test_data_folders_that_do_not_go_with_the_student_are_refused(world, tmp_pat
     assert "cannot read the BPE codes" in refusal(world, teacher_data=folder)
     found = refusal(world, world.lm, teacher=world.lm_path, teacher_data=made("no lm"))
     assert "dict.txt is missing" in found
+    found = refusal(world, world.lm, teacher=world.lm_path, teacher_data=made("fr", source="fr"))
+    assert "is of fr, but the student's text is of en" in found
+    hashed = {"dict.txt": "0" * 64}
+    found = refusal(
+        world, world.lm, teacher=world.lm_path, teacher_data=made("x", ["dict.txt"], sha256=hashed)
+    )
+    assert "dict.txt is not the file that it was, as " in found
     student = str(world.folder / "student")
     assert "embeds 16 source types, but" in refusal(world, teacher_data=student)
 

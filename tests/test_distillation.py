@@ -345,10 +345,10 @@ def test_the_log_says_what_the_loss_is(files, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"distill_weight": 1.5}, "--distill-weight 1.5 is no share"),
-        ({"distill_weight": math.nan}, "--distill-weight nan is no share"),
-        ({"distill_temperature": 0.0}, "--distill-temperature 0.0 is no temperature"),
-        ({"distill_temperature": math.nan}, "--distill-temperature nan is no temperature"),
+        ({"distill_weight": 1.5}, "--distill-weight is 1.5: give a number from 0 to 1"),
+        ({"distill_weight": math.nan}, "--distill-weight is nan"),
+        ({"distill_temperature": 0.0}, "--distill-temperature is 0.0: give a number above 0"),
+        ({"distill_temperature": math.nan}, "--distill-temperature is nan"),
         ({}, "needs --teacher CHECKPOINT"),
     ],
 )

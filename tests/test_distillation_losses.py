@@ -119,12 +119,20 @@ def test_a_batch_without_pairs_of_spans_is_0(kind):
     members = torch.zeros(B, counts.get(kind, 1), L, dtype=torch.bool)
     if kind not in counts:
         members = MASK[:, None].clone()
-    student = random(B, L, D).requires_grad_()
-    found = align(pair(student, random(B, L, D, seed=2), members=members), MASK)
+    student = random(B, L, D).float().requires_grad_()
+    found = align(pair(student, random(B, L, D, seed=2).float(), members=members), MASK)
     assert float(found.structure) == 0
     assert (float(found.hidden) == 0) == (kind in counts)
-    trajectory.trajectory_loss([found]).backward()
+    (1000 * trajectory.trajectory_loss([found])).backward()  # as many times as there are tokens
     assert student.grad.isfinite().all() and bool(student.grad.any()) != (kind in counts)
+
+
+def test_the_centre_of_a_span_without_weight_is_0_with_finite_gradients():
+    states = random(B, L, D).float().requires_grad_()
+    found = spans.centres(states, torch.zeros(B, 2, L))
+    assert not found.any()
+    (1000 * found.sum()).backward()
+    assert states.grad.isfinite().all()
 
 
 def test_padding_does_not_matter_to_mta():

@@ -67,7 +67,8 @@ def test_layers_meet_at_the_same_times(student, teacher, pairs):
 
 
 def test_named_layers_are_read():
-    assert layers.read_pairs("1:2, 3:6", "--flag", "encoder", 3, 6) == [(1, 2), (3, 6)]
+    for text in ("1:2, 3:6", "3:6,1:2", "1:2,3:6,1:2"):
+        assert layers.read_pairs(text, "--flag", "encoder", 3, 6) == [(1, 2), (3, 6)]
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_maps_of_other_layers_or_widths_are_refused_by_more_than_an_exception(te
     ):
         other = following(model, trajectory_weight=1.0, **options)
         with pytest.raises(
-            SystemExit, match=f"maps from its layers to .*{changed}.*of before,"
+            SystemExit, match=f"maps from its layers to .*{changed}.*as before,"
         ) as e:
             ours.load_state_dict(other.state_dict(), strict=True)
         assert not isinstance(e.value, Exception)
@@ -379,6 +380,30 @@ def test_half_precision_states_meet_a_full_teachers(teacher):
     assert loss.isfinite()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_under_autocast_a_trajectory_is_summed_in_full(dtype, teacher):
+    model = build(STUDENT, *FLAGS).train()
+    ours = following(model, teacher=teacher.path, trajectory_weight=1.0)
+    expected = ours(model, sample())[2]["trajectory_loss"]
+    with torch.autocast("cpu", dtype):
+        loss, _, log = ours(model, sample())
+    loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    assert float(log["trajectory_loss"]) == pytest.approx(float(expected), rel=0.01)
+
+
+@pytest.mark.parametrize("line", ["0-0", "7-9"])  # one phrase in each sentence, none
+def test_batches_without_pairs_of_phrases_have_finite_gradients(line, tmp_path, teacher):
+    (tmp_path / "phrases").write_text(f"{line}\n" * 4)
+    model = build(STUDENT, *FLAGS).train()
+    options = {"trajectory_spans": "phrases", "trajectory_decoder_layers": "none"}
+    options["trajectory_source_phrases"] = str(tmp_path / "phrases")
+    ours = following(model, teacher=teacher.path, trajectory_weight=1000.0, **options)
+    loss, *_ = ours(model, {**sample(), "id": torch.arange(4)})
+    loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 def test_evaluation_follows_nobody(teacher):
     model = build(STUDENT, *FLAGS)
     ours = following(model, teacher=teacher.path, trajectory_weight=1.0).eval()
@@ -392,8 +417,10 @@ def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher):
         **{"_name": "distilled_label_smoothed_cross_entropy", "label_smoothing": 0.1},
         **{"teacher": teacher.path, "trajectory_weight": 1.0, "sentence_avg": False},
     }
-    cfg = OmegaConf.create({"model": args, "criterion": settings}, flags={"allow_objects": True})
+    whole = {"model": args, "criterion": settings, "dataset": {"train_subset": "train1"}}
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
     ours = translation().build_criterion(cfg.criterion)
+    assert ours.following.subset == "train1"
     assert ours.following.pairs == {"encoder": [(1, 4)], "decoder": [(1, 1), (2, 2)]}
 
 
@@ -449,7 +476,7 @@ def test_plans_that_cannot_be_followed_are_refused(plan, message, teacher):
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
 def test_a_weight_that_is_none_is_refused(weight):
-    with pytest.raises(UserError, match=f"--trajectory-weight {weight} is no weight"):
+    with pytest.raises(UserError, match=f"--trajectory-weight is {weight}: give a number"):
         make(Ours, for_task=translation(), trajectory_weight=weight)
 
 

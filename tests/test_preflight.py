@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import apply
 from conftest import FIXTURES, train
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, optim, options
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, make_builder
 from fairseq.dataclass.configs import (
@@ -126,7 +126,7 @@ def test_fairseq_starts_from_scratch_without_a_named_checkpoint(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
 def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
-    train = ["fairseq-train", "data", "--cpu", "--save-dir", tmp_path]
+    train = ["fairseq-train", "data", "--cpu", "--save-dir", tmp_path, "--reset-optimizer"]
     mistyped = tmp_path / "mistyped.pt"
     assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
     assert refusal(*train, f"{flag}={tmp_path}").startswith(f"{tmp_path} is a folder")
@@ -233,6 +233,76 @@ def test_language_models_are_told_from_translation_models_by_their_architecture(
     assert min(found.values()) > 10
 
 
+@pytest.fixture
+def of_adam(tmp_path):
+    """A checkpoint that was trained with fairseq's Adam and label-smoothed cross-entropy."""
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    state["last_optimizer_state"] = {"state": {}, "param_groups": []}
+    state["optimizer_history"] = [
+        {
+            "criterion_name": "LabelSmoothedCrossEntropyCriterion",
+            "optimizer_name": "FairseqAdam",
+            **{"lr_scheduler_state": {}, "num_updates": 1},
+        }
+    ]
+    torch.save(state, tmp_path / "adam.pt")
+    return tmp_path / "adam.pt"
+
+
+def test_fairseq_asserts_that_the_criterion_is_the_same(of_adam):
+    cfg = FairseqConfig(common=CommonConfig(cpu=True))
+    cfg.optimizer = OmegaConf.structured(optim.adam.FairseqAdamConfig("adam", tpu=False, lr=[0.1]))
+    cfg.lr_scheduler = OmegaConf.create({"_name": "fixed", "warmup_updates": 0, "lr": [0.1]})
+    cfg.model = arguments("transformer_tiny")
+    model = build_model(cfg.model, task())
+    state = torch.load(of_adam, weights_only=False)
+    torch.save({**state, "model": model.state_dict()}, of_adam)
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    with pytest.raises(AssertionError, match="Criterion does not match"):
+        trainer.load_checkpoint(str(of_adam))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("label_smoothed_cross_entropy --optimizer adam", ""),
+        ("label_smoothed_cross_entropy", ""),  # fairseq will miss the optimizer
+        ("cross_entropy --optimizer adam --reset-optimizer", ""),
+        (
+            "cross_entropy --optimizer adam",
+            "--criterion of before was LabelSmoothedCrossEntropyCriterion, and now it is CrossEnt",
+        ),
+        (
+            "label_smoothed_cross_entropy --optimizer nag",
+            "--optimizer of before was FairseqAdam, and now it is FairseqNAG: add --reset-optim",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_criterion_or_optimizer(flags, said, of_adam, tmp_path):
+    words = ["fairseq-train", "data", "--cpu", "--restore-file", of_adam, "--criterion"]
+    words = [str(x) for x in (*words, *flags.split())]
+    if said:
+        assert said in refusal(*words)
+    else:
+        apply(checks.check, words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], optim.adam.FairseqAdam),
+        (["--fp16"], optim.FP16Optimizer),
+        (["--bf16"], optim.FP16Optimizer),
+        (["--amp"], optim.AMPOptimizer),
+        (["--fp16", "--memory-efficient-fp16"], optim.MemoryEfficientFP16Optimizer),
+    ],
+)
+def test_the_optimizer_has_the_name_of_fairseqs_class(flags, expected):
+    """As its trainer builds it."""
+    words = ["data", "--optimizer", "fused_adam", *flags]  # which goes on from Adam's checkpoints
+    assert checks.optimizer_of(command_line.parse(words)[0]) == expected.__name__
+
+
 # --- batches that are left out -------------------------------------------------------------------
 
 
@@ -294,6 +364,10 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
     text_data(tmp_path, valid=most + 1)
     apply(checks.check, words)
     apply(checks.check, [*words, "--max-tokens", "64"])
+    for least in (0, -3) if task == "language_modeling" else (1, 0):
+        assert f"--tokens-per-sample is {least}: give a" in refusal(
+            *words, "--tokens-per-sample", least
+        )
     assert refusal(*words, "--max-tokens", 63) == (
         "a sample of 64 tokens does not fit into a batch of 63: give --max-tokens 64 or more, or a "
         "smaller --tokens-per-sample"

@@ -229,7 +229,7 @@ def test_half_precision_is_about_as_exact_as_fairseqs(dtype):
 
 @pytest.mark.parametrize("alpha", [-1.0, math.nan, math.inf])
 def test_a_weight_that_is_none_is_refused(alpha):
-    with pytest.raises(UserError, match=f"--rdrop-alpha {alpha} is no weight"):
+    with pytest.raises(UserError, match=f"--rdrop-alpha is {alpha}: give a number, 0 or more"):
         make(Ours, rdrop_alpha=alpha)
 
 

@@ -122,7 +122,7 @@ def test_language_models_are_remembered(tmp_path):
 
 @pytest.mark.parametrize("size", [-1.0, float("nan"), float("inf")])
 def test_a_size_that_makes_no_sense_is_refused(size, teachers):
-    with pytest.raises(UserError, match=re.escape(f"--teacher-memory {size} is no size")):
+    with pytest.raises(UserError, match=re.escape(f"--teacher-memory is {size}: give GiB")):
         student_and_criterion(teachers.one, teacher_memory=size)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from options import PLUGIN, Recipe
 from steps import hash_of
 
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation import manifest, training_flags
 
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
 LAUNCHERS: tuple[str, ...] = (
@@ -174,15 +174,16 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     """Stands for what is trained, wherever.
 
     Elsewhere, on other devices or saved more often it is the same training, and finished all the
-    same. So it is with either Adam.
+    same. So it is with either Adam, and with a teacher that was moved.
     """
     own = recipe.benchmark.training.words()
     has_adam = training_flags.parse(own).get("--optimizer") == [ADAM]
-    otherwise = []
+    otherwise, learnt_from = [], manifest.learnt_from(recipe.extra)
     for flag, values in training_flags.parse(recipe.extra).items():
         is_adam = flag == "--optimizer" and values in ([ADAM], [FUSED_ADAM])
-        if flag not in training_flags.SAVING and not (has_adam and is_adam):
-            otherwise += [flag, *values]
+        if flag in (*training_flags.SAVING, *training_flags.CACHES) or (has_adam and is_adam):
+            continue
+        otherwise += [flag, *([learnt_from[flag]] if flag in learnt_from else values)]
     for part in recipe.parts()[:-1]:
         otherwise += [*part.benchmark.training.words(), str(part.max_update)]
     if recipe.batch != recipe.usual_batch:

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search(parser)
     add_shards(parser, "FOLDER.parts")
     add_device(parser)
-    parser.set_defaults(run=run, when_interrupted=WHEN_INTERRUPTED)
+    parser.set_defaults(run=run, precision="fp32", when_interrupted=WHEN_INTERRUPTED)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -91,7 +91,6 @@ def run(args: argparse.Namespace) -> None:
 
     data = data_folder.read(args.data)
     search = Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
-    precision = args.precision or "fp32"
     result = distilling.distill(
         args.teacher,
         data,
@@ -99,13 +98,13 @@ def run(args: argparse.Namespace) -> None:
         search,
         Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
         lambda: fairseq_engine.load(
-            args.teacher, data, search, use_gpu=not args.cpu, precision=precision
+            args.teacher, data, search, use_gpu=not args.cpu, precision=args.precision
         ),
         shard=args.shard,
         join=args.join,
         batch_lines=args.batch_lines,
         max_tokens=args.max_tokens,
         batch_size=args.batch_size,
-        precision=precision,
+        precision=args.precision,
     )
     show(str(result) if args.shard else f"wrote {args.output}: {result}")

@@ -181,7 +181,9 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             UserError: if layers or files that were named are not what they should be.
         """
         assert self.teachers is not None
-        self.following = Following(self.plan, student, self.teachers.models[0], self.task)
+        self.following = Following(
+            self.plan, student, self.teachers.models[0], self.task, self.train_subset
+        )
         logger.info(
             "trajectory, with weight %g: %s", self.trajectory_weight, self.following.describe()
         )
@@ -206,7 +208,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             loss, sample_size, log = super().forward(model, sample, reduce)
         if self.following is not None and states is not None:
             assert self.teacher_states is not None
-            distance = sample_size * self.following(states, self.teacher_states, sample)
+            with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
+                distance = sample_size * self.following(states, self.teacher_states, sample)
             self.sums["trajectory_loss"] = distance
             loss = loss + self.trajectory_weight * distance
             log["loss"] = loss.data

@@ -58,7 +58,7 @@ def width_of(layer: Any) -> int:
 def times(layers: Sequence[Any]) -> list[float]:
     """At which share of the whole time a model is after each of its layers.
 
-    The steps of a scheme say how long a layer takes; all of fairseq's own layers take as long.
+    The steps of a scheme say how long a layer takes. All layers of fairseq's take the same time.
     """
     spent = [
         sum(step.size * len(step.operators) for step in getattr(layer, "steps", ())) or 1.0
@@ -91,7 +91,7 @@ def match_last(student: Sequence[float], teacher: Sequence[float]) -> Pairs:
 
 
 def read_pairs(text: str, flag: str, side: str, student: int, teacher: int) -> Pairs:
-    """Pairs of layers that a user named: "3:6,6:12".
+    """Pairs of layers that a user named, "3:6,6:12", from the lowest up, each once.
 
     Args:
         text: STUDENT:TEACHER,...
@@ -119,7 +119,7 @@ def read_pairs(text: str, flag: str, side: str, student: int, teacher: int) -> P
                     "sides differ"
                 )
         found.append(pair)
-    return found
+    return sorted({*found})
 
 
 class States:

@@ -63,7 +63,7 @@ class Maps(nn.Module):
         return {"layers": ", ".join(found)}
 
     def set_extra_state(self, state: Mapping[str, str]) -> None:
-        """Nothing: `refuse_others` has compared it."""
+        """Nothing: `TaughtCriterion.load_state_dict` has compared it."""
 
 
 EXTRA_STATE = "_extra_state"  # how PyTorch names it

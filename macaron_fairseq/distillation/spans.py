@@ -70,7 +70,7 @@ def centres(states: Tensor, weights: Tensor) -> Tensor:
     Returns:
         (batch, spans, dim).
     """
-    return torch.bmm(weights, states) / at_least_tiny(weights.sum(2, keepdim=True))
+    return torch.bmm(weights / at_least_tiny(weights.sum(2, keepdim=True)), states)
 
 
 def pair_weights(weights: Tensor) -> Tensor:
@@ -106,5 +106,5 @@ def cosine_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def at_least_tiny(x: Tensor) -> Tensor:
-    """A sum to divide by, above 0: what is divided is 0 where it was."""
+    """A sum of weights to divide them by, above 0: they are 0 where they were."""
     return x.clamp_min(torch.finfo(x.dtype).tiny)

@@ -58,9 +58,11 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
 
     Attributes:
         needs_student: whether `follow` has to be called.
+        train_subset: the data set of the task that is trained on.
     """
 
     needs_student = False
+    train_subset = "train"
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> "TaughtCriterion":
@@ -72,6 +74,7 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         criterion = super().build_criterion(cfg, task)
         if criterion.needs_student:
             whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+            criterion.train_subset = whole.dataset.train_subset
             criterion.follow(student_like(copy.copy(task), whole.model))
         return criterion
 
@@ -97,8 +100,8 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
             if name == "layers":
                 raise SystemExit(
                     f"the checkpoint's student has maps from its layers to a teacher's, {was}, and "
-                    f"now they would be {now}: give the --teacher and the --trajectory-layers of "
-                    "before, or begin anew in another --save-dir"
+                    f"now they would be {now}: give the same --teacher and "
+                    "--trajectory-layers as before, or start again in another --save-dir"
                 )
             logger.warning("the %s were %s until now, and from here on they are %s", name, was, now)
         untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}

@@ -314,6 +314,11 @@ def refuse_other_text(data: DataFolder, task: Any) -> None:
     if not (above / data_folder.NAME).is_file():
         return
     own = data_folder.read(above)
+    if not all(languages) and own.source != data.source:
+        raise UserError(
+            f"--teacher-data {data.path} is of {data.source}, but the student's text is of "
+            f"{own.source}: give the data folder of a teacher of that language"
+        )
     for language in filter(None, languages if all(languages) else (own.source,)):
         ours, theirs = (x.steps(language) for x in (own, data))
         if ours != theirs:

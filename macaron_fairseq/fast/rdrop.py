@@ -52,7 +52,7 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         rdrop_alpha: float = 0.0,
     ) -> None:
         if not 0 <= rdrop_alpha < math.inf:
-            raise UserError(f"--rdrop-alpha {rdrop_alpha} is no weight: give a number from 0 on")
+            raise UserError(f"--rdrop-alpha is {rdrop_alpha}: give a number, 0 or more")
         options = task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy
         super().__init__(*options, rdrop_alpha)
         self.plain = ChunkedLabelSmoothedCrossEntropyCriterion(*options)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import configs
+from fairseq.optim import OPTIMIZER_REGISTRY
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints, pretrained
@@ -36,9 +38,11 @@ logger = logging.getLogger(__name__)
 def check(line: CommandLine) -> None:
     """Refuse what would fail or silently go wrong.
 
-    That is what the GPUs here cannot do, or `--macaron-matmul bf16`, `--macaron-compile` and
-    `--loss-kernel liger` where they cannot work. It is a checkpoint that is missing, bad or does
-    not fit, or processes that would train apart. It is data that was cut short, or has no batch.
+    - what the GPUs here cannot do
+    - `--macaron-matmul bf16`, `--macaron-compile` and `--loss-kernel liger` where they cannot work
+    - a checkpoint that is missing, bad or of another model, task or optimizer
+    - processes that would train apart
+    - data that was cut short, or has no batch
 
     Raises:
         UserError: naming what to change.
@@ -59,7 +63,7 @@ def check_training(line: CommandLine, gpus: int) -> None:
         checkpoints.refuse_other_task(path, state, args.task)
         pretrained.refuse_other(path, state["model"], line.flags, folder)
         checkpoints.refuse_changed(path)
-        refuse_other_maps(path, state, args)
+        refuse_other_optimizer(path, state, args)
     refuse_truncated_data(line.others, args.train_subset, args.valid_subset)
     if folder:
         samples.refuse_too_few(folder, args)
@@ -108,25 +112,54 @@ def check_devices(args: Namespace, command: str) -> int:
     return count
 
 
-def refuse_other_maps(path: Path, state: dict[str, Any], args: Namespace) -> None:
-    """Raise a `UserError` if a student has maps to its teacher in training or before, not in both.
+def refuse_other_optimizer(path: Path, state: dict[str, Any], args: Namespace) -> None:
+    """Raise a `UserError` if a checkpoint's state of the optimizer is that of another training.
 
-    fairseq would give the optimizer's state to other parameters, and fail.
+    fairseq would end with a traceback where criterion or optimizer are others. Where a student has
+    maps to its teacher in training or before, not in both, it would give the state to other
+    parameters.
     """
+    is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
+    if is_begun_anew or not state.get("last_optimizer_state"):
+        return
     learns = {
         "distilled_label_smoothed_cross_entropy": args.trajectory_weight > 0,
         "cross_vocabulary_label_smoothed_cross_entropy": args.distill_weight > 0
         and args.cross_vocabulary_loss == "sra",
     }.get(args.criterion)
-    is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
-    if learns is None or is_begun_anew or not state.get("last_optimizer_state"):
-        return
-    if learns != bool(state.get("criterion")):
-        begins = "begins to follow its teacher's layers" if learns else "no longer follows layers"
+    last = (state.get("optimizer_history") or [{}])[-1]
+    other = ""
+    for flag, was, now in (
+        ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),
+        ("--optimizer", last.get("optimizer_name"), optimizer_of(args)),
+    ):
+        if was and now and was != now:
+            other = other or f"{flag} of before was {was}, and now it is {now}"
+    if not other and learns is not None and learns != bool(state.get("criterion")):
+        other = "begins to follow its teacher's layers" if learns else "no longer follows layers"
+        other = f"the student now {other}"
+    if other:
         raise UserError(
-            f"{path} has the optimizer's state of another loss, since the student now {begins}: "
-            "add --reset-optimizer, or give the flags of before"
+            f"{path} has the optimizer's state of another training, since {other}: add "
+            "--reset-optimizer, or give the same flags as before"
         )
+
+
+def name_of(registry: dict[str, Any], key: str | None) -> str:
+    """The name of a class that fairseq knows, or ""."""
+    return registry[key].__name__ if key in registry else ""
+
+
+def optimizer_of(args: Namespace) -> str:
+    """The class that makes the updates, as fairseq names it in a checkpoint; "" if unknown."""
+    if args.ddp_backend == "fully_sharded":
+        return ""
+    if args.memory_efficient_fp16 or args.memory_efficient_bf16:
+        return "MemoryEfficientFP16Optimizer"
+    if args.amp:
+        return "AMPOptimizer"
+    half = args.fp16 or args.bf16
+    return "FP16Optimizer" if half else name_of(OPTIMIZER_REGISTRY, args.optimizer)
 
 
 def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:

@@ -85,10 +85,12 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("-s", "--source-lang")
     parser.add_argument("-t", "--target-lang")
     parser.add_argument("--criterion", default="cross_entropy")
+    parser.add_argument("--optimizer")
     parser.add_argument("--trajectory-weight", type=float, default=0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--cross-vocabulary-loss", default="sra")
-    parser.add_argument("--sample-break-mode")
+    modes = "none", "complete", "complete_doc", "eos"
+    parser.add_argument("--sample-break-mode", choices=modes)
     parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
     return parser.parse_known_args(flags)
 

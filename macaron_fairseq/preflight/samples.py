@@ -53,6 +53,9 @@ def refuse_without_batch(
         raise UserError(f"the set {path.name} of {path.parent} is empty: give more text")
     data = MMapIndexedDataset(str(path))  # which must outlive its sizes
     tokens, size = int(data.sizes.sum()), args.tokens_per_sample
+    begin = int(args.task == "masked_lm")  # <s>, which fairseq adds
+    if size <= begin:
+        raise UserError(f"--tokens-per-sample is {size}: give a number above {begin}")
     mode, multiple = args.sample_break_mode or "none", args.required_batch_size_multiple
     if mode != "eos" and max_tokens and min(size, tokens) > max_tokens:
         raise UserError(
@@ -62,7 +65,6 @@ def refuse_without_batch(
     most = len(data) if mode == "eos" else tokens // size
     if most >= 2 * multiple:  # there is a batch, and cutting so much text takes a while
         return
-    begin = int(args.task == "masked_lm")  # <s>, which fairseq adds
     special = Dictionary()
     samples = TokenBlockDataset(data, data.sizes, size - begin, special.pad(), special.eos(), mode)
     sizes = samples.sizes.astype(np.int64) + begin

@@ -75,12 +75,9 @@ class DataFolder:
             known: their SHA-256 by name; other files, and missing ones, are passed over.
             origin: who says so, as the end of a sentence.
         """
-        for path in (
-            self.path / CODES,
-            *(self.path / "data-bin" / f"dict.{x}.txt" for x in (self.source, self.target)),
-        ):
+        for path in makes_tokens(self.path, self.source, self.target):
             expected = known.get(path.name)
-            if expected and path.is_file() and files.sha256(path) != expected:
+            if expected and files.sha256(path) != expected:
                 raise UserError(
                     f"{path} is not the file that it was, as {origin}: use the data folder that "
                     "the model was trained with"
@@ -145,18 +142,24 @@ def write(
     Raises:
         UserError: if it cannot be written.
     """
-    folder = path / "data-bin"
-    described = [path / CODES, *(folder / f"dict.{x}.txt" for x in (source, target))]
+    described = makes_tokens(path, source, target)
     content = {
         "source": source,
         "target": target,
         "source_steps": list(steps),
         "target_steps": list(steps),
         "tests": list(tests),
-        "fingerprint": fingerprint(folder),
-        "sha256": {x.name: files.sha256(x) for x in described if x.is_file()},
+        "fingerprint": fingerprint(path / "data-bin"),
+        "sha256": {x.name: files.sha256(x) for x in described},
     }
     files.write(path / NAME, files.as_json(content))
+
+
+def makes_tokens(path: Path, source: str, target: str) -> list[Path]:
+    """What makes token numbers of text: merges and dictionaries, as far as a folder has them."""
+    names = f"dict.{source}.txt", f"dict.{target}.txt", "dict.txt"  # the last: a language model's
+    found = [path / CODES, *(path / "data-bin" / name for name in dict.fromkeys(names))]
+    return [file for file in found if file.is_file()]
 
 
 def fingerprint(folder: Path) -> str:

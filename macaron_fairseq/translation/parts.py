@@ -107,6 +107,8 @@ class Parts:
         return (
             f"shard {shard} is done ({counted(own, 'part')} of {parts}); "
             f"{self.folder} has {parts - left} of {parts}"
+            + "; --join writes the whole"
+            * (not left)
         )
 
     def refuse_others(self) -> None:

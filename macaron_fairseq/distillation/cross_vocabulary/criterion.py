@@ -199,7 +199,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         with crossing.passing(own, self.padding_idx, sample, self.sra is not None) as student:
             loss, size, log = super().forward(model, sample, reduce)
         theirs = self.ask(crossed.sample)
-        found = self.compare(student, theirs, crossed)
+        with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
+            found = self.compare(student, theirs, crossed)
         # SRA's are means over sentences, the others sums over tokens, as fairseq's.
         factor = size if self.kind == SRA else 1
         sums = {name: factor * value for name, value in found.items()}

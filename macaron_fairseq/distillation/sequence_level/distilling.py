@@ -98,7 +98,8 @@ def distill(
     work = Parts(parts.folder_of(out), settings, len(training), batch_lines)
     work.refuse_others()
     mine = shard or Shard()
-    about = {"teacher": translated_pairs.described(teacher), **asdict(search)}
+    described = translated_pairs.described(teacher)
+    about = {"teacher": described, **asdict(search), "precision": precision}
     if is_there:  # with its parts, as where this was killed when it had written the whole
         if not (found := translated_pairs.stored(out, training, choice, about)):
             raise UserError(f"{out} {IS_THERE}")

@@ -1,6 +1,6 @@
 """A training set of a teacher's translations: which are kept, and the data folder of it.
 
-`sequence_level` makes the translations.
+`distilling` makes the translations.
 """
 
 import html

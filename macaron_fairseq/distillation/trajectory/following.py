@@ -105,7 +105,9 @@ class Plan:
 class Following(Maps):
     """The maps from a student's states to its teacher's, and the loss that needs them."""
 
-    def __init__(self, plan: Plan, student: Any, teacher: Any, task: Any) -> None:
+    def __init__(
+        self, plan: Plan, student: Any, teacher: Any, task: Any, subset: str = "train"
+    ) -> None:
         """Match the layers, read the phrases and make the maps.
 
         Args:
@@ -113,6 +115,7 @@ class Following(Maps):
             student: a model of the student's sizes.
             teacher: a model.
             task: the student's, with its dictionaries.
+            subset: the data set that files of phrases go with.
 
         Raises:
             UserError: if layers, kinds of spans or files are not what they should be.
@@ -120,7 +123,7 @@ class Following(Maps):
         super().__init__(plan.pairs(student, teacher), student, teacher)
         for side in self.pairs:
             layers.refuse_layer_dropout(student, side)
-        self.task = task
+        self.task, self.subset = task, subset
         self.kinds = {side: plan.kinds(len(pairs)) for side, pairs in self.pairs.items()}
         dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
         self.words = {side: Words(dictionaries[side]) for side in self.pairs}
@@ -180,7 +183,7 @@ class Following(Maps):
 
     def check_phrases(self) -> None:
         """Compare the files of phrases with the training data, once it is loaded."""
-        data = self.task.datasets.get("train")
+        data = self.task.datasets.get(self.subset)
         if data is not None and data is not self.checked:
             for phrases in self.phrases.values():
                 phrases.check(len(data))

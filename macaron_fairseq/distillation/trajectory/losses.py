@@ -106,11 +106,12 @@ def align(
         weights = member_weights(pair.members, importance.to(dtype) * mask)
     pairs = pair_weights(weights.sum(2))
     differences = squared_differences(centres(student, own), centres(teacher, others))
-    structure = (pairs * differences).sum() / at_least_tiny(pairs.sum())
+    # Weights first: a gradient divided by a tiny sum would be infinite.
+    structure = (pairs / at_least_tiny(pairs.sum()) * differences).sum()
 
     of_tokens = weights.sum(1)
     distances = cosine_distance(pair.to_teacher(pair.student).to(dtype), teacher)
-    hidden = (of_tokens * distances).sum() / at_least_tiny(of_tokens.sum())
+    hidden = (of_tokens / at_least_tiny(of_tokens.sum()) * distances).sum()
     return Alignment(structure, hidden)
 
 
