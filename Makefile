@@ -4,8 +4,9 @@ export VENV
 
 # In a recipe: the environment's commands come first, and Python keeps what it compiles: PyTorch is large.
 ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(CDPATH= cd "$$VENV/bin" && pwd):$$PATH"; export PATH
-# A test process for each core. One that has no tests left takes some of another's.
-PYTEST = pytest -n auto --dist worksteal
+# A test process for each core that there is to use. One that has no tests left takes some of another's.
+CORES = $$(python -c 'import os; print(len(os.sched_getaffinity(0)))')
+PYTEST = pytest -n "$(CORES)" --dist worksteal
 
 # The commands are not on the PATH of the shell that make was started from.
 ACTIVATE_HINT = [ -n "$$VIRTUAL_ENV" ] || echo "In each new shell, first: . $(VENV)/bin/activate"
@@ -40,7 +41,7 @@ test: lint ## lint, and all tests: before a merge
 	@$(ACTIVATE); set -x; $(PYTEST)
 
 docs: environment ## the documentation as a site, build/docs/index.html; a warning is an error
-	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs; \
+	@$(ACTIVATE); sphinx-build -n -W --keep-going -q docs build/docs && \
 	echo "open build/docs/index.html"
 
 gpu-check: environment ## whether training and translation are right and fast on this GPU: ten minutes

@@ -7,6 +7,7 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # No sandbox: in containers tests run as root. Nothing is fetched.
+TIMEOUT = 120_000  # ms, for a busy machine
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 
 
@@ -18,7 +19,7 @@ def chromium():
     if path is None:
         pytest.skip("there is no Chromium: on Debian, apt install chromium")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS])
+        browser = playwright.chromium.launch(executable_path=path, args=[*FLAGS], timeout=TIMEOUT)
         try:
             yield browser
         finally:
@@ -33,6 +34,7 @@ SLOW = ("GL Driver Message", "willReadFrequently", "software WebGL")
 def opened(browser, path, width=1280, **options):
     """A page from a file; afterwards fails if it wrote an error or asked for anything else."""
     page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+    page.set_default_timeout(TIMEOUT)
     faults = []
 
     def hear(said):

@@ -1,5 +1,6 @@
 """What several test modules share: small models, a toy corpus, and fairseq's commands."""
 
+import contextlib
 import gc
 import json
 import os
@@ -8,7 +9,6 @@ import socket
 import subprocess
 import sys
 import warnings
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,10 +84,12 @@ def run(command, *args, check=True, cwd=None, stdin=None, **env):
 
 
 def free_port():
-    """A port of the loopback interface on which nobody listens."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port of the loopback interface on which nobody listens, and that Linux gives to none."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def write_reversal(folder, seed=1, **sizes):
@@ -181,7 +183,7 @@ def drawn():
 @pytest.fixture
 def undrawn(request):
     """Pictures are put together and not drawn, which takes most of the time of what shows some."""
-    with nullcontext() if "drawn" in request.fixturenames else pictures.undrawn():
+    with contextlib.nullcontext() if "drawn" in request.fixturenames else pictures.undrawn():
         yield
 
 

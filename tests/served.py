@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -50,7 +51,8 @@ def folder():
     address = str(root / "socket")
     command = [sys.executable, __file__, address]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    atexit.register(server.communicate)
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    atexit.register(server.communicate)  # first
     assert [server.stdout.readline() for _ in range(2)] == 2 * [b"ready\n"]
     for name in COMMANDS:
         stand_in = root / name
@@ -103,6 +105,8 @@ def attend(connection):
     if not child:
         connection.close()
         become(*json.loads(received), streams)
+    with contextlib.suppress(OSError):  # as it does itself: whichever comes first
+        os.setpgid(child, child)
     for stream in streams:
         os.close(stream)
     ended = os.pidfd_open(child)
@@ -117,7 +121,7 @@ def attend(connection):
 
 def become(words, cwd, environ, streams):
     """Be that command, as its console script would."""
-    os.setsid()
+    os.setpgid(0, 0)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -526,15 +526,24 @@ def test_versions_refuse_what_is_not_there(sides, sentence, synthetic, monkeypat
 
 @pytest.mark.slow
 def test_peak_memory_counts_all_processes(monkeypatch):
-    """Two with 200 MiB each, of which neither has all."""
-    monkeypatch.setattr(memory, "RARELY", 1)  # or a slow machine looks too late
-    held = "import time; x = b'1' * 200 * 2**20; print(flush=True); time.sleep(2)"
+    """Two with 200 MiB each, of which neither has all; they hold it until it was seen."""
+    held = "import sys; x = b'1' * 200 * 2**20; sys.stdin.read()"
     script = (
-        "import subprocess, sys; PIPE = subprocess.PIPE\n"
-        f"other = subprocess.Popen([sys.executable, '-c', {held!r}], stdout=PIPE)\n"
-        f"other.stdout.readline(); {held}"
+        "import subprocess, sys\n"
+        f"other = subprocess.Popen([sys.executable, '-c', {held!r}])\n"
+        f"{held}; other.wait()"
     )
-    with subprocess.Popen([sys.executable, "-c", script]) as process:
+    look, deadline = memory.of_tree, time.monotonic() + 120
+
+    def look_and_let_go(pid):
+        found = look(pid)
+        if found > 400 * 2**20 or time.monotonic() > deadline:
+            process.stdin.close()
+        return found
+
+    monkeypatch.setattr(memory, "of_tree", look_and_let_go)
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert 400 < memory.wait(process) < 500
         assert process.returncode == 0
 

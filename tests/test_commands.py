@@ -13,7 +13,6 @@ from conftest import (
     FIXTURES,
     TRAIN,
     USER_DIR,
-    free_port,
     hypotheses,
     logged,
     preprocess,
@@ -96,7 +95,7 @@ def test_two_processes_train_the_model_of_one_with_twice_the_batches(data_bin, t
     """Over gloo; every process takes every second batch."""
     flags = [*NO_DROPOUT, "--max-update", "4"]
     distributed = [
-        *("--distributed-init-method", f"tcp://127.0.0.1:{free_port()}"),
+        *("--distributed-init-method", f"file://{tmp_path}/store"),
         *("--distributed-world-size", "2", "--distributed-no-spawn"),
         *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"),
     ]

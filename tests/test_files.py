@@ -204,6 +204,25 @@ def test_a_folder_that_a_kill_left_between_two_names_is_kept(tmp_path):
     assert (tmp_path / "out" / "a").read_text() == "old"
 
 
+def test_the_old_folder_stays_where_the_new_one_cannot_take_its_name(tmp_path, monkeypatch):
+    folder, rename = tmp_path / "folder", Path.rename
+    folder.mkdir()
+    (folder / "text").write_text("old")
+
+    def full(path, target):
+        if path == files.partial_of(folder):
+            raise OSError(28, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with (
+        pytest.raises(UserError, match=r"cannot write .*folder: No space left on device"),
+        files.written_folder(folder, ["text"]) as partial,
+    ):
+        (partial / "text").write_text("new")
+    assert [*tmp_path.iterdir()] == [folder] and (folder / "text").read_text() == "old"
+
+
 def test_text_that_is_too_long_for_a_name_is_no_file():
     assert not files.is_there("word " * 1000)
 

@@ -99,8 +99,8 @@ def mini(tmp_path, monkeypatch, capfd):
 
 
 def wait_for(process, pattern):
-    """Read what it prints up to that; two minutes at most."""
-    said, clock = "", threading.Timer(120, process.kill)
+    """Read what it prints up to that; ten minutes at most."""
+    said, clock = "", threading.Timer(600, process.kill)
     clock.start()
     try:
         for line in process.stdout:
@@ -121,7 +121,7 @@ def test_tuned_killed_resumed_and_known_elsewhere(mini):
     wait_for(first, r"1/2 tuning mini-aaa .* left, until")
     # Another instance at the same time: it leaves a run to the first, or finds that it is done.
     said = mini.call(work, "tune", "--tasks", "mini", status=None)
-    assert "another process is at it" in said or "200 tokens, dropout 0.1: WER" in said
+    assert "another process is at it" in said or "dropout 0.1: WER" in said or "2 of 2 runs" in said
     assert "failed" not in said
     if "left to" in wait_for(first, "has the best mean WER|left to another process"):
         first.communicate(timeout=30)  # the other instance was quicker, so this one ends

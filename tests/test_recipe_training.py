@@ -117,7 +117,7 @@ def test_nodes_and_processes_train_the_model_of_one(prepared, tmp_path):
     node = {"NNODES": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     second = start(*command("nodes"), NODE_RANK="1", **node)
     assert "2 x 4096 tokens x update-freq 2 " in recipe(*command("nodes"), NODE_RANK="0", **node)
-    output, _ = second.communicate(timeout=60)
+    output, _ = second.communicate(timeout=600)
     assert second.returncode == 0, output
     alone = (*MULTI30K, "--cpu", "--work", tmp_path / "one")
     assert "several nodes are for the stage train" in recipe(

@@ -938,7 +938,8 @@ def checkout(tmp_path):
         (folder / name).write_text("")
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "first"]):
-        subprocess.run(["git", *words], cwd=folder, check=True)
+        without = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+        subprocess.run(["git", *words], cwd=folder, check=True, env=without)
     return folder / "macaron_fairseq"
 
 

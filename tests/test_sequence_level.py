@@ -251,8 +251,10 @@ def test_killed_and_resumed_is_the_same_and_nothing_is_translated_twice(
     seen.kills = True
     child = os.fork()
     if not child:
-        distill(folder, out, *KEEP_ALL, "--batch-size", "2")
-        os._exit(0)
+        try:
+            distill(folder, out, *KEEP_ALL, "--batch-size", "2")
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     found = sorted(x.name for x in (tmp_path / "out.parts").iterdir())
     parts = ["lines-00000001-00000005", "lines-00000006-00000010"]

@@ -346,13 +346,6 @@ def command(*args):
     cli.main(["tokenize", *map(str, args)])
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that breaks off")
-def test_a_file_that_cannot_be_read_gets_a_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"^cannot read /proc/self/mem: Input/output error$"):
-        command("--steps", "lowercase", "--file", "en", "/proc/self/mem", tmp_path / "out")
-    assert not [*tmp_path.iterdir()]
-
-
 def test_the_bar_ends_with_the_file(tmp_path, monkeypatch):
     (tmp_path / "in").write_text("Ä line\n" * 5000)
     bars = []

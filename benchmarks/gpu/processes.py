@@ -1,7 +1,6 @@
 """Two processes that train together, against one with --update-freq 2."""
 
 import json
-import socket
 import subprocess
 
 import torch
@@ -26,7 +25,7 @@ def look(device: Device, spoil: bool) -> Outcome:
     frequency = "1" if spoil else "2"
     save = device.folder / "processes"
     one = commands.training(
-        device, save / "one", *fixed, *alone, "--update-freq", frequency,
+        device, save / f"one-{frequency}", *fixed, *alone, "--update-freq", frequency,
         "--distributed-world-size", "1",
     )  # fmt: skip
     first = losses(commands.run(one).stdout)
@@ -57,11 +56,8 @@ def two_on_gpus(device: Device, flags: list[str]) -> str:
 
 def two_on_a_cpu(device: Device, flags: list[str]) -> str:
     """Two processes that talk by gloo; what the first says."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     together = [
-        *("--cpu", "--distributed-init-method", f"tcp://127.0.0.1:{port}"),
+        *("--cpu", "--distributed-init-method", f"file://{device.folder}/processes/store"),
         *("--distributed-world-size", "2", "--distributed-no-spawn"),
         *("--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"),
     ]

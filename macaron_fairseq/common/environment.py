@@ -74,11 +74,12 @@ def hardware() -> dict[str, Any]:
     """The machine: CPU, cores this process may use, memory in GiB, GPUs, operating system."""
     import torch  # takes a second, which those who only read manifests need not wait
 
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0  # some cannot be used
     return {
         "cpu": cpu_model(),
         "cores": available_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "gpus": [torch.cuda.get_device_name(i) for i in range(gpus)],
         "system": platform.platform(),
     }
 

@@ -294,7 +294,12 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
             refuse_others(folder)  # what may have come since then
             if folder.exists():
                 folder.rename(replaced)
-            partial.rename(folder)
+            try:
+                partial.rename(folder)
+            except OSError:
+                if replaced.exists():  # the old one stays
+                    replaced.rename(folder)
+                raise
             remove(replaced)
         finally:
             remove(partial)

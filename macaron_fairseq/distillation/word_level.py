@@ -188,5 +188,5 @@ class DistilledLoss(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, loss_grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the kept gradients, as `ChunkedLoss` does with as many arguments."""
+        """Scale the kept gradients, as `ChunkedLoss` does; here, too, five arguments have none."""
         return ChunkedLoss.backward(ctx, loss_grad)

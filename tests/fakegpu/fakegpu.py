@@ -7,11 +7,9 @@ streams and races. It needs PyTorch's internals, so one of its versions may refu
 FAKEGPU_MIB is how much memory it has.
 """
 
-import atexit
 import ctypes
 import os
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -201,8 +199,7 @@ def attend(
     return attend_exactly(query, key, value, **options)
 
 
-# After a backward pass, PyTorch's thread of the device gives back objects of Python's. A Python
-# before 3.14 that ends first ends that thread too, and C++ makes an abort of it.
-atexit.register(time.sleep, 0.2)
+# PyTorch's own thread for backward passes may outlive Python, and abort the process.
+torch.autograd.set_multithreading_enabled(False)
 pretend()
 torch.nn.functional.scaled_dot_product_attention = attend
