@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from functools import partial
 
 import pytest
 import torch
@@ -272,20 +274,21 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart():
+def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch, caplog):
     """Which knows this package's architectures, whatever of it has been imported before."""
 
-    def unknown(archs, flags, is_for_here=True):
-        return stage_train.apart(stage_train.unknown_to_fairseq, archs, flags, is_for_here)
-
+    unknown = stage_train.unknown_to_fairseq
     flags = ["data-bin", "--optimizer", "adam"]
     archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
-    assert unknown(archs, flags) == ""
+    assert stage_train.apart(unknown, archs, flags, True) == ""
+    said = stage_train.apart(unknown, archs, [*flags, "--nosuch", "1"], True)
+    assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
+    monkeypatch.setattr(sys, "argv", sys.argv)  # which it changes, as the logger's level
+    caplog.set_level(logging.WARNING, "fairseq")
+    unknown = partial(unknown, is_for_here=True)
     schemes = ["macaron_transformer_tiny/parallel/midpoint", "transformer_tiny_pre_norm/parallel"]
     assert unknown(schemes[:1], flags) == ""
     assert "unrecognized arguments: --macaron-scheme parallel" in unknown(schemes, flags)
-    said = unknown(archs, [*flags, "--nosuch", "1"])
-    assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
     for task, other in {
         "translation": "transformer_lm_tiny_pre_norm",
         "language_modeling": "roberta_tiny_pre_norm",
