@@ -114,7 +114,7 @@ def load(
         data: the data folder that it was trained with: preprocessing.json, code, data-bin/.
         cpu: use no GPU.
         precision: of a checkpoint "fp16" or "bf16", on a GPU; of an export one of CTranslate2's
-            computation types, such as "int8". By default as it is stored.
+            computation types, such as "int8". By default fp32, of an export as it is stored.
 
     Returns:
         What translates with it.
@@ -208,6 +208,7 @@ def score(
     """
     from macaron_fairseq.evaluation import scoring
 
+    refuse_str(metrics, "the metrics", "")
     found, name = read_lines(hypotheses, "the hypotheses")
     expected, reference = read_lines(references, "the references")
     scoring.refuse_gaps(expected, reference)
@@ -300,7 +301,8 @@ def report(
     from macaron_fairseq.evaluation import report as comparison
 
     folder = Path(output)
-    refuse_str(runs, "the runs", "")
+    if isinstance(runs, Name):
+        raise UserError("the runs are one folder: give a list of them")
     folders = [Path(run) for run in runs]
     comparison.write(
         folders,
@@ -426,6 +428,9 @@ def dynamics(
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl", "dynamics")
     checkpoints = [Path(x) for x in ([paths] if isinstance(paths, Name) else paths)]
+    if not checkpoints:
+        raise UserError("there is no model to measure: name a checkpoint")
+    refuse_str(labels, "the labels", "")
     if labels and len(labels) != len(checkpoints):
         raise UserError(
             f"each checkpoint needs a label: there are {len(checkpoints)} of the one "
@@ -482,28 +487,33 @@ def describe(
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
     from macaron_fairseq.analysis import description
 
+    if min(tokens, types) < 1:
+        raise UserError(f"tokens {tokens} and types {types} should be above 0")
     flags |= {"macaron_scheme": scheme, "macaron_substep": substep}
     given = {name: value for name, value in flags.items() if value is not None}
     if isinstance(model, Path) or model.endswith(".pt") or Path(model).is_file():
         if given:
             raise UserError("a checkpoint says itself what it is: give no flags of the model")
         return description.examine(*description.of_checkpoint(Path(model)), tokens)
-    found = description.of_architecture(model, as_flags(given), types)
+    found = description.of_architecture(model, as_flags(model, given), types)
     return description.examine(*found, tokens)
 
 
-def as_flags(given: Mapping[str, Any]) -> Namespace:
-    """Arguments as the model's own parser reads them.
+def as_flags(arch: str, given: Mapping[str, Any]) -> Namespace:
+    """Arguments as the architecture's own parser reads them.
 
     Raises:
         UserError: if the model has no such flag, or the value is of another type.
     """
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
     from macaron_fairseq import plugin
 
     parser = ArgumentParser(
         argument_default=SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
     )
-    plugin.MacaronTransformerModel.add_args(parser)
+    kind: Any = ARCH_MODEL_REGISTRY.get(arch)
+    (kind if kind in plugin.MODELS.values() else plugin.MacaronTransformerModel).add_args(parser)
     words = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()
@@ -515,7 +525,7 @@ def as_flags(given: Mapping[str, Any]) -> Namespace:
         raise UserError(str(error)) from error
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
-        raise UserError(f"there is no flag {name} of a model: see fairseq-train --help")
+        raise UserError(f"there is no flag {name} of {arch}: see fairseq-train --help")
     return flags
 
 

@@ -84,11 +84,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed, as some daemons start programs
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     words = sys.argv[1:] if argv is None else argv
-    parser = make_parser(words[:1])
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
-    args = parser.parse_args(words)
+    args = None
     try:
+        parser = make_parser(words[:1])  # which may import PyTorch, for seconds
+        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+            parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
+        args = parser.parse_args(words)
         args.run(args)
         if sys.stdout:
             sys.stdout.flush()

@@ -92,7 +92,7 @@ if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin
     for name, model in MODELS.items():
         register_model(name)(model)
 architectures.register_all()
-tpu.allow_bf16_without()
+tpu.leave_bf16_to_gpus()
 criterion.register()
 masked_lm_criterion.register()
 rdrop.register()

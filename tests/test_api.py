@@ -12,7 +12,8 @@ from run_folders import BASE, MACARON, make_run, sentences, write_lines
 from stored import CHECKPOINT, noisy, random_words, write_test_set
 
 import macaron_fairseq
-from macaron_fairseq import MacaronTransformerModel, UserError, api, cli
+from macaron_fairseq import UserError, api, cli
+from macaron_fairseq.model import transformer
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.translation.ctranslate2_export import export
 
@@ -39,10 +40,11 @@ def models(data):
 @pytest.mark.parametrize("which", ["checkpoint.pt", "noisy.pt", "checkpoint.pt:noisy.pt"])
 def test_translations_are_those_of_fairseqs_hub(data, models, which):
     """One model and two, with the search that each call asks for."""
-    hub = MacaronTransformerModel.from_pretrained(
+    hub = transformer.MacaronTransformerModel.from_pretrained(  # with fairseq's search and kernels
         *(str(data.parent), which, str(data / "data-bin")),
         **{"source_lang": "en", "target_lang": "de", "tokenizer": "moses"},
         **{"bpe": "subword_nmt", "bpe_codes": str(data / "code"), "moses_no_dash_splits": True},
+        macaron_kernels="fairseq",
     )
     paths = [data.parent / name for name in which.split(":")]
     model = macaron_fairseq.load(paths if len(paths) > 1 else str(paths[0]), data=data, cpu=True)
@@ -80,8 +82,16 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
             macaron_fairseq.load(path, data)
     with pytest.raises(UserError, match=r"preprocessing\.json is missing"):
         macaron_fairseq.load(models[0], tmp_path)
-    with pytest.raises(UserError, match="--beam 2000 is out of range"):
-        macaron_fairseq.load(models[0], data, cpu=True).translate("the", beam=2000)
+    model = macaron_fairseq.load(models[0], data, cpu=True)
+    for search, sentence in (
+        ({"beam": 2000}, "--beam is 2000: give a number from 1 to 1000"),
+        ({"beam": "5"}, "--beam is '5': give"),
+        ({"max_len_b": 0}, "--max-len-b is 0: give"),
+        ({"batch_size": 0}, "a batch of 0 sentences and 4096 tokens holds none"),
+        ({"max_tokens": 0}, "a batch of 128 sentences and 0 tokens holds none"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            model.translate("the", **search)
 
 
 # --- scores and reports --------------------------------------------------------------------------
@@ -196,6 +206,7 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
 
 def test_what_has_no_dynamics(data, models):
     for arguments, options, sentence in (
+        ((), {"labels": "ab"}, "the labels are one str: give a list of them"),
         ((), {"labels": ["one"]}, "needs a label: there are 2 of the one and 1 of the other"),
         (("the new",), {}, "the sentences are one str"),
         (([],), {}, "the text holds no sentence"),
@@ -228,7 +239,7 @@ def test_a_description_has_rows():
     ("model", "flags", "sentence"),
     [
         ("macaron_transformer", {"scheme": "strang"}, "Did you mean strang-marchuk, "),
-        ("macaron_transformer", {"layers": 3}, "^there is no flag layers of a model"),
+        ("macaron_transformer", {"layers": 3}, "^there is no flag layers of macaron_transformer"),
         ("macaron_transformer", {"encoder_layers": "six"}, "--encoder-layers: invalid int value"),
         ("transformer", {"substep": "rk4"}, "which is fairseq's own, has no --macaron-substep"),
         ("none.pt", {}, "none.pt: no such checkpoint"),
@@ -246,6 +257,7 @@ def test_numbers_and_switches_of_a_description():
         for x in (True, False)
     ]
     assert shared[1].parameters - shared[0].parameters == 2 * 1000 * 128
+    assert macaron_fairseq.describe("macaron_roberta_tiny", max_positions=64).parameters
     assert macaron_fairseq.describe("transformer", encoder_layers=0).layers[0].count == 0
 
 

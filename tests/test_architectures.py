@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
-from small import arguments, task
+from small import arguments, language_task, task
 
 from macaron_fairseq import UserError
 from macaron_fairseq.plugin import MacaronTransformerModel
@@ -182,6 +182,31 @@ def test_the_released_names(arch):
     assert ARCH_MODEL_REGISTRY[arch] is MacaronTransformerModel
 
 
+# Layers, and whether each has two FFNs, of the authors' BERT; all are 768 wide with 12 heads.
+BERT = {
+    "transformer_bert_base": (12, False),
+    "transformer_bert_base_macaron": (12, True),
+    "transformer_bert_L6_A12": (6, False),
+    "transformer_bert_L6_A12_macaron": (6, True),
+    "transformer_classifier_base": (12, False),
+    "transformer_classifier_base_macaron": (12, True),
+}
+
+
+@pytest.mark.parametrize("arch", BERT)
+def test_the_names_of_the_authors_bert(arch):
+    layers, has_two = BERT[arch]
+    args = arguments(arch)
+    of_side = {name: getattr(args, f"encoder_{name}") for name in SIDE}
+    assert of_side == dict(
+        zip(SIDE, (768, 12, layers, 1536 if has_two else 3072, True), strict=True)
+    )
+    assert args.macaron_scheme == ("strang-marchuk" if has_two else "lie-trotter")
+    assert args.no_normalize_affine and args.activation_fn == "gelu" and not args.pooler_dropout
+    assert (args.dropout, args.attention_dropout, args.activation_dropout) == (0.1, 0.1, 0)
+    assert args.only_classifies == ("classifier" in arch)
+
+
 SIDE = ("embed_dim", "attention_heads", "layers", "ffn_embed_dim", "normalize_before")
 
 
@@ -207,6 +232,31 @@ def test_the_baselines_are_fairseqs_own_class():
 def test_a_dropout_that_is_no_probability_is_refused(flag, value):
     with pytest.raises(UserError, match=f"{flag} {value} is no probability: give one from 0 to 1"):
         build_unfilled("macaron_transformer_tiny", flag, value)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layers_are_a_number_and_their_dropout_a_probability(side):
+    with pytest.raises(UserError, match=f"--{side}-layers is -3: give a number, 0 or more"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-layers", "-3")
+    with pytest.raises(UserError, match=f"--{side}-layerdrop nan is no probability"):
+        build_unfilled("macaron_transformer_tiny", f"--{side}-layerdrop", "nan")
+
+
+@pytest.mark.parametrize("name", ["macaron_kernels", "macaron_matmul", "macaron_init"])
+def test_choices_that_no_parser_has_seen_are_checked(name):
+    args = arguments("macaron_transformer_tiny")
+    setattr(args, name, "fairsq")
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(UserError, match=f"{flag} is fairsq: give one of "):
+        build_model(args, task())
+
+
+def test_an_architecture_of_hydra_train_for_another_task_is_refused():
+    args = arguments("macaron_transformer_tiny")
+    del args.arch
+    args._name = "macaron_transformer_tiny"
+    with pytest.raises(UserError, match="--arch macaron_transformer_tiny is not for --task lang"):
+        build_model(args, language_task())
 
 
 @pytest.mark.parametrize("value", [-5, 0])

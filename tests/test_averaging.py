@@ -302,6 +302,18 @@ def test_a_poolers_activation_changes_the_function_and_no_parameter():
     assert "pooler_activation_fn" in averaging.SAME
 
 
+def test_whole_numbers_and_others_of_one_name_are_refused(tmp_path):
+    paths = write(tmp_path / "1.pt"), write(tmp_path / "2.pt")
+    state = torch.load(paths[0], weights_only=False)
+    state["model"]["weight"] = state["model"]["weight"].long()
+    torch.save(state, paths[0])
+    for order in (paths, paths[::-1]):
+        with pytest.raises(UserError, match=r"'weight' is \[2\]( of whole numbers)? in "):
+            averaging.average(order)
+    with pytest.raises(UserError, match="there is no checkpoint to average: name one"):
+        averaging.average([])
+
+
 def test_checkpoints_of_before_took_euler_steps(tmp_path):
     """They do not say so; nor do they name a scheme of each side, which is said as None now."""
     sides = {"macaron_encoder_scheme": None, "macaron_decoder_scheme": None}

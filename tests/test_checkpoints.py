@@ -125,6 +125,26 @@ def test_broken_files_are_refused(tmp_path):
         checkpoints.load(path)
 
 
+def test_a_file_of_the_old_format_is_refused_wherever_it_ends(tmp_path):
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    torch.save(state, tmp_path / "whole.pt", _use_new_zipfile_serialization=False)
+    whole, path = (tmp_path / "whole.pt").read_bytes(), tmp_path / "cut.pt"
+    for size in [*range(1, 200, 7), *range(200, len(whole), len(whole) // 60)]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"cut\.pt is (truncated or no|no fairseq) checkpoint"):
+            checkpoints.load(path)
+    path.write_text("the 7\nof 5\n")  # a dictionary
+    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+        checkpoints.load(path)
+
+
+@pytest.mark.parametrize("name", ["args", "cfg"])
+def test_arguments_that_are_no_table_are_refused(name, tmp_path):
+    torch.save({"model": {"x": torch.ones(1)}, name: "abc"}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=f"its '{name}' is no table"):
+        checkpoints.load(tmp_path / "x.pt")
+
+
 @pytest.mark.parametrize(
     ("said", "reason"),
     [

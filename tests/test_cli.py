@@ -98,6 +98,17 @@ def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_an_interrupt_during_imports_does_so_too(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "import_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["describe"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     """What no command has foreseen stays a traceback, which a report of a bug needs."""
     from macaron_fairseq.commands import user_dir

@@ -66,13 +66,13 @@ def test_a_tpu_that_is_asked_for_is_left(monkeypatch):
 def test_a_tpu_is_left_alone_where_there_may_be_one(monkeypatch):
     monkeypatch.setattr(tpu, "find_spec", lambda name: name == "torch_xla")
     monkeypatch.setitem(ARCH_CONFIG_REGISTRY, "transformer_tiny", lambda args: None)
-    tpu.allow_bf16_without()
+    tpu.leave_bf16_to_gpus()
     assert parse("transformer_tiny", "--bf16").tpu is True
     configured = []
-    tpu.OfNoTPU(configured.append)({"bf16": True})  # of a checkpoint
+    tpu.WithoutTPU(configured.append)({"bf16": True})  # of a checkpoint
     assert configured == [{"bf16": True}]
     given = Namespace(bf16=False, tpu=True)
-    tpu.OfNoTPU(configured.append)(given)
+    tpu.WithoutTPU(configured.append)(given)
     assert given.tpu is True
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from commands import apply
-from fairseq import models
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.search import (
@@ -60,6 +59,18 @@ def test_linear_maps_are_pytorchs_to_the_second_derivative(shape, has_bias, oned
     for one, other in zip(*results, strict=True):
         assert (one - other).abs().max() <= 2e-6 * one.abs().max()
     assert onednn
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("length", [5, 70])
+def test_a_mask_of_bools_hides_as_in_fairseq(length, need_weights):
+    stock, fused = (model.encoder.layers[0].self_attn.eval() for model in both())
+    x = torch.randn(length, 2, 16)
+    hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+    options = {"attn_mask": hidden, "need_weights": need_weights}
+    with torch.no_grad():
+        expected, found = (attention(x, x, x, **options)[0] for attention in (stock, fused))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(24,), (1, 24), (7, 5, 24), (64, 24), (67, 24)])
@@ -744,6 +755,3 @@ def test_hooked_projections_are_fairseqs_way():
     assert attention.is_plain()
     attention.q_proj = nn.Sequential(attention.q_proj)
     assert not attention.is_plain()
-
-
-assert models  # its import registers fairseq's

@@ -5,7 +5,7 @@ import pytest
 import torch
 from fairseq.data import token_block_dataset
 from fairseq.models import build_model
-from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.sequence_generator import SequenceGenerator
 from formulas import DECODERS, layer_of
 from small import (
@@ -256,6 +256,27 @@ def test_what_does_not_go_together_is_refused(arch):
         lm(arch, *SMALL_DECODER, "--tokens-per-sample", "64", "--max-target-positions", "32")
     with pytest.raises(UserError, match=f"{arch} is not for --task masked_lm: give --task lang"):
         build(arch, *SMALL_DECODER, for_task=masked_task())
+
+
+@pytest.mark.parametrize("name", ["attn", "fc", "heads", "resids"])
+def test_scales_of_fairseqs_layers_are_refused(name):
+    with pytest.raises(UserError, match=f"--scale-{name} is for fairseq's own layers: leave it"):
+        lm("macaron_transformer_lm_tiny", *SMALL_DECODER, f"--scale-{name}")
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_lm_tiny_pre_norm"])
+def test_characters_are_embedded_by_fairseqs_defaults(arch):
+    """Which none of its architectures sets, so that they are given to its own here."""
+    defaults = TransformerLanguageModelConfig()
+    given = ["--character-filters", defaults.character_filters]
+    given += ["--character-embedding-dim", str(defaults.character_embedding_dim)]
+    given += ["--char-embedder-highway-layers", str(defaults.char_embedder_highway_layers)]
+    flags = [*SMALL_DECODER, "--character-embeddings"]
+    found, expected = (
+        {name: x.shape for name, x in model.decoder.embed_tokens.named_parameters()}
+        for model in (lm(arch, *flags), lm("transformer_lm_gpt", *flags, *given))
+    )
+    assert found == expected and len(found) > 10
 
 
 def test_another_dictionary_is_refused():

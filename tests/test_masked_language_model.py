@@ -172,6 +172,14 @@ def test_padding_changes_nothing():
             assert (found[: len(own)] - alone).abs().max() <= 1e-5
 
 
+@pytest.mark.parametrize("flag", ["--ffn-blocks-to-remove", "--ffn-reg-scale-factor"])
+def test_pruning_is_for_layers_with_one_ffn(flag):
+    words = *SMALL_ENCODER, flag, "1"
+    assert roberta("macaron_roberta_tiny", *words, "--macaron-scheme", "lie-trotter")
+    with pytest.raises(UserError, match=f"{flag} is for layers with one FFN: leave it out, or"):
+        roberta("macaron_roberta_tiny", *words)
+
+
 def test_positions_are_as_many_as_the_tasks_texts_have():
     assert roberta("macaron_roberta_tiny", *SMALL_ENCODER).max_positions() == 1024  # the default
     flags = ["--task", "masked_lm", "--tokens-per-sample", "32", *SMALL_ENCODER]

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from math import isfinite, isnan
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -68,7 +67,7 @@ def allow_safe_globals() -> None:
 
 
 def in_folder(folder: Path, most: int = 4) -> str:
-    """Which checkpoints a folder holds, or those in it, for a sentence that began with its name."""
+    """The end of the sentence "FOLDER is a folder": which checkpoints to name."""
     found = [*folder.glob("*.pt")] or [*folder.glob("*/*.pt")]
     if not found:
         return " that holds no checkpoint (*.pt): name a file of fairseq-train"
@@ -103,14 +102,16 @@ def load(path: Path) -> dict[str, Any]:
     try:
         mmap = zipfile.is_zipfile(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (
-        *(UnpicklingError, RuntimeError, EOFError, OSError),
-        *(ValueError, KeyError, AttributeError, TypeError),
-    ) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # what is no checkpoint, or a part of one, can raise anything
         raise UserError(f"{path} {explain(error)}") from error
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
         raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
+    for name in ("args", "cfg"):
+        if not isinstance(state.get(name), Namespace | Mapping | None):
+            raise UserError(f"{path} is no fairseq checkpoint: its '{name}' is no table")
     refuse_without_arguments(path, state)
     return state
 
@@ -176,13 +177,13 @@ def refuse_changed(path: Path) -> None:
     """
     if not zipfile.is_zipfile(path):
         return
-    with zipfile.ZipFile(path) as archive:
-        if not any(member.CRC for member in archive.infolist()):  # written without checksums
-            return
-        try:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if not any(member.CRC for member in archive.infolist()):  # written without checksums
+                return
             damaged = archive.testzip() is not None
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-            damaged = True
+    except Exception:  # changed bytes can mean anything: another compression, a password
+        damaged = True
     if damaged:
         raise UserError(
             f"{path} is damaged: its bytes have changed since it was saved, so copy it again or "

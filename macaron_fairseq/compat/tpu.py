@@ -1,4 +1,4 @@
-"""fairseq takes `--bf16` for a TPU's, and then trains on no GPU.
+"""fairseq thinks that `--bf16` means a TPU, and then trains on no GPU.
 
 `parse_args_and_arch` in its options.py sets `tpu` where bf16 is asked for. Its trainer then looks
 for PyTorch/XLA and not for a GPU. This can go when `test_fairseq_takes_bf16_for_a_tpus` fails.
@@ -13,7 +13,7 @@ from typing import Any
 from fairseq.models import ARCH_CONFIG_REGISTRY
 
 
-class OfNoTPU:
+class WithoutTPU:
     """An architecture's function, which fairseq calls last of all that see the arguments."""
 
     def __init__(self, configure: Callable[[Any], Any]) -> None:
@@ -27,7 +27,7 @@ class OfNoTPU:
         return self.configure(args)
 
 
-def allow_bf16_without() -> None:
+def leave_bf16_to_gpus() -> None:
     """Make `--bf16` what it says, for every architecture that is registered by now.
 
     Nothing is changed where PyTorch/XLA is installed, since there may be a TPU.
@@ -35,5 +35,5 @@ def allow_bf16_without() -> None:
     if find_spec("torch_xla"):
         return
     for name, configure in ARCH_CONFIG_REGISTRY.items():
-        if type(configure).__name__ != OfNoTPU.__name__:  # of another copy of the plugin, too
-            ARCH_CONFIG_REGISTRY[name] = OfNoTPU(configure)
+        if type(configure).__name__ != WithoutTPU.__name__:  # of another copy of the plugin, too
+            ARCH_CONFIG_REGISTRY[name] = WithoutTPU(configure)

@@ -136,7 +136,7 @@ class Attention(MultiheadAttention):
             if key_padding_mask is not None:
                 mask = visible(key_padding_mask, q)
             if attn_mask is not None and not (hides_future and mask is None):
-                additive = attn_mask.to(q.dtype)
+                additive = added(attn_mask, q.dtype)
                 if mask is None:
                     mask = additive
                 elif mask.dtype == torch.bool:
@@ -155,7 +155,7 @@ class Attention(MultiheadAttention):
         else:
             q, k, v = (x.flatten(0, 1) for x in (q, k, v))
             # The product scales: scaled queries would be one more tensor to remember.
-            mask = q.new_zeros(1, 1, 1) if attn_mask is None else attn_mask.to(q.dtype)
+            mask = q.new_zeros(1, 1, 1) if attn_mask is None else added(attn_mask, q.dtype)
             scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=self.scaling)
             if key_padding_mask is not None:
                 # Finite, so that a row with nothing to see, itself padding, gives no NaN. Half of
@@ -283,6 +283,13 @@ def visible(padding: Tensor, q: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             padding.added_to_scores = made  # type: ignore[attr-defined]
     return made
+
+
+def added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a mask adds to scores: itself, or minus infinity where one of bools hides."""
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -torch.inf)
 
 
 def is_for_kernel(q: Tensor, k: Tensor, dropout: float) -> bool:

@@ -246,6 +246,9 @@ def configure_lm(args: Namespace, size: Size) -> None:
     others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
     is_shared = not any(getattr(args, name, None) for name in others)
     set_default(args, "share_decoder_input_output_embed", is_shared)
+    fairseqs = transformer_lm.TransformerLanguageModelConfig()
+    for name in ("character_filters", "character_embedding_dim", "char_embedder_highway_layers"):
+        set_default(args, name, getattr(fairseqs, name))  # which fairseq's architectures leave out
     transformer_lm.base_lm_architecture(args)
 
 

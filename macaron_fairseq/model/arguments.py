@@ -13,6 +13,13 @@ from macaron_fairseq.schemes import splitting, substeps
 # Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
 FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
+PRECISIONS = "fp32", "bf16"  # of matrix products
+CHOICES = {
+    "macaron_kernels": KERNELS,
+    "macaron_matmul": PRECISIONS,
+    "macaron_init": initialization.CHOICES,
+}
+
 SIDES = "encoder", "decoder"
 
 
@@ -56,7 +63,7 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
     )
     parser.add_argument(
         "--macaron-matmul",
-        choices=["fp32", "bf16"],
+        choices=PRECISIONS,
         default=SUPPRESS,
         help="precision of matrix products in training on a CPU: bf16 is faster, less exact; "
         "parameters and sums stay fp32; of x86's CPUs, for those with AVX-512 "
@@ -127,9 +134,10 @@ def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
 
 
 def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> None:
-    """Refuse dropouts that are no probabilities, NaN among them, and sizes below 1."""
-    for name in ("dropout", "attention_dropout", "activation_dropout"):
-        if not 0 <= getattr(args, name) <= 1:
+    """Refuse dropouts that are no probabilities, NaN among them, and sizes that are none."""
+    dropped = [f"{side}_layerdrop" for side in sides]
+    for name in ("dropout", "attention_dropout", "activation_dropout", *dropped):
+        if not 0 <= getattr(args, name, 0) <= 1:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
     for side in sides:
@@ -138,6 +146,17 @@ def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> N
             if size is not None and size < 1:
                 flag = f"--{side}-{name.replace('_', '-')}"
                 raise UserError(f"{flag} {size} is not above 0: give a number that is")
+        if (layers := getattr(args, f"{side}_layers", 0)) < 0:
+            raise UserError(f"--{side}-layers is {layers}: give a number, 0 or more")
+
+
+def refuse_unknown_choices(args: Namespace) -> None:
+    """Refuse what the command line's parser does; fairseq-hydra-train has none for a model."""
+    for name, choices in CHOICES.items():
+        if (value := getattr(args, name)) not in (None, *choices):
+            raise UserError(
+                f"--{name.replace('_', '-')} is {value}: give one of {', '.join(choices)}"
+            )
 
 
 def refuse_senseless_steps(args: Namespace, sides: Sequence[str] = SIDES) -> None:

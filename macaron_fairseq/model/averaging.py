@@ -127,6 +127,8 @@ def average(paths: Sequence[Path]) -> State:
     Raises:
         UserError: if a file is bad, a parameter is NaN or infinite, or the models differ.
     """
+    if not paths:
+        raise UserError("there is no checkpoint to average: name one")
     first = checkpoints.load(paths[0])
     tied = tied_names(first["model"])
     sums: dict[str, Tensor] = {}
@@ -158,13 +160,18 @@ def place(tensor: Tensor) -> tuple:
     return start, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
+def kind(tensor: Tensor) -> str:
+    """Its shape, and whether it has a mean."""
+    return f"{list(tensor.shape)}" + " of whole numbers" * (not tensor.is_floating_point())
+
+
 def refuse_different(first: Path, one: State, second: Path, other: State) -> None:
     """Raise a `UserError` if the two files hold different models."""
-    shapes, other_shapes = ({n: t.shape for n, t in s["model"].items()} for s in (one, other))
+    shapes, other_shapes = ({n: kind(t) for n, t in s["model"].items()} for s in (one, other))
     for name in [*shapes, *other_shapes]:
         if shapes.get(name) != other_shapes.get(name):
             sizes = [
-                f"{list(s[name])} in {p}" if name in s else f"not in {p}"
+                f"{s[name]} in {p}" if name in s else f"not in {p}"
                 for s, p in ((shapes, first), (other_shapes, second))
             ]
             raise UserError(

@@ -71,13 +71,14 @@ class MacaronModel(UnpublishedModel):
 
     @classmethod
     def complete(cls, args: Namespace, task: FairseqTask) -> None:
-        """Fill in the arguments that a model is built from, and check them.
+        """Fill in the arguments that a model is built from, check them, and change their class.
 
         Raises:
             UserError: if the model is not for that task, or arguments do not go together.
         """
         refuse_other_task(args, task, cls.tasks)
         architectures.set_macaron_defaults(args)
+        arguments.refuse_unknown_choices(args)
         arguments.refuse_senseless_numbers(args, cls.sides)
         arguments.refuse_uneven_heads(args, cls.sides)
         arguments.refuse_senseless_steps(args, cls.sides)
@@ -113,8 +114,9 @@ def refuse_other_task(args: Namespace, task: Any, tasks: Sequence[str]) -> None:
     """Raise a `UserError` if it is a task that the model is not for."""
     given = [name for name, kind in TASK_CLASSES.items() if isinstance(task, kind)]
     if given and not set(given) & set(tasks):
+        arch = getattr(args, "arch", None) or getattr(args, "_name", None)  # hydra's name for it
         raise UserError(
-            f"--arch {args.arch} is not for --task {given[0]}: give --task "
+            f"--arch {arch} is not for --task {given[0]}: give --task "
             f"{listed(tasks)}, or an architecture for {given[0]}"
         )
 

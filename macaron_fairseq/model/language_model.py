@@ -12,6 +12,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerL
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.base import (
@@ -25,8 +26,9 @@ from macaron_fairseq.model.transformer import MacaronTransformerDecoder
 
 
 class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
-    """Macaron Net as a causal language model, with all arguments of fairseq's `transformer_lm`.
+    """Macaron Net as a causal language model, with the arguments of fairseq's `transformer_lm`.
 
+    But for `--scale-*`, fairseq's further norms and factors, which a scheme's layers have not.
     A layer has no cross-attention: of a decoder's scheme its steps are left out. Trained models
     load as fairseq users know it, with `score` and `sample`:
 
@@ -52,6 +54,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         """Build a model from the command line's or a checkpoint's arguments."""
         args = as_namespace(args)
         cls.complete(args, task)
+        refuse_scales(args)
         complete_positions(args)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
@@ -104,6 +107,16 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
 def add_fairseqs_arguments(parser: ArgumentParser) -> None:
     """Add those of `transformer_lm`, without defaults, which an architecture sets."""
     gen_parser_from_dataclass(parser, TransformerLanguageModelConfig(), delete_default=True)
+
+
+def refuse_scales(args: Namespace) -> None:
+    """Raise a `UserError` at fairseq's further norms and factors (NormFormer)."""
+    for name in ("scale_attn", "scale_fc", "scale_heads", "scale_resids"):
+        if getattr(args, name, False):
+            raise UserError(
+                f"--{name.replace('_', '-')} is for fairseq's own layers: leave it out, or take a "
+                "transformer_lm"
+            )
 
 
 def complete_positions(args: Namespace) -> None:

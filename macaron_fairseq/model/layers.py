@@ -34,7 +34,7 @@ from macaron_fairseq.model.operators import OperatorWeights
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator
 
-# What the network of an operator of that kind gives for a state, normalised where it is to be.
+# The result of an operator's network for a state.
 Evaluate = Callable[[str, Any, Tensor], Tensor]
 
 

@@ -26,6 +26,7 @@ from macaron_fairseq.model.base import (
     refuse_other_task,
 )
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
+from macaron_fairseq.schemes import splitting
 
 DEFAULT_POSITIONS = 512  # fairseq's
 
@@ -49,7 +50,8 @@ class MacaronRobertaEncoder(RobertaEncoder):
 class MacaronRobertaModel(MacaronModel, RobertaModel):
     """Macaron Net as a masked language model (Lu et al. 2019, section 5.2).
 
-    All arguments of fairseq's RoBERTa hold, and its classification heads.
+    All arguments of fairseq's RoBERTa hold, and its classification heads. Its pruning of FFNs
+    (`--ffn-*`) is for layers with one.
     """
 
     sides = ("encoder",)
@@ -75,6 +77,7 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
         cls.complete(args, task)
         complete_positions(args, task)
         base_architecture(args)
+        refuse_pruning(args)
         model = cls(args, cls.encoder_class(args, task.source_dictionary))
         initialization.start(model, args)
         return model
@@ -102,6 +105,17 @@ class BaselineRobertaModel(UnpublishedModel, RobertaModel):
         model = RobertaModel.build_model(args, task)
         initialization.start(model, args)
         return model
+
+
+def refuse_pruning(args: Namespace) -> None:
+    """Raise a `UserError` where fairseq would prune one of a layer's two FFNs (AdaPruning)."""
+    has_two = splitting.count_ffns(arguments.steps_of(args, "encoder")) > 1
+    for name, off in {"ffn_blocks_to_remove": -1, "ffn_reg_scale_factor": 0}.items():
+        if has_two and getattr(args, name, off) != off:
+            raise UserError(
+                f"--{name.replace('_', '-')} is for layers with one FFN: leave it out, or take "
+                "--macaron-scheme lie-trotter"
+            )
 
 
 def complete_positions(args: Namespace, task: FairseqTask) -> None:

@@ -24,6 +24,7 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -216,13 +217,19 @@ class ReleasedBertModel(MacaronRobertaModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "ReleasedBertModel":
         """Build a model from the command line's or a checkpoint's arguments."""
+        if getattr(args, "macaron_compile", False):
+            raise UserError("--macaron-compile is not for the authors' layers: leave it out")
         words = task.source_dictionary
         if words.index(CLS) == words.unk():
             raise UserError(
                 f"the dictionary has no {CLS}, with which this model's texts begin: put the lines "
                 f"'{MASK} 1' and '{CLS} 1' in front of the dict.txt of the authors' code"
             )
-        return super().build_model(args, task)
+        model = super().build_model(args, task)
+        if isinstance(task, MaskedLMTask) and NEXT_SENTENCE in model.classification_heads:
+            # Which it does not train: several GPUs would wait for its gradients.
+            model.classification_heads[NEXT_SENTENCE].requires_grad_(False)
+        return model
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **_: Any
@@ -265,7 +272,7 @@ class ReleasedBertModel(MacaronRobertaModel):
                 state_dict[key] = value
 
     def refuse_other_heads(self, state_dict: dict[str, Tensor]) -> None:
-        """Raise a `UserError` if a file of theirs lacks something of its heads, or has more."""
+        """Raise a `UserError` if the authors' file has too few or too many parameters of heads."""
         found = [x for x in state_dict if not x.startswith("encoder.")]
         is_classifier = self.args.only_classifies and "embed_out" not in found
         kind = "classifier" if is_classifier else "pre-trained model"
@@ -315,11 +322,14 @@ class ReleasedBertModel(MacaronRobertaModel):
         refuse_other_sizes(self, state_dict)
         own = self.state_dict()
         if missing := [x for x in own if x not in state_dict]:
-            raise UserError(f"the checkpoint lacks {shortened(missing)}: use one of {self.kind()}")
+            raise UserError(
+                f"the checkpoint lacks {shortened(missing)}: use one of {self.kind()}, or another "
+                "--arch"
+            )
         if more := [x for x in state_dict if x not in own]:
             raise UserError(
                 f"the checkpoint has {shortened(more)}, which the model has not: use one of "
-                f"{self.kind()}"
+                f"{self.kind()}, or another --arch"
             )
         for name, tensor in own.items():
             shapes = [tuple(x.shape) for x in (state_dict[name], tensor)]
@@ -333,7 +343,7 @@ class ReleasedBertModel(MacaronRobertaModel):
         """What the model is, in words."""
         steps = "a Macaron" if self.args.macaron_scheme != "lie-trotter" else "a plain"
         layers = len(self.encoder.sentence_encoder.layers)
-        return f"{steps} model of {layers} layers, or another --arch"
+        return f"{steps} model of {layers} layers"
 
 
 def head_of(name: str) -> str | None:

@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tqdm import tqdm
 
@@ -17,7 +18,12 @@ from macaron_fairseq.translation import terminal
 # A slow engine's rate is a part of a line a second.
 BAR = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
 # Far more than is of use, and far from where numbers overflow.
-LIMITS = {"beam": 1000, "lenpen": 50, "max_len_a": 1000}
+LIMITS: dict[str, tuple[Any, int, int]] = {
+    "beam": (Integral, 1, 1000),
+    "lenpen": (Real, -50, 50),
+    "max_len_a": (Real, 0, 1000),
+    "max_len_b": (Integral, 1, 1_000_000),
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Search:
     end included.
 
     Raises:
-        UserError: if a number is absurd.
+        UserError: if a number is absurd, or is none.
     """
 
     beam: int = 5
@@ -38,10 +44,12 @@ class Search:
     max_len_b: int = 200
 
     def __post_init__(self) -> None:
-        for name, limit in LIMITS.items():
-            if not abs(value := getattr(self, name)) <= limit:
-                flag = f"--{name.replace('_', '-')}"
-                raise UserError(f"{flag} {value:g} is out of range: give {limit} at most")
+        for name, (kind, least, most) in LIMITS.items():
+            value: Any = getattr(self, name)
+            if not isinstance(value, kind) or not least <= value <= most:
+                raise UserError(
+                    f"--{name.replace('_', '-')} is {value!r}: give a number from {least} to {most}"
+                )
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have, as far as the search limits it."""
@@ -254,6 +262,11 @@ def batches(lengths: Sequence[int], max_tokens: int, batch_size: int) -> Iterato
             is a batch alone.
         batch_size: the most sentences of a batch.
     """
+    if min(max_tokens, batch_size) < 1:
+        raise UserError(
+            f"a batch of {batch_size} sentences and {max_tokens} tokens holds none: give numbers "
+            "above 0"
+        )
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if not lengths[i]:
