@@ -16,7 +16,7 @@ from typing import Any
 from macaron_fairseq.common import files
 
 # What tells the measurements of a file apart, not what was measured.
-KEYS = ("row", "column", "side", "version", "beam", "batch", "length", "types")
+KEYS = ("work", "size", "row", "column", "side", "beam", "batch", "length", "types")
 DIGITS = 4
 
 

@@ -28,6 +28,8 @@ def main() -> None:
     )
     parser.add_argument("--multi30k", type=Path, metavar="FOLDER", help="what the recipe prepared")
     args = parser.parse_args()
+    if args.multi30k and not (args.multi30k / "data-bin").is_dir():
+        parser.error(f"--multi30k {args.multi30k} holds no data-bin: give the recipe's WORK/data")
     with tempfile.TemporaryDirectory() as folder:
         add("made", Device("cpu", Path(folder)))
         if args.multi30k:
@@ -59,12 +61,12 @@ def read() -> dict[str, Any]:
 def write(kind: str, found: dict[str, Any]) -> None:
     """Put what was found of one kind of data next to the others'."""
     content = read()
-    content["machine"] = {
+    machine = {
         "date": time.strftime("%Y-%m-%d"),
         "hardware": environment.hardware(),
         "versions": environment.versions(),
     }
-    content["losses"][kind] = found
+    content["losses"][kind] = {**found, "machine": machine}
     files.write(multi30k.LOSSES, files.as_json(content))
 
 

@@ -19,6 +19,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq import plugin
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import DistilledLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.distillation.teachers import PRECISIONS
@@ -67,6 +68,8 @@ def batch(sentences: int, length: int, types: int) -> dict[str, Any]:
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """The seconds of the fastest update with each criterion."""
     dictionary = Dictionary()
+    if args.types <= len(dictionary):
+        raise UserError(f"--types is {args.types}: give more than {len(dictionary)}")
     for i in range(args.types - len(dictionary)):
         dictionary.add_symbol(f"w{i}")
     task = TranslationTask(TranslationConfig(), dictionary, dictionary)

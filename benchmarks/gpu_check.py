@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import importlib
 import logging
+import os
 import platform
 import sys
 import tempfile
@@ -116,11 +117,15 @@ def parse() -> argparse.Namespace:
         metavar="FILE",
         help="write the machine and all figures there, after each check",
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.multi30k and not (args.multi30k / "data-bin").is_dir():
+        parser.error(f"--multi30k {args.multi30k} holds no data-bin: give the recipe's WORK/data")
+    return args
 
 
 def begin(device: str) -> None:
     """Get the device ready; ends the program with a sentence where there is none."""
+    os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")  # as the recipes do
     if device == "fake":
         sys.path.insert(0, str(FAKE))
         try:

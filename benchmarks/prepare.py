@@ -30,7 +30,8 @@ from pathlib import Path
 import measuring
 import memory
 
-from macaron_fairseq.common import environment
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 
 COMMON = Path(__file__).parent.parent / "examples" / "common"
@@ -172,8 +173,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pairs", type=Path, help="source<TAB>target, one pair a line")
-    parser.add_argument("--lines", type=int, default=1_000_000, help="pairs (default: %(default)s)")
-    parser.add_argument("--merges", type=int, default=32764, help="of BPE (default: %(default)s)")
+    parser.add_argument(
+        "--lines", type=positive, default=1_000_000, help="pairs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--merges", type=positive, default=32764, help="of BPE (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures there")
     args = parser.parse_args()
     if not args.pairs.is_file():
@@ -195,7 +200,7 @@ def main() -> None:
     if args.json:
         corpus = {"lines": args.lines, "words": words, "merges": args.merges}
         result = {"about": about, "code": environment.code(), **corpus, "steps": rows}
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        files.write(args.json, json.dumps(result, indent=1) + "\n")
     print(
         table(rows, cores),
         f"\n{about}; {args.lines:,} pairs, {words:,} English words",

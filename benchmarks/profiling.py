@@ -18,6 +18,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from macaron_fairseq import plugin as plugin  # or --user-dir would find the package imported
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table

@@ -35,6 +35,19 @@ def test_values_and_gradients_are_those_of_the_two_operations(bias):
     torch.testing.assert_close(gradients(gelu_linear, leaves(bias)), gradients(plain, leaves(bias)))
 
 
+def test_dropout_of_all_leaves_nothing():
+    """`--activation-dropout 1`, with which fairseq's FFN gives its last bias alone."""
+    stock, fused = (
+        build("macaron_roberta_tiny", *SMALL_ENCODER, *flags, for_task=masked_task()).train()
+        for flags in (
+            ["--macaron-kernels", "fairseq", *NO_DROPOUT, "--activation-dropout", "1"],
+            [*NO_DROPOUT, "--activation-dropout", "1"],
+        )
+    )
+    found, expected = (model(texts())[0] for model in (fused, stock))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 def test_gradients_that_nobody_needs_are_none():
     x, weight, bias = leaves()
     y = gelu_linear(x.detach(), weight, bias.detach())

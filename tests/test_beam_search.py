@@ -10,7 +10,11 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import EnsembleModel, SequenceGeneratorWithAlignment
+from fairseq.sequence_generator import (
+    EnsembleModel,
+    SequenceGenerator,
+    SequenceGeneratorWithAlignment,
+)
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
@@ -123,6 +127,26 @@ def test_weights_may_change_between_two_batches(onednn):
     assert not torch.allclose(found[0][0]["score"], results[0][0][0]["score"], atol=1e-3)
     blocks = [x for x, weight, _ in onednn if weight.is_mkldnn]
     assert blocks and all(len(x) % 8 == 0 for x in blocks)  # few numbers of rows
+
+
+def test_an_ensemble_of_a_users_own_kind_is_asked():
+    class Without(EnsembleModel):
+        """Without types of odd numbers, but for the end."""
+
+        def forward_decoder(self, *args, **kwargs):
+            log_p, attention = super().forward_decoder(*args, **kwargs)
+            log_p[:, 3::2] = -torch.inf
+            return log_p, attention
+
+    searched, options = model(), {"beam_size": 3, "max_len_b": 12}
+    sample = sample_of(4)
+    ours, stock = (
+        kind(Without([searched]), WORDS, **options).generate([searched], sample)
+        for kind in (CandidateGenerator, SequenceGenerator)
+    )
+    for one, other in zip(ours, stock, strict=True):
+        assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in other]
+        assert all(token % 2 == 0 for x in one for token in x["tokens"].tolist())
 
 
 def test_dropout_while_searching_is_fairseqs():

@@ -2,6 +2,8 @@
 
 import os
 import platform
+import weakref
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -554,6 +556,48 @@ def test_gradients_of_cached_decoding_are_those_of_the_whole():
     for one, other in zip(*gradients, strict=True):
         # fairseq's softmax is fp32 in any model.
         assert (one - other).abs().max() <= 1e-6 * (1 + other.abs().max())
+
+
+@pytest.mark.parametrize("has_gradients", [[True, False], [False, True]])
+def test_decoding_may_begin_with_gradients_and_go_on_without_or_the_other_way(has_gradients):
+    model = build("macaron_transformer", *SMALL, *NO_DROPOUT)
+    source, lengths, previous = batch(sizes=((9, 4), (7, 4)))
+    state, steps = {}, []
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        whole, _ = model(source, lengths, previous)
+    for t in range(4):
+        with torch.set_grad_enabled(has_gradients[t // 2]):
+            read = previous[:, : t + 1]
+            steps.append(model.decoder(read, encoder_out, incremental_state=state)[0].detach())
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-5)
+
+
+def test_a_copy_of_a_state_goes_on_as_the_state_does():
+    model = build("macaron_transformer", *SMALL, *NO_DROPOUT)
+    source, lengths, previous = batch(sizes=((9, 4), (7, 4)))
+    state = {}
+    with torch.no_grad():
+        encoder_out = model.encoder(source, lengths)
+        whole, _ = model(source, lengths, previous)
+        for t in range(3):
+            model.decoder(previous[:, : t + 1], encoder_out, incremental_state=state)
+        found = model.decoder(previous, encoder_out, incremental_state=deepcopy(state))[0]
+    torch.testing.assert_close(found, whole[:, 3:], rtol=0, atol=1e-5)
+
+
+def test_the_encoder_keeps_its_states_only_for_who_asks():
+    model = build("macaron_transformer", *SMALL, "--encoder-layers", "5")
+    source, lengths, _ = batch()
+    alive, most = [], []
+    for layer in model.encoder.layers:
+        layer.register_forward_hook(lambda *x: alive.append(weakref.ref(x[2])))
+        layer.register_forward_hook(lambda *_: most.append(sum(x() is not None for x in alive)))
+    with torch.no_grad():
+        model.encoder(source, lengths)
+        assert max(most) == 2 and len(most) == 5  # what a layer reads and what it gives
+        states = model.encoder(source, lengths, return_all_hiddens=True)["encoder_states"]
+    assert len(states) == len(model.encoder.layers) + 1
 
 
 def test_activation_checkpoints_compute_twice_by_the_same_kernel(monkeypatch):

@@ -58,7 +58,10 @@ def ours(count=2):
 
 def flat(found):
     return [
-        {key: x[key].tolist() for key in ("tokens", "score", "positional_scores", "alignment")}
+        {
+            key: x[key].flatten().tolist()
+            for key in ("tokens", "score", "positional_scores", "alignment", "attention")
+        }
         for sentence in found
         for x in sentence
     ]

@@ -19,12 +19,12 @@ UNSURE = "bf16"  # its rounding may choose another word where the model is not s
 def look(device: Device, spoil: bool) -> Outcome:
     """How many translations are the same; spoiled: one side's embeddings are noised.
 
-    The peaked model is sure of each word. The noised one is not: bf16 is not judged there.
+    The peaked model is sure of each word. The unsure one is not: bf16 is not judged there.
     """
     batch = device.batch(sentences=24, longest=10)
     passes, said, figures = True, [], {}
     for precision in device.precisions:
-        for name, peak in (("peaked", 6.0), ("noised", 1.0)):
+        for name, peak in (("peaked", 6.0), ("unsure", 1.0)):
             sides = [
                 translate(device, kernels, precision, peak, batch, spoil and kernels == "fused")
                 for kernels in ("fairseq", "fused")

@@ -67,7 +67,8 @@ def of_cuda(step: Any) -> dict[str, Any]:
         step()
     launched = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
     names = [x.name for x in launched if "Memcpy" not in x.name and "Memset" not in x.name]
-    flash = [x for x in names if "flash" in x.lower() and "bwd" not in x and "backward" not in x]
+    backward = "bwd", "bprop", "backward"
+    flash = [x for x in names if "flash" in x.lower() and not any(y in x for y in backward)]
     return {"syncs": len(waits), "kernels": len(names), "flash": len(flash), "waits": waits}
 
 

@@ -23,8 +23,8 @@ SHORT = 64  # keys up to which two matrix products attend on a CPU
 class Attention(MultiheadAttention):
     """fairseq's multi-head attention in fewer operations.
 
-    fairseq still computes quantised and pruned projections, extra keys, xformers, and attention
-    whose keys have another origin than its queries (`--cross-self-attention`).
+    fairseq still computes quantised and pruned projections, extra keys, xformers, and attention to
+    source and target together (`--cross-self-attention`).
     """
 
     dropout_module: FairseqDropout
@@ -58,8 +58,9 @@ class Attention(MultiheadAttention):
             The output, (time, batch, channel), and with `need_weights` the heads' mean weights,
             (batch, time, source time); with `need_head_weights` (heads, batch, time, source time).
         """
-        # Gradients of cached decoding would need keys that later steps do not overwrite.
-        has_gradients = incremental_state is not None and torch.is_grad_enabled()
+        has_gradients = (
+            incremental_state is not None and caches.batch(incremental_state).has_gradients
+        )
         if key is None or before_softmax or has_gradients or not (self.constant or self.is_plain()):
             return super().forward(
                 query,
@@ -245,7 +246,8 @@ class Attention(MultiheadAttention):
 
     def project_token(self, x: Tensor) -> Tensor:
         """Queries and, in self-attention, keys and values of x, head by head."""
-        return self.constant(x) if self.constant else linear(x, *self.fuse(*self.of_token()))
+        constant = self.constant  # which another thread may end
+        return constant(x) if constant else linear(x, *self.fuse(*self.of_token()))
 
     def of_token(self) -> list[nn.Linear]:
         """The projections of each new token."""

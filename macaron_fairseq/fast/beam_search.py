@@ -27,7 +27,7 @@ from macaron_fairseq.fast.linear import (
 )
 
 GROUP = 64  # types whose maximum is looked at first
-FEW = 16  # with fewer hypotheses it is faster to sort all types
+FEW = 16  # with fewer hypotheses `torch.topk` of all types is faster
 
 
 class CandidateSearch(BeamSearch):
@@ -185,6 +185,7 @@ class CandidateGenerator(SequenceGenerator):
         search = CandidateSearch(tgt_dict, stock.beam_size)
         self.is_plain = (
             type(stock.search) is BeamSearch
+            and type(stock.model) is EnsembleModel  # a user may give one of their own kind
             and not stock.match_source_len
             and stock.repeat_ngram_blocker is None
             and stock.token_indices_to_suppress is None

@@ -7,9 +7,10 @@ alone, and attention is masked with it. The encoder's keys are kept once for eac
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from macaron_fairseq.model.incremental import EVALUATIONS, IncrementalState
 
@@ -41,12 +42,15 @@ class Batch:
     slots: Tensor | None = None  # of each hypothesis' tokens, (sentence, beam, position)
     padding: Tensor | None = None  # True in slots of padding, (sentence, position, slot)
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
-    caches: dict[tuple[nn.Module, int], Cache] = field(default_factory=dict)
+    caches: dict[tuple[str, int], Cache] = field(default_factory=dict)
+    # Begun with gradients, a batch is fairseq's: those would need keys that nothing overwrites.
+    has_gradients: bool = field(default_factory=torch.is_grad_enabled)
     is_searched: bool = False  # by beam search, which moves hypotheses within sentences only
     hidden: tuple[Tensor, Tensor | None] | None = None  # the source's padding, and its mask
 
-    def cache(self, attention: nn.Module, evaluation: int) -> Cache:
-        """The cache of one evaluation of an attention network."""
+    def cache(self, attention: Any, evaluation: int) -> Cache:
+        """The cache of one evaluation of fairseq's attention, by its name for states."""
+        attention = attention._incremental_state_id  # which copies of both keep
         return self.caches.setdefault((attention, evaluation), Cache())
 
     def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:

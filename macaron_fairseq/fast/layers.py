@@ -76,7 +76,8 @@ class FusedLayer(SplittingLayer):
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
         is_seen = is_watched(dropout)  # by hooks, which ReLU must come before
-        is_plain = is_linear(fc2) and not dropout.is_on() and not is_seen
+        has_dropout = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
+        is_plain = is_linear(fc2) and not has_dropout and not is_seen
         if self.activation_fn is gelu and is_plain and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:

@@ -58,8 +58,9 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """x weight^T + bias, (..., out channel), of x, (..., in channel)."""
-        if self.constant and not torch.is_grad_enabled():
-            return self.constant(x)
+        constant = self.constant  # which another thread may end
+        if constant and not torch.is_grad_enabled():
+            return constant(x)
         return linear(x, self.weight, self.bias)
 
     def hold_weights(self, rows: int) -> None:

@@ -45,12 +45,13 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
         if is_padded:
             x = x * (1 - padding.unsqueeze(-1).type_as(x))
         x = x.transpose(0, 1)
-        states, ffn_results = [x], []
+        states, ffn_results = [x] * return_all_hiddens, []
         for layer in self.layers:
             y = layer(x, encoder_padding_mask=padding if is_padded else None)
             x, ffn_result = y if isinstance(y, tuple) else (y, None)
-            states.append(x)
-            ffn_results.append(ffn_result)
+            if return_all_hiddens:
+                states.append(x)
+                ffn_results.append(ffn_result)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
         lengths = src_tokens.ne(self.padding_idx).sum(1, dtype=torch.int32)[:, None]
@@ -58,8 +59,8 @@ class FusedTransformerEncoder(MacaronTransformerEncoder):
             "encoder_out": [x],
             "encoder_padding_mask": [padding],
             "encoder_embedding": [embedding],
-            "encoder_states": states if return_all_hiddens else [],
-            "fc_results": ffn_results if return_all_hiddens else [],
+            "encoder_states": states,
+            "fc_results": ffn_results,
             "src_tokens": [],
             "src_lengths": [lengths],
         }
@@ -82,7 +83,7 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
 
     layer_class = FusedDecoderLayer
     dropout_module: FairseqDropout
-    begins_with_words = False  # no sentence of the batch has padding on its left: known, or not
+    begins_with_words = False  # True once it is known that no target begins with padding
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
