@@ -1,7 +1,8 @@
 """What fairseq gets to know: importing this registers it.
 
-It also lets `compat` mend four faults of fairseq's that no subclass reaches: checkpoints that
-PyTorch refuses, a name that numpy lost, `--bf16` without a TPU, and `--patience` after a kill.
+It also lets `compat` mend faults of fairseq's that no subclass reaches: checkpoints that PyTorch
+refuses, a name that numpy lost, `--bf16` without a TPU, `--patience` after a kill, and what it
+prints at import.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
 the one door to `fast/`, too: see `is_fused`.

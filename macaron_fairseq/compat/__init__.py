@@ -1,1 +1,1 @@
-"""fairseq's faults: each in one place, with the test that tells when its remedy can go."""
+"""How fairseq's checkpoints are read; and its faults, with the tests that tell what can go."""

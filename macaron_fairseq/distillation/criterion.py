@@ -103,8 +103,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
     Teachers are run in training only. In evaluation, and with weights of 0, this is the parent. So
     the validation losses of students with and without a teacher can be compared.
 
-    As in the parent, there is no matrix of all tokens by types unless a model's output is no plain
-    projection; see there.
+    As in the parent, there is no matrix of all tokens by types, but in the four cases named there.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         default=SUPPRESS,
         help="who computes attention, dropout and linear maps: this package, or fairseq "
         f"(default: {FUSED}). The results are the same, except for rounding and the numbers that "
-        "dropout draws on a GPU and in bf16",
+        "dropout draws on a GPU",
     )
     parser.add_argument(
         "--macaron-matmul",

@@ -38,11 +38,9 @@ logger = logging.getLogger(__name__)
 def check(line: CommandLine) -> None:
     """Refuse what would fail or silently go wrong.
 
-    - what the GPUs here cannot do
-    - `--macaron-matmul bf16`, `--macaron-compile` and `--loss-kernel liger` where they cannot work
-    - a checkpoint that is missing, bad or of another model, task or optimizer
-    - processes that would train apart
-    - data that was cut short, or has no batch
+    GPUs here may not do what the flags ask for. `--macaron-matmul bf16`, `--macaron-compile` and
+    `--loss-kernel liger` may not work here. A checkpoint may be missing, bad, or of another model,
+    task or optimizer. Processes may train apart. Data may be cut short, or make no batch.
 
     Raises:
         UserError: naming what to change.
