@@ -124,8 +124,7 @@ def test_mta_losses_and_gradients(mta, prefix):
     total = trajectory.trajectory_loss(found)
     assert_near(total, data[f"{prefix}total"])
     total.backward()
-    expected = data[f"{prefix}grad_student"]
-    assert_near(states.grad, expected if len(expected) == len(states) else expected[-len(states) :])
+    assert_near(states.grad, data[f"{prefix}grad_student"])
     if not prefix:
         assert_near(weight.grad, data["grad_projection_weight"])
         assert_near(bias.grad, data["grad_projection_bias"])
@@ -215,8 +214,8 @@ def test_sra_losses_and_gradients(sra):
     of_teacher = centres["teacher"] @ data["teacher_lm_head"][data["teacher_common_ids"]].t()
     has_members = sra.members["teacher"].any(2)
     kd = cross_vocabulary.shared_types_loss(
-        of_student, of_teacher, has_members, data["temperature"]
-    )
+        of_student[has_members], of_teacher[has_members], data["temperature"]
+    ) / len(has_members)
     assert_near(kd, data["kd"])
     total = cos_total + data["geo_coefficient"] * geo + kd
     assert_near(total, data["total"])

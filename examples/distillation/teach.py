@@ -311,10 +311,10 @@ class Plan:
         if not teacher.result:  # its job would leave this model, or train another one
             own = teacher.recipe.checkpoint
             model = files.sha256(own) if own.is_file() else ""
-            for pupil in students:
-                if pupil.result.get("teacher", "") not in ("", model):
+            for student in students:
+                if student.result.get("teacher", "") not in ("", model):
                     sys.exit(
-                        f"{pupil.path} has learnt from a teacher whose result is not here: give "
+                        f"{student.path} has learnt from a teacher whose result is not here: give "
                         "the --records that hold it, or another --work"
                     )
             return

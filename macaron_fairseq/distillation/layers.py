@@ -5,8 +5,9 @@ and of a shallow model meet at the same share of the whole time.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from macaron_fairseq.common.errors import UserError
 
 SIDES = ENCODER, DECODER = "encoder", "decoder"
+NONE = "none"  # no layers of a side
 
 # Times are sums of steps; such a difference is rounding.
 SAME_TIME = 1e-9
@@ -120,6 +122,64 @@ def read_pairs(text: str, flag: str, side: str, student: int, teacher: int) -> P
                 )
         found.append(pair)
     return sorted({*found})
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Which layers of student and teacher meet, as a user asks for it; "" leaves it open."""
+
+    layers: str = ""  # STUDENT:TEACHER,... of both sides
+    encoder_layers: str = ""  # of the encoder, where they are others; "none" leaves a side out
+    decoder_layers: str = ""
+
+    def named(self) -> list[str]:
+        """The flags that ask for other than what is done by default."""
+        return [
+            "--trajectory-" + x.name.replace("_", "-")
+            for x in fields(self)
+            if getattr(self, x.name) != x.default
+        ]
+
+    def pairs(
+        self,
+        student: Any,
+        teacher: Any,
+        match: Callable[[Sequence[float], Sequence[float]], Pairs] = match_in_time,
+    ) -> dict[str, Pairs]:
+        """Which layers meet, on each side that both models have.
+
+        Args:
+            student: a model of the student's sizes.
+            teacher: a model.
+            match: which layers meet where none were named, by their `times`.
+
+        Raises:
+            UserError: if layers that were named do not exist, or none meet.
+        """
+        found: dict[str, Pairs] = {}
+        sides = layers_of(student), layers_of(teacher)
+        for side in SIDES:
+            own = getattr(self, f"{side}_layers")
+            asked = own or self.layers
+            if own not in ("", NONE) and not all(side in x for x in sides):
+                raise UserError(
+                    f"--trajectory-{side}-layers {own} has no effect, since one of the models has "
+                    f"no {side}: leave it out"
+                )
+            if side not in sides[0] or side not in sides[1] or asked == NONE:
+                continue
+            ours, theirs = (x[side] for x in sides)
+            if asked:
+                flag = f"--trajectory-{side}-layers" if own else "--trajectory-layers"
+                found[side] = read_pairs(asked, flag, side, len(ours), len(theirs))
+            else:
+                found[side] = match(times(ours), times(theirs))
+        if not found:
+            raise UserError(
+                "no layers of student and teacher meet: name some in --trajectory-layers instead "
+                "of none"
+            )
+        return found
 
 
 class States:

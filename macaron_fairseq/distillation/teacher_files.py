@@ -8,7 +8,7 @@ import copy
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from fairseq.tasks.translation import TranslationTask
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
 from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
@@ -69,7 +68,7 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
 
 def load_across(
     path: str, folder: str, task: Any, precision: str = "fp32", memory: float = 0.0
-) -> tuple[Teachers, dict[str, Recoder]]:
+) -> tuple[Teachers, dict[str, tuple[Dictionary, Dictionary]], Callable[[str], str]]:
     """Load a teacher with a vocabulary that is not the student's.
 
     Args:
@@ -80,7 +79,7 @@ def load_across(
         memory: as in `load`.
 
     Returns:
-        The teacher, and what makes its tokens of the student's, for each side of the models.
+        The teacher, the student's and its dictionary for each side of the models, and its BPE.
 
     Raises:
         UserError: if a file is missing or bad, there are several teachers, or the teacher is of
@@ -110,7 +109,7 @@ def load_across(
     kept = Memory(memory) if memory else None
     teachers = Teachers(load_models(path, theirs), precision, kept)
     pairs = zip(sides.items(), found, strict=True)
-    return teachers, {side: Recoder(ours, other, segment) for (side, ours), other in pairs}
+    return teachers, {side: (ours, other) for (side, ours), other in pairs}, segment
 
 
 def dictionaries_of(task: Any) -> dict[str, Dictionary]:

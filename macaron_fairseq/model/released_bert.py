@@ -24,7 +24,6 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
-from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -203,8 +202,9 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
 class ReleasedBertModel(MacaronRobertaModel):
     """The authors' BERT: `transformer_bert_*`, and fine-tuned `transformer_classifier_*`.
 
-    fairseq's tasks `masked_lm` and `sentence_prediction` train it. Scores of the next sentence are
-    `model(tokens, classification_head_name="next_sentence")[0]`.
+    fairseq's tasks `masked_lm` and `sentence_prediction` train it. The former leaves the head for
+    the next sentence as it is: on several GPUs it needs `--ddp-backend legacy_ddp`. That head's
+    scores are `model(tokens, classification_head_name="next_sentence")[0]`.
     """
 
     encoder_class = ReleasedBertEncoder
@@ -225,11 +225,7 @@ class ReleasedBertModel(MacaronRobertaModel):
                 f"the dictionary has no {CLS}, with which this model's texts begin: put the lines "
                 f"'{MASK} 1' and '{CLS} 1' in front of the dict.txt of the authors' code"
             )
-        model = super().build_model(args, task)
-        if isinstance(task, MaskedLMTask) and NEXT_SENTENCE in model.classification_heads:
-            # Which it does not train: several GPUs would wait for its gradients.
-            model.classification_heads[NEXT_SENTENCE].requires_grad_(False)
-        return model
+        return super().build_model(args, task)
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **_: Any

@@ -26,10 +26,16 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     Pass,
     Sra,
 )
-from macaron_fairseq.distillation.layers import DECODER, match_last, refuse_layer_dropout
+from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
+from macaron_fairseq.distillation.layers import (
+    DECODER,
+    ENCODER,
+    LayerPlan,
+    match_last,
+    refuse_layer_dropout,
+)
 from macaron_fairseq.distillation.memory import Found
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
-from macaron_fairseq.distillation.trajectory.following import Plan
 from macaron_fairseq.fast.criterion import (
     has_plain_projection,
     on_the_host,
@@ -118,7 +124,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self.temperature = distill_temperature
         self.geometry_weight = geometry_weight
         layers = trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers
-        self.plan = Plan(*layers)
+        self.plan = LayerPlan(*layers)
         if distill_weight and self.kind != SRA and (unused := self.plan.named()):
             raise UserError(
                 f"{unused[0]} has no effect with --cross-vocabulary-loss {self.kind}: leave it out"
@@ -139,9 +145,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 )
             from macaron_fairseq.distillation import teacher_files  # a second that few need
 
-            self.teachers, self.recoders = teacher_files.load_across(
+            self.teachers, dictionaries, segment = teacher_files.load_across(
                 teacher, teacher_data, task, str(teacher_precision), teacher_memory
             )
+            self.recoders = {x: Recoder(*pair, segment) for x, pair in dictionaries.items()}
 
     def follow(self, student: Any) -> None:
         """Prepare the loss between such a student and the teacher.
@@ -171,8 +178,9 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 )
             pairs = self.plan.pairs(student, teacher, match_last)
             self.sra = Sra(pairs, student, teacher, types, self.temperature)
+            if ENCODER in pairs:
+                refuse_layer_dropout(student, ENCODER)
             for side, met in pairs.items():
-                refuse_layer_dropout(student, side)
                 layers += f"; {side} layers {', '.join(f'{i} to {j}' for i, j in met)}"
         elif self.kind == MINED:
             self.mined = MinEd(recoder, self.temperature)

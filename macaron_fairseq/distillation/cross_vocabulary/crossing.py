@@ -281,8 +281,7 @@ class Sra(Maps):
 
         def divergence(ours: Tensor, theirs: Tensor) -> Tensor:
             z = student.logits(ours, self.student_types), teacher.logits(theirs, self.teacher_types)
-            all_there = torch.ones_like(ours[None, :, 0])
-            return losses.shared_types_loss(z[0][None], z[1][None], all_there, self.temperature)
+            return losses.shared_types_loss(*z, self.temperature)
 
         weight = student.model.decoder.output_projection.weight
         return in_chunks(divergence, weight, ours[there], theirs[there]) / len(members[0])
@@ -302,8 +301,7 @@ def uld(student: Pass, teacher: Pass) -> Tensor:
     ]
 
     def difference(ours: Tensor, theirs: Tensor) -> Tensor:
-        z = student.logits(ours)[None], teacher.logits(theirs)[None]
-        return losses.uld_loss(*z, torch.ones_like(z[0][..., 0]))
+        return losses.uld_loss(student.logits(ours), teacher.logits(theirs))
 
     return in_chunks(difference, student.model.decoder.output_projection.weight, *states)
 

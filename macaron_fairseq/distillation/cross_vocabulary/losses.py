@@ -107,35 +107,30 @@ def common_types(student: Sequence[str], teacher: Sequence[str]) -> tuple[list[i
     return [i for i, _ in found], [j for _, j in found]
 
 
-def shared_types_loss(
-    student: Tensor, teacher: Tensor, has_members: Tensor, temperature: float = 2.0
-) -> Tensor:
-    """`kd`: KL(teacher || student) over shared types, summed over spans, by sentences.
+def shared_types_loss(student: Tensor, teacher: Tensor, temperature: float = 2.0) -> Tensor:
+    """The sum of `kd`: KL(teacher || student) over shared types, summed over spans.
 
     Args:
-        student: logits of the shared types, (batch, spans, types).
+        student: logits of the shared types, (spans, types).
         teacher: the same of the teacher, in the same order.
-        has_members: which spans there are, (batch, spans).
         temperature: of both softmax; there is no factor T^2.
     """
-    log_q = log_softmax(teacher.detach() / temperature, 2)
-    log_p = log_softmax(student / temperature, 2)
-    divergence = (log_q.exp() * (log_q - log_p)).sum(2)
-    return (divergence * has_members).sum() / len(student)
+    log_q = log_softmax(teacher.detach() / temperature, 1)
+    log_p = log_softmax(student / temperature, 1)
+    return (log_q.exp() * (log_q - log_p)).sum()
 
 
-def uld_loss(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+def uld_loss(student: Tensor, teacher: Tensor) -> Tensor:
     """Universal logit distillation: sum_v |sorted p^S - sorted p^T|, summed over positions.
 
     Sorted probabilities need no common vocabulary; the shorter list is filled up with 0. Position t
     of the student meets position t of the teacher.
 
     Args:
-        student: logits, (batch, length, student's types).
-        teacher: logits, (batch, length, teacher's types).
-        mask: which positions count, (batch, length).
+        student: logits, (positions, student's types).
+        teacher: logits, (positions, teacher's types).
     """
-    p, q = (x.softmax(2).sort(2, descending=True).values for x in (student, teacher.detach()))
-    types = max(p.shape[2], q.shape[2])
-    p, q = (pad(x, (0, types - x.shape[2])) for x in (p, q))
-    return ((p - q).abs().sum(2) * mask).sum()
+    p, q = (x.softmax(1).sort(1, descending=True).values for x in (student, teacher.detach()))
+    types = max(p.shape[1], q.shape[1])
+    p, q = (pad(x, (0, types - x.shape[1])) for x in (p, q))
+    return (p - q).abs().sum()

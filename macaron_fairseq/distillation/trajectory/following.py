@@ -4,8 +4,8 @@
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,77 +17,23 @@ from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layers import (
     DECODER,
     ENCODER,
-    Pairs,
+    NONE,
+    LayerPlan,
     States,
-    match_in_time,
     read_by,
 )
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
 
-NONE = "none"
-
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(LayerPlan):
     """What a user asks for; an empty text leaves it to `Following`."""
 
-    layers: str = ""  # STUDENT:TEACHER,... of both sides
-    encoder_layers: str = ""  # of the encoder, where they are others; "none" leaves a side out
-    decoder_layers: str = ""
     spans: str = text_spans.WORDS  # KIND,... from the lowest pair of layers up
     source_phrases: str = ""  # the file of phrases of what the encoder reads
     target_phrases: str = ""
-
-    def named(self) -> list[str]:
-        """The flags that ask for other than what is done by default."""
-        return [
-            "--trajectory-" + x.name.replace("_", "-")
-            for x in fields(self)
-            if getattr(self, x.name) != x.default
-        ]
-
-    def pairs(
-        self,
-        student: Any,
-        teacher: Any,
-        match: Callable[[Sequence[float], Sequence[float]], Pairs] = match_in_time,
-    ) -> dict[str, Pairs]:
-        """Which layers meet, on each side that both models have.
-
-        Args:
-            student: a model of the student's sizes.
-            teacher: a model.
-            match: which layers meet where none were named, by their `times`.
-
-        Raises:
-            UserError: if layers that were named do not exist, or none meet.
-        """
-        found: dict[str, Pairs] = {}
-        sides = layers.layers_of(student), layers.layers_of(teacher)
-        for side in layers.SIDES:
-            own = getattr(self, f"{side}_layers")
-            asked = own or self.layers
-            if own not in ("", NONE) and not all(side in x for x in sides):
-                raise UserError(
-                    f"--trajectory-{side}-layers {own} has no effect, since one of the models has "
-                    f"no {side}: leave it out"
-                )
-            if side not in sides[0] or side not in sides[1] or asked == NONE:
-                continue
-            ours, theirs = (x[side] for x in sides)
-            if asked:
-                flag = f"--trajectory-{side}-layers" if own else "--trajectory-layers"
-                found[side] = layers.read_pairs(asked, flag, side, len(ours), len(theirs))
-            else:
-                found[side] = match(layers.times(ours), layers.times(theirs))
-        if not found:
-            raise UserError(
-                "no layers of student and teacher meet: name some in --trajectory-layers instead "
-                "of none"
-            )
-        return found
 
     def kinds(self, count: int) -> list[str]:
         """The spans of so many pairs: the kinds that were named, shared out evenly from below.
