@@ -11,6 +11,7 @@ import tempfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
 import served
 
 TIMEOUT = 600
@@ -79,3 +80,11 @@ def apply(check, argv):
 
     if line := command_line.read(argv):
         check(line)
+
+
+def sentence_of(function):
+    """The one sentence with which it ends the program."""
+    with pytest.raises(SystemExit) as end:
+        function()
+    assert isinstance(end.value.code, str) and "\n" not in end.value.code
+    return end.value.code

@@ -175,6 +175,15 @@ def trained(training):
     return training.folder
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium; the test skips where there is none."""
+    from browser import chromium
+
+    with chromium() as found:
+        yield found
+
+
 @pytest.fixture
 def drawn():
     """For a test of pictures in a module that has them undrawn."""

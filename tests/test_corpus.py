@@ -9,6 +9,7 @@ from pathlib import Path
 
 import archives
 import pytest
+from commands import sentence_of
 from recipes import EXAMPLES
 
 # After `recipes`, which knows where they are.
@@ -18,10 +19,7 @@ import parallel_text  # isort: skip
 
 def refused(function, *args):
     """The sentence with which it ends the program."""
-    with pytest.raises(SystemExit) as end:
-        function(*args)
-    assert isinstance(end.value.code, str) and "\n" not in end.value.code
-    return end.value.code
+    return sentence_of(lambda: function(*args))
 
 
 def both(folder, name, source="en", target="de"):

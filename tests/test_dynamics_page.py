@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from browser import chromium, opened, overflow
+from browser import opened, overflow
 from sklearn.decomposition import PCA
 from stored import CHECKPOINT, noisy, write_test_set
 
@@ -54,12 +54,6 @@ def made(given):
         csv=(given.out / "dynamics.csv").read_text("utf-8"),
         views=[sentence_views.look(x.runnable(), first, given.data) for x in given.loaded],
     )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

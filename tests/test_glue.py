@@ -12,6 +12,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 import torch
+from commands import sentence_of
 from conftest import FIXTURES
 from recipes import EXAMPLES
 from small import SMALL_ENCODER, build, masked_task
@@ -46,10 +47,7 @@ def write(path, *lines):
 
 
 def refusal(function, *arguments):
-    with pytest.raises(SystemExit) as end:
-        function(*arguments)
-    assert isinstance(end.value.code, str) and "\n" not in end.value.code
-    return end.value.code
+    return sentence_of(lambda: function(*arguments))
 
 
 def test_quotes_are_characters_as_others(tmp_path):

@@ -10,6 +10,7 @@ from functools import partial
 from io import StringIO
 
 import pytest
+from commands import sentence_of
 from recipes import EXAMPLES
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -27,10 +28,7 @@ from steps import step  # isort: skip
 
 
 def refusal(function, *arguments):
-    with pytest.raises(SystemExit) as end:
-        function(*arguments)
-    assert isinstance(end.value.code, str) and "\n" not in end.value.code
-    return end.value.code
+    return sentence_of(lambda: function(*arguments))
 
 
 # --- Text ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from browser import chromium, opened, overflow
+from browser import opened, overflow
 from PIL import Image
 
 from macaron_fairseq import cli
@@ -124,12 +124,6 @@ def test_of_many_particles_a_part_is_shown(monkeypatch):
     written = page.trajectories(cloud(5), "title", 0.999)
     assert "3 of 7 particles are shown" in written
     assert '"particle 7"' in written and '"particle 2"' not in written
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 def points(shown):

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from commands import apply
+from commands import apply, sentence_of
 from conftest import FIXTURES, train
 from fairseq import checkpoint_utils, optim, options
 from fairseq.data import data_utils
@@ -42,10 +42,7 @@ STORED = FIXTURES / "stored"
 
 def refusal(*words):
     """The sentence with which a command line is refused."""
-    with pytest.raises(UserError) as refused:
-        apply(checks.check, [str(word) for word in words])
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    return sentence_of(lambda: apply(checks.check, [str(word) for word in words]))
 
 
 # --- the command line ----------------------------------------------------------------------------

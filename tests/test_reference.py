@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import apply
+from commands import apply, sentence_of
 from conftest import FIXTURES
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
@@ -296,10 +296,7 @@ def test_bert_training_does_not_start_from_a_file_that_does_not_fit(folder, tmp_
     apply(checks.check, [*words, "--nonsense"])  # which fairseq will say
 
     def refusal(*changed):
-        with pytest.raises(UserError) as refused:
-            apply(checks.check, [*words, *changed])
-        assert "\n" not in str(refused.value)
-        return str(refused.value)
+        return sentence_of(lambda: apply(checks.check, [*words, *changed]))
 
     lost = stored(changed(folder, lambda x: x.pop("encoder.layers.0.fc1.bias")), folder, tmp_path)
     sentence = refusal("--restore-file", str(lost))

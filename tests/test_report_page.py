@@ -5,7 +5,7 @@ import re
 
 import pytest
 import sacrebleu
-from browser import chromium, opened, overflow
+from browser import opened, overflow
 from run_folders import BASE, MACARON, edit, make_run, sentences, write_lines
 
 from macaron_fairseq.common import html_page
@@ -109,12 +109,6 @@ def test_over_seeds_verdict_and_examples(tmp_path):
 
 
 # --- in a browser --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as found:
-        yield found
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""What all other rooms use: errors, files, names, the environment, worker processes."""
+"""What all rooms need: errors, names, files and locks, the machine, processes, Markdown and HTML."""
