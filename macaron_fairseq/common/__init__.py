@@ -1,1 +1,1 @@
-"""What all rooms need: errors, names, files and locks, the machine, processes, Markdown and HTML."""
+"""What all rooms use: errors, names, files, locks, the machine, processes, Markdown and HTML."""
