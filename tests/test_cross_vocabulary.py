@@ -484,12 +484,12 @@ def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
         assert all(map(torch.equal, learnt(model, ours, x), learnt(model, plain, x)))
     assert len(passes) == 2
     # The last states of the decoder; SRA alone has centres, whose weights are of attentions.
-    kept = {place for found in ours.teachers.memory.batches.values() for place in found}
     last = "decoder", len(ours.teachers.models[0].decoder.layers)
-    if kind != "sra":
-        assert kept == {last}
-    else:
-        assert {last, (*last, crossing.QUERY)} <= kept
+    for kept in ours.teachers.memory.batches.values():
+        assert kept.output is None and last in kept.states
+        assert (last in kept.queries) == (kind == "sra") and (
+            kind == "sra" or len(kept.states) == 1
+        )
 
 
 @pytest.mark.parametrize("kind", crossing.KINDS)

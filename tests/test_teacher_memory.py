@@ -75,7 +75,7 @@ def test_without_a_weight_of_predictions_states_alone_are_kept(teachers):
     )
     ours(model, BATCHES[0])
     [kept] = ours.teachers.memory.batches.values()
-    assert {*kept} == {*ours.following.places}
+    assert {*kept.states} == {*ours.following.places} and kept.output is None
 
 
 def test_what_does_not_fit_is_asked_again(teachers, caplog):
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_asked_again(teachers, caplog):
             assert float(ours(model, data)[0].detach()) == float(plain(model, data)[0].detach())
     assert len(passes) == 1 + 3 + 3
     [kept] = ours.teachers.memory.batches.values()
-    assert sum(x.nbytes for x in kept.values()) == size
+    assert kept.output.nbytes == size and not kept.states and not kept.queries
     assert caplog.text.count("--teacher-memory is full with 1 batches") == 1
 
 
@@ -99,7 +99,8 @@ def test_the_kept_states_have_the_teachers_precision(teachers):
     )
     ours(model, BATCHES[0])
     [kept] = ours.teachers.memory.batches.values()
-    assert {x.dtype for x in kept.values()} == {torch.bfloat16} and len(kept) == 5
+    found = [kept.output, *kept.states.values()]
+    assert {x.dtype for x in found} == {torch.bfloat16} and len(found) == 5
 
 
 def test_language_models_are_remembered(tmp_path):

@@ -20,7 +20,7 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import layers, numbers, teachers, text_spans
 from macaron_fairseq.distillation.layers import States
-from macaron_fairseq.distillation.memory import Found
+from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.distillation.word_level import (
@@ -38,7 +38,6 @@ from macaron_fairseq.fast.criterion import (
 )
 
 NAME = "distilled_label_smoothed_cross_entropy"
-OUTPUT = layers.DECODER, "output"  # a teacher's, next to its states
 
 logger = logging.getLogger(__name__)
 
@@ -286,10 +285,10 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             asked = partial(read, places, is_plain, has_weight)
             found = self.teachers.answer(number, inputs, asked)
             if places:
-                self.teacher_states = States.of(found)
+                self.teacher_states = States.of(found.states)
             if not has_weight:
                 break
-            output = found[OUTPUT], None
+            output = found.output, None
             if is_plain:
                 features, weight, _ = self.select(model, output, sample)
                 answers.append(projected(features, weight))
@@ -316,12 +315,12 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
 
 def read(
-    places: Sequence[tuple[str, int]],
+    places: Sequence[Place],
     is_plain: bool,
     has_output: bool,
     model: Any,
     inputs: Mapping[str, Any],
-) -> Found:
+) -> Answer:
     """A teacher's pass: its output, and its states after some layers.
 
     Args:
@@ -334,8 +333,7 @@ def read(
     options = {"features_only": True} if is_plain else {}
     with layers.recorded(model) if places else nullcontext() as states:
         output = model(**inputs, **options)
-    found: Found = {OUTPUT: output[0]} if has_output else {}
-    return {**found, **states.raw(places)} if states else found
+    return Answer(output[0] if has_output else None, states.raw(places) if states else {})
 
 
 def register() -> None:

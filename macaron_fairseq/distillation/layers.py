@@ -193,12 +193,11 @@ class States:
         return {(side, number): self.after[side][number] for side, number in places}
 
     @classmethod
-    def of(cls, found: Mapping[tuple[Any, ...], Tensor]) -> "States":
-        """Those that `raw` gave; entries of another kind are left out."""
+    def of(cls, found: Mapping[tuple[str, int], Tensor]) -> "States":
+        """Those that `raw` gave."""
         states = cls()
-        for place, state in found.items():
-            if len(place) == 2 and isinstance(place[1], int):
-                states.after[place[0]][place[1]] = state
+        for (side, number), state in found.items():
+            states.after[side][number] = state
         return states
 
     def __getitem__(self, place: tuple[str, int]) -> Tensor:

@@ -6,19 +6,42 @@ another order.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Place = tuple[Any, ...]  # a side of a model, and what of it
-Found = dict[Place, Tensor]  # what a pass over a batch found; each of any shape
+Place = tuple[str, int]  # a side of a model, and the number of a layer, from 1
 Key = tuple[int, bytes]  # a teacher's number, and what stands for a batch
 
 GIBIBYTE = 2**30
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a teacher's pass over a batch found, as far as a loss asks for it."""
+
+    output: Tensor | None = None  # features, or logits where a projection is not plain
+    states: dict[Place, Tensor] = field(default_factory=dict)  # after layers
+    queries: dict[Place, Tensor] = field(default_factory=dict)  # what their self-attention read
+
+    def nbytes(self) -> int:
+        """How many bytes it holds."""
+        own = 0 if self.output is None else self.output.nbytes
+        return own + sum(x.nbytes for x in (*self.states.values(), *self.queries.values()))
+
+    def to(self, device: torch.device | str, copy: bool = False) -> "Answer":
+        """The same on a device; a copy if it is there already and one is asked for."""
+        states, queries = (
+            {place: x.to(device, copy=copy) for place, x in of.items()}
+            for of in (self.states, self.queries)
+        )
+        output = None if self.output is None else self.output.to(device, copy=copy)
+        return Answer(output, states, queries)
 
 
 class Memory:
@@ -30,7 +53,7 @@ class Memory:
     def __init__(self, gibibytes: float) -> None:
         """Begin with nothing, and room for so much."""
         self.room = gibibytes * GIBIBYTE
-        self.batches: dict[Key, Found] = {}
+        self.batches: dict[Key, Answer] = {}
 
     @property
     def is_full(self) -> bool:
@@ -38,8 +61,8 @@ class Memory:
         return self.room < 0
 
     def recall(
-        self, teacher: int, inputs: Mapping[str, Any], ask: Callable[[Mapping[str, Any]], Found]
-    ) -> Found:
+        self, teacher: int, inputs: Mapping[str, Any], ask: Callable[[Mapping[str, Any]], Answer]
+    ) -> Answer:
         """What `ask` says of a batch, which is asked if the batch is new.
 
         Args:
@@ -53,12 +76,11 @@ class Memory:
             if not self.is_full:
                 self.keep(key, found)
             return found
-        device = inputs["src_tokens"].device
-        return {place: x.to(device) for place, x in self.batches[key].items()}
+        return self.batches[key].to(inputs["src_tokens"].device)
 
-    def keep(self, key: Key, found: Found) -> None:
+    def keep(self, key: Key, found: Answer) -> None:
         """Remember what was found, or say that it does not fit."""
-        self.room -= sum(x.nbytes for x in found.values())
+        self.room -= found.nbytes()
         if self.is_full:
             logger.info(
                 "--teacher-memory is full with %d batches: teachers are asked about others each "
@@ -66,7 +88,7 @@ class Memory:
                 len(self.batches),
             )
         else:
-            self.batches[key] = {place: x.to("cpu", copy=True) for place, x in found.items()}
+            self.batches[key] = found.to("cpu", copy=True)
 
 
 def digest(inputs: Mapping[str, Any]) -> bytes:

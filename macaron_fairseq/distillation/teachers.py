@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from macaron_fairseq.distillation.memory import Found, Memory
+from macaron_fairseq.distillation.memory import Answer, Memory
 
 NOT_FINITE = (
     "the teacher's output holds NaN or infinity: try --teacher-precision fp32, or another "
@@ -35,8 +35,8 @@ class Teachers:
         self,
         number: int,
         inputs: Mapping[str, Any],
-        ask: Callable[[Any, Mapping[str, Any]], Found],
-    ) -> Found:
+        ask: Callable[[Any, Mapping[str, Any]], Answer],
+    ) -> Answer:
         """What one of them says of a batch, without gradients.
 
         Args:

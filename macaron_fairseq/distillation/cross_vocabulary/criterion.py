@@ -34,7 +34,7 @@ from macaron_fairseq.distillation.layers import (
     match_last,
     refuse_layer_dropout,
 )
-from macaron_fairseq.distillation.memory import Found
+from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.fast.criterion import (
     has_plain_projection,
@@ -225,11 +225,11 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
         options = {"features_only": True} if has_plain_projection(teacher) else {}
 
-        def read(model: Any, inputs: Mapping[str, Any]) -> Found:
+        def read(model: Any, inputs: Mapping[str, Any]) -> Answer:
             batch = {"net_input": inputs}
             with crossing.passing(model, padding, batch, self.sra is not None) as made:
                 model(**inputs, **options)
-            return made.found(places)
+            return made.answer(places)
 
         found = self.teachers.answer(0, sample["net_input"], read)
         return Pass.of(teacher, padding, sample, found)

@@ -20,12 +20,11 @@ from macaron_fairseq.distillation.cross_vocabulary.last_token import Attended, a
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, read_by
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.memory import Found
+from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
 from macaron_fairseq.fast.criterion import chunks
 
 SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
-QUERY = "query"  # what an attention reads
 
 Sample = Mapping[str, Any]
 
@@ -168,24 +167,20 @@ class Pass:
         parts = chunks(len(counted), self.model.decoder.output_projection.weight)
         return all(bool(self.logits(counted[rows]).isfinite().all()) for rows in parts)
 
-    def found(self, places: Collection[tuple[str, int]]) -> Found:
-        """What a memory keeps of the pass: states after layers, and what their attentions read.
-
-        The latter only where it was kept, see `passing`.
-        """
+    def answer(self, places: Collection[Place]) -> Answer:
+        """The pass as a memory keeps it; queries only where they were kept, see `passing`."""
         found = self.attended.found
-        queries = {(side, i, QUERY): found[side][i][1] for side, i in places if found[side]}
-        return {**self.states.raw(places), **queries}
+        queries = {(side, i): found[side][i][1] for side, i in places if found[side]}
+        return Answer(states=self.states.raw(places), queries=queries)
 
     @classmethod
-    def of(cls, model: Any, padding: int, sample: Sample, found: Found) -> "Pass":
-        """The pass of which `found` tells."""
+    def of(cls, model: Any, padding: int, sample: Sample, found: Answer) -> "Pass":
+        """The pass of which an answer tells."""
         read = Attended()
-        for side, number, *kind in found:
-            if kind:
-                network = layers.layers_of(model)[side][number - 1].self_attn
-                read.found[side][number] = network, found[side, number, QUERY]
-        return cls(model, padding, sample, States.of(found), read)
+        for (side, number), query in found.queries.items():
+            network = layers.layers_of(model)[side][number - 1].self_attn
+            read.found[side][number] = network, query
+        return cls(model, padding, sample, States.of(found.states), read)
 
 
 @contextmanager
