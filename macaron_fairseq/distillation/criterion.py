@@ -31,6 +31,7 @@ from macaron_fairseq.distillation.word_level import (
     projected,
 )
 from macaron_fairseq.fast.criterion import (
+    for_features,
     has_plain_projection,
     on_the_host,
     products_dtype,
@@ -330,9 +331,8 @@ def read(
         model: a teacher.
         inputs: the "net_input" of a batch.
     """
-    options = {"features_only": True} if is_plain else {}
     with layers.recorded(model) if places else nullcontext() as states:
-        output = model(**inputs, **options)
+        output = model(**(for_features(inputs) if is_plain else inputs))
     return Answer(output[0] if has_output else None, states.raw(places) if states else {})
 
 

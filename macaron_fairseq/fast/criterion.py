@@ -1,5 +1,6 @@
 """The criterion `chunked_label_smoothed_cross_entropy`: fairseq's, in less memory and time."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,10 +87,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """Return loss, sample size and logging output, as fairseq's criterion does."""
         if reduce and has_plain_projection(model):
             # The parent hands the sample and the model's output on to the two methods below.
-            inputs = {**sample["net_input"], "features_only": True}
-            if sample["target"].device.type != "cpu":
-                inputs.setdefault("alignment_layer", NO_LAYER)
-            sample = {**sample, "net_input": inputs}
+            sample = {**sample, "net_input": for_features(sample["net_input"])}
         return super().forward(model, sample, reduce)
 
     def compute_loss(
@@ -409,6 +407,14 @@ def products_dtype(model: Any) -> torch.dtype | None:
     model = unwrap(model)
     is_bf16 = isinstance(model, MacaronModel) and model.has_bf16_products()
     return torch.bfloat16 if is_bf16 else None
+
+
+def for_features(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs of a model with a plain projection that ask for features alone."""
+    asked = {**inputs, "features_only": True}
+    if inputs["src_tokens"].device.type != "cpu":
+        asked.setdefault("alignment_layer", NO_LAYER)
+    return asked
 
 
 def has_plain_projection(model: BaseFairseqModel) -> bool:

@@ -37,6 +37,7 @@ from macaron_fairseq.distillation.layers import (
 from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.fast.criterion import (
+    for_features,
     has_plain_projection,
     on_the_host,
     unwrap,
@@ -223,12 +224,12 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         teacher: Any = self.teachers.models[0]
         padding = self.recoders[DECODER].teacher.pad()
         places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
-        options = {"features_only": True} if has_plain_projection(teacher) else {}
+        is_plain = has_plain_projection(teacher)
 
         def read(model: Any, inputs: Mapping[str, Any]) -> Answer:
             batch = {"net_input": inputs}
             with crossing.passing(model, padding, batch, self.sra is not None) as made:
-                model(**inputs, **options)
+                model(**(for_features(inputs) if is_plain else inputs))
             return made.answer(places)
 
         found = self.teachers.answer(0, sample["net_input"], read)
