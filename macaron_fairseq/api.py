@@ -42,7 +42,7 @@ BLOCK = 2000
 
 @dataclass(frozen=True)
 class Translator:
-    """Trained models that translate raw text; `load` makes one."""
+    """Trained models that translate raw text, for one thread at a time; `load` makes one."""
 
     engine: "Engine"
     data: "DataFolder"
@@ -507,13 +507,19 @@ def as_flags(arch: str, given: Mapping[str, Any]) -> Namespace:
     """
     from fairseq.models import ARCH_MODEL_REGISTRY
 
-    from macaron_fairseq import plugin
+    from macaron_fairseq.model import arguments
 
+    if arch not in ARCH_MODEL_REGISTRY:
+        return Namespace()  # which is refused by its name
     parser = ArgumentParser(
-        argument_default=SUPPRESS, allow_abbrev=False, add_help=False, exit_on_error=False
+        argument_default=SUPPRESS,
+        conflict_handler="resolve",
+        allow_abbrev=False,
+        add_help=False,
+        exit_on_error=False,
     )
-    kind: Any = ARCH_MODEL_REGISTRY.get(arch)
-    (kind if kind in plugin.MODELS.values() else plugin.MacaronTransformerModel).add_args(parser)
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    arguments.add(parser)  # of a baseline, too, which then says that it has none
     words = [
         f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
         for name, value in given.items()

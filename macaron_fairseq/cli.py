@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if error.errno == errno.ENAMETOOLONG:
             name = f"{str(error.filename)[:60]}..."
             raise UserError(f"{name}: is this text? Give the name of a file") from error
-        if error.filename is not None:  # not what is printed
+        if error.filename is not None or error.errno is None:  # not what is printed
             raise
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error

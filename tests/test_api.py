@@ -84,9 +84,10 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
         macaron_fairseq.load(models[0], tmp_path)
     model = macaron_fairseq.load(models[0], data, cpu=True)
     for search, sentence in (
-        ({"beam": 2000}, "--beam is 2000: give a number from 1 to 1000"),
+        ({"beam": 2000}, "--beam is 2000: give a whole number from 1 to 1000"),
         ({"beam": "5"}, "--beam is '5': give"),
-        ({"max_len_b": 0}, "--max-len-b is 0: give"),
+        ({"max_len_b": 0}, "--max-len-b is 0: give a whole number above 0, or --max-len-a"),
+        ({"max_len_b": 10.0}, "--max-len-b is 10.0: give a whole number from 0"),
         ({"batch_size": 0}, "a batch of 0 sentences and 4096 tokens holds none"),
         ({"max_tokens": 0}, "a batch of 128 sentences and 0 tokens holds none"),
     ):
@@ -242,6 +243,8 @@ def test_a_description_has_rows():
         ("macaron_transformer", {"layers": 3}, "^there is no flag layers of macaron_transformer"),
         ("macaron_transformer", {"encoder_layers": "six"}, "--encoder-layers: invalid int value"),
         ("transformer", {"substep": "rk4"}, "which is fairseq's own, has no --macaron-substep"),
+        ("roberta_tiny_pre_norm", {"scheme": "parallel"}, "which is fairseq's own, has no --mac"),
+        ("nonsense", {"layers": 3}, "nonsense"),
         ("none.pt", {}, "none.pt: no such checkpoint"),
         (CHECKPOINT, {"scheme": "parallel"}, "a checkpoint says itself what it is"),
     ],
@@ -258,6 +261,7 @@ def test_numbers_and_switches_of_a_description():
     ]
     assert shared[1].parameters - shared[0].parameters == 2 * 1000 * 128
     assert macaron_fairseq.describe("macaron_roberta_tiny", max_positions=64).parameters
+    assert macaron_fairseq.describe("roberta_tiny_pre_norm", max_positions=64).parameters
     assert macaron_fairseq.describe("transformer", encoder_layers=0).layers[0].count == 0
 
 

@@ -242,9 +242,17 @@ def test_layers_are_a_number_and_their_dropout_a_probability(side):
         build_unfilled("macaron_transformer_tiny", f"--{side}-layerdrop", "nan")
 
 
-@pytest.mark.parametrize("name", ["macaron_kernels", "macaron_matmul", "macaron_init"])
-def test_choices_that_no_parser_has_seen_are_checked(name):
-    args = arguments("macaron_transformer_tiny")
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [
+        ("macaron_transformer_tiny", "macaron_kernels"),
+        ("macaron_transformer_tiny", "macaron_matmul"),
+        ("macaron_transformer_tiny", "macaron_init"),
+        ("transformer_tiny_pre_norm", "macaron_init"),
+    ],
+)
+def test_choices_that_no_parser_has_seen_are_checked(arch, name):
+    args = arguments(arch)
     setattr(args, name, "fairsq")
     flag = "--" + name.replace("_", "-")
     with pytest.raises(UserError, match=f"{flag} is fairsq: give one of "):

@@ -1,5 +1,6 @@
 """What benchmark.yaml, options and devices make of one another: decisions; nothing is run."""
 
+import hashlib
 import os
 import shlex
 import subprocess
@@ -372,7 +373,7 @@ def test_on_gpus_adam_is_computed_by_fused_adam(words, optimizer, precision, tmp
     assert ("fused_adam computes Adam's updates" in output) == (optimizer == "fused_adam")
 
 
-def test_what_is_trained_is_the_same_wherever(tmp_path):
+def test_what_is_trained_is_the_same_wherever(tmp_path, monkeypatch):
     """It is finished though it lies elsewhere, is divided otherwise or was saved more often."""
 
     def identity(*words, of="f", arch="a", seed=1):
@@ -388,10 +389,19 @@ def test_what_is_trained_is_the_same_wherever(tmp_path):
     for name, text in hold.items():
         (tmp_path / name).write_text(text)
     of = [identity("--", "--teacher", str(tmp_path / name)) for name in hold]
+    manifest_of_a = hashlib.sha256(b"a teacher").hexdigest()
     assert (
         of[0] == of[1] == identity("--", "--teacher", str(tmp_path / "a"), "--teacher-memory", "4")
     )
     assert len({usual, *of}) == 3
+    run = read("multi30k").run("a", 1)
+    monkeypatch.setattr(
+        train_command.manifest,
+        "learnt_before",
+        lambda folder: ({"--teacher": manifest_of_a} if folder == run else {}),
+    )
+    (tmp_path / "a").unlink()
+    assert identity("--", "--teacher", str(tmp_path / "a")) == of[0]
     # As before recipes chose between them: what is finished stays so.
     own = read("multi30k").benchmark.training.words()
     assert usual == steps.hash_of("f", "a", "1", *own, "8000", "")

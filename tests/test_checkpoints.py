@@ -138,6 +138,12 @@ def test_a_file_of_the_old_format_is_refused_wherever_it_ends(tmp_path):
         checkpoints.load(path)
 
 
+def test_tables_of_arguments_that_are_none_hold_nothing(tmp_path):
+    state = {"model": {"x": torch.ones(1)}, "cfg": {"model": "abc", "task": "abc"}}
+    torch.save(state, tmp_path / "x.pt")
+    checkpoints.refuse_other_task("x", checkpoints.load(tmp_path / "x.pt"), "translation")
+
+
 @pytest.mark.parametrize("name", ["args", "cfg"])
 def test_arguments_that_are_no_table_are_refused(name, tmp_path):
     torch.save({"model": {"x": torch.ones(1)}, name: "abc"}, tmp_path / "x.pt")

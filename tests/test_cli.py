@@ -109,6 +109,15 @@ def test_an_interrupt_during_imports_does_so_too(monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_a_library_that_does_not_load_is_no_output_that_failed(monkeypatch):
+    def broken(name):
+        raise OSError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(cli, "import_module", broken)
+    with pytest.raises(OSError, match=r"libcudart\.so\.12"):
+        cli.main(["describe"])
+
+
 def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     """What no command has foreseen stays a traceback, which a report of a bug needs."""
     from macaron_fairseq.commands import user_dir

@@ -69,10 +69,13 @@ def test_a_mask_of_bools_hides_as_in_fairseq(length, need_weights):
     stock, fused = (model.encoder.layers[0].self_attn.eval() for model in both())
     x = torch.randn(length, 2, 16)
     hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-    options = {"attn_mask": hidden, "need_weights": need_weights}
-    with torch.no_grad():
-        expected, found = (attention(x, x, x, **options)[0] for attention in (stock, fused))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    of_heads = hidden.repeat(2 * stock.num_heads, 1, 1)
+    of_heads[0, :, 1:] = True
+    for mask in (hidden, of_heads):
+        options = {"attn_mask": mask, "need_weights": need_weights}
+        with torch.no_grad():
+            expected, found = (attention(x, x, x, **options)[0] for attention in (stock, fused))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(24,), (1, 24), (7, 5, 24), (64, 24), (67, 24)])

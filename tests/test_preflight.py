@@ -263,15 +263,16 @@ def test_fairseq_asserts_that_the_criterion_is_the_same(of_adam):
     ("flags", "said"),
     [
         ("label_smoothed_cross_entropy --optimizer adam", ""),
+        ("label_smoothed_cross_entropy --optimizer fused_adam", ""),
         ("label_smoothed_cross_entropy", ""),  # fairseq will miss the optimizer
         ("cross_entropy --optimizer adam --reset-optimizer", ""),
         (
             "cross_entropy --optimizer adam",
-            "--criterion of before was LabelSmoothedCrossEntropyCriterion, and now it is CrossEnt",
+            "--criterion was LabelSmoothedCrossEntropyCriterion, and now it is CrossEnt",
         ),
         (
             "label_smoothed_cross_entropy --optimizer nag",
-            "--optimizer of before was FairseqAdam, and now it is FairseqNAG: add --reset-optim",
+            "--optimizer was FairseqAdam, and now it is FairseqNAG: add --reset-optim",
         ),
     ],
 )
@@ -285,19 +286,29 @@ def test_a_checkpoint_of_another_criterion_or_optimizer(flags, said, of_adam, tm
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ([], optim.adam.FairseqAdam),
-        (["--fp16"], optim.FP16Optimizer),
-        (["--bf16"], optim.FP16Optimizer),
-        (["--amp"], optim.AMPOptimizer),
-        (["--fp16", "--memory-efficient-fp16"], optim.MemoryEfficientFP16Optimizer),
-    ],
+    "flags",
+    ["", "--bf16", "--fp16 --memory-efficient-fp16", "--use-bmuf"],
 )
-def test_the_optimizer_has_the_name_of_fairseqs_class(flags, expected):
-    """As its trainer builds it."""
-    words = ["data", "--optimizer", "fused_adam", *flags]  # which goes on from Adam's checkpoints
-    assert checks.optimizer_of(command_line.parse(words)[0]) == expected.__name__
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adam", "nag"])
+def test_the_optimizer_has_the_name_that_fairseqs_trainer_saves(flags, optimizer):
+    words = ["data", "--cpu", "--arch", "transformer_tiny", "--optimizer", optimizer]
+    words += ["--lr-scheduler", "fixed", *flags.split()]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    cfg = convert_namespace_to_omegaconf(args)
+    trainer = Trainer(cfg, task(), build_model(args, task()), torch.nn.Module())
+    found = checks.wrapper_of(command_line.parse(words)[0])
+    assert found == type(trainer.optimizer).__name__
+
+
+def test_another_optimizer_in_half_precision_is_told_though_its_wrapper_is_the_same():
+    history = [{"optimizer_name": "FP16Optimizer"}]
+    state = {"optimizer_history": history, "cfg": {"optimizer": {"_name": "adam"}}}
+    for optimizer, expected in (
+        ("fused_adam", []),
+        ("nag", ["--optimizer was FairseqAdam, and now it is FairseqNAG"]),
+    ):
+        words = ["data", "--fp16", "--criterion", "x", "--optimizer", optimizer]
+        assert [*checks.other_in_optimizer(state, command_line.parse(words)[0])] == expected
 
 
 # --- batches that are left out -------------------------------------------------------------------

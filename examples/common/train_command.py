@@ -178,7 +178,10 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     """
     own = recipe.benchmark.training.words()
     has_adam = training_flags.parse(own).get("--optimizer") == [ADAM]
-    otherwise, learnt_from = [], manifest.learnt_from(recipe.extra)
+    otherwise = []
+    # Of a teacher that is gone its run tells.
+    learnt_from = manifest.learnt_before(recipe.run(arch, seed))
+    learnt_from |= manifest.learnt_from(recipe.extra)
     for flag, values in training_flags.parse(recipe.extra).items():
         is_adam = flag == "--optimizer" and values in ([ADAM], [FUSED_ADAM])
         if flag in (*training_flags.SAVING, *training_flags.CACHES) or (has_adam and is_adam):

@@ -212,6 +212,13 @@ def refuse_other_dictionaries(
             )
 
 
+def optimizer_of(state: dict[str, Any]) -> str | None:
+    """Which optimizer a checkpoint was trained with, as --optimizer names it; None if unknown."""
+    if state.get("args") is not None:
+        return getattr(state["args"], "optimizer", None)
+    return mapping((state.get("cfg") or {}).get("optimizer")).get("_name")
+
+
 def explain(error: Exception) -> str:
     """Say in one clause why PyTorch could not load a file."""
     refused = re.search(
@@ -233,4 +240,5 @@ def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:
 
 def mapping(options: Any) -> Mapping[str, Any]:
     """What fairseq saved of a task or model; where it has no dataclass, that is a namespace."""
-    return vars(options) if isinstance(options, Namespace) else options or {}
+    found = vars(options) if isinstance(options, Namespace) else options
+    return found if isinstance(found, Mapping) else {}

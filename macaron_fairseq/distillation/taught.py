@@ -74,7 +74,8 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         criterion = super().build_criterion(cfg, task)
         if criterion.needs_student:
             whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
-            criterion.train_subset = whole.dataset.train_subset
+            if dataset := getattr(whole, "dataset", None):  # a program may have none
+                criterion.train_subset = dataset.train_subset
             criterion.follow(student_like(copy.copy(task), whole.model))
         return criterion
 

@@ -122,6 +122,14 @@ def learnt_from(command_line: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def learnt_before(run: Path) -> dict[str, str]:
+    """What the manifest of a run says of `learnt_from`; empty where there is none."""
+    with suppress(UserError):
+        found = read(run, "")
+        return found.get("learnt_from", {})
+    return {}
+
+
 def hashed(path: Path) -> list[Path]:
     """The file itself; of a data folder what makes token numbers of text."""
     if not path.is_dir():

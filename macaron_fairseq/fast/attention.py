@@ -138,6 +138,8 @@ class Attention(MultiheadAttention):
                 mask = visible(key_padding_mask, q)
             if attn_mask is not None and not (hides_future and mask is None):
                 additive = added(attn_mask, q.dtype)
+                if additive.dim() == 3:  # one for each head
+                    additive = additive.unflatten(0, (batch, -1))
                 if mask is None:
                     mask = additive
                 elif mask.dtype == torch.bool:

@@ -14,11 +14,7 @@ from macaron_fairseq.schemes import splitting, substeps
 FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
 
 PRECISIONS = "fp32", "bf16"  # of matrix products
-CHOICES = {
-    "macaron_kernels": KERNELS,
-    "macaron_matmul": PRECISIONS,
-    "macaron_init": initialization.CHOICES,
-}
+CHOICES = {"macaron_kernels": KERNELS, "macaron_matmul": PRECISIONS}
 
 SIDES = "encoder", "decoder"
 

@@ -203,7 +203,7 @@ class ReleasedBertModel(MacaronRobertaModel):
     """The authors' BERT: `transformer_bert_*`, and fine-tuned `transformer_classifier_*`.
 
     fairseq's tasks `masked_lm` and `sentence_prediction` train it. The former leaves the head for
-    the next sentence as it is: on several GPUs it needs `--ddp-backend legacy_ddp`. That head's
+    the next sentence as it is: for several GPUs give `--ddp-backend legacy_ddp`. That head's
     scores are `model(tokens, classification_head_name="next_sentence")[0]`.
     """
 

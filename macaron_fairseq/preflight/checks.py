@@ -9,7 +9,7 @@ fairseq has mended the fault, and the check here can go.
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,36 +111,39 @@ def check_devices(args: Namespace, command: str) -> int:
 
 
 def refuse_other_optimizer(path: Path, state: dict[str, Any], args: Namespace) -> None:
-    """Raise a `UserError` if a checkpoint's state of the optimizer is that of another training.
-
-    fairseq would end with a traceback where criterion or optimizer are others. Where a student has
-    maps to its teacher in training or before, not in both, it would give the state to other
-    parameters.
-    """
+    """Raise a `UserError` if a checkpoint's state of the optimizer is that of another training."""
     is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
     if is_begun_anew or not state.get("last_optimizer_state"):
         return
+    if reason := next(other_in_optimizer(state, args), ""):
+        raise UserError(
+            f"{path} has the optimizer's state of another training, since {reason}: add "
+            "--reset-optimizer, or give the same flags as before"
+        )
+
+
+def other_in_optimizer(state: dict[str, Any], args: Namespace) -> Iterator[str]:
+    """Why the state of a checkpoint's optimizer is not for these flags.
+
+    fairseq would end with a traceback. Where a student has maps to its teacher in training or
+    before, not in both, it would give the state to other parameters.
+    """
+    last, before = (state.get("optimizer_history") or [{}])[-1], checkpoints.optimizer_of(state)
+    for flag, was, now in (
+        ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),
+        ("--optimizer", name_of(OPTIMIZER_REGISTRY, before), optimizer_of(args)),
+        ("the optimizer's precision", last.get("optimizer_name"), wrapper_of(args)),
+    ):
+        if was and now and was != now:
+            yield f"{flag} was {was}, and now it is {now}"
     learns = {
         "distilled_label_smoothed_cross_entropy": args.trajectory_weight > 0,
         "cross_vocabulary_label_smoothed_cross_entropy": args.distill_weight > 0
         and args.cross_vocabulary_loss == "sra",
     }.get(args.criterion)
-    last = (state.get("optimizer_history") or [{}])[-1]
-    other = ""
-    for flag, was, now in (
-        ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),
-        ("--optimizer", last.get("optimizer_name"), optimizer_of(args)),
-    ):
-        if was and now and was != now:
-            other = other or f"{flag} of before was {was}, and now it is {now}"
-    if not other and learns is not None and learns != bool(state.get("criterion")):
-        other = "begins to follow its teacher's layers" if learns else "no longer follows layers"
-        other = f"the student now {other}"
-    if other:
-        raise UserError(
-            f"{path} has the optimizer's state of another training, since {other}: add "
-            "--reset-optimizer, or give the same flags as before"
-        )
+    if learns is not None and learns != bool(state.get("criterion")):
+        does = "begins to follow its teacher's layers" if learns else "no longer follows layers"
+        yield f"the student now {does}"
 
 
 def name_of(registry: dict[str, Any], key: str | None) -> str:
@@ -149,15 +152,21 @@ def name_of(registry: dict[str, Any], key: str | None) -> str:
 
 
 def optimizer_of(args: Namespace) -> str:
-    """The class that makes the updates, as fairseq names it in a checkpoint; "" if unknown."""
+    """The class that makes the updates; "" if the flags do not tell."""
+    return name_of(OPTIMIZER_REGISTRY, args.optimizer)
+
+
+def wrapper_of(args: Namespace) -> str:
+    """The class of the optimizer as fairseq names it in a checkpoint; "" if unknown."""
     if args.ddp_backend == "fully_sharded":
         return ""
+    if args.use_bmuf:
+        return "FairseqBMUF"
     if args.memory_efficient_fp16 or args.memory_efficient_bf16:
         return "MemoryEfficientFP16Optimizer"
     if args.amp:
         return "AMPOptimizer"
-    half = args.fp16 or args.bf16
-    return "FP16Optimizer" if half else name_of(OPTIMIZER_REGISTRY, args.optimizer)
+    return "FP16Optimizer" if args.fp16 or args.bf16 else optimizer_of(args)
 
 
 def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ LIMITS: dict[str, tuple[Any, int, int]] = {
     "beam": (Integral, 1, 1000),
     "lenpen": (Real, -50, 50),
     "max_len_a": (Real, 0, 1000),
-    "max_len_b": (Integral, 1, 1_000_000),
+    "max_len_b": (Integral, 0, 1_000_000),
 }
 
 
@@ -47,9 +47,12 @@ class Search:
         for name, (kind, least, most) in LIMITS.items():
             value: Any = getattr(self, name)
             if not isinstance(value, kind) or not least <= value <= most:
+                whole = "a whole number" if kind is Integral else "a number"
                 raise UserError(
-                    f"--{name.replace('_', '-')} is {value!r}: give a number from {least} to {most}"
+                    f"--{name.replace('_', '-')} is {value!r}: give {whole} from {least} to {most}"
                 )
+        if not self.max_len_a and not self.max_len_b:
+            raise UserError("--max-len-b is 0: give a whole number above 0, or --max-len-a")
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have, as far as the search limits it."""
