@@ -58,8 +58,14 @@ choose_python() {
 }
 
 # Where an environment is active, the interpreter that it was made with: a new environment sees that
-# one's packages, whether it has a PyTorch or not.
-original_of() { "$1" -c 'import sys; print(getattr(sys, "_base_executable", "") or sys.executable)'; }
+# one's packages, whether it has a PyTorch or not. Python 3.10 does not tell it by itself.
+original_of() {
+    "$1" - <<'EOF'
+import os, sys
+own = os.path.join(sys.base_prefix, "bin", "python%d.%d" % sys.version_info[:2])
+print(own if os.access(own, os.X_OK) else getattr(sys, "_base_executable", sys.executable))
+EOF
+}
 
 # The installed PyTorch's version where it is new enough, else nothing. It is not imported: next to
 # a half-installed numpy that fails, and numpy is mended only after this is asked.

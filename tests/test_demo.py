@@ -237,9 +237,9 @@ def test_an_active_environment_is_not_taken_for_the_interpreter(tmp_path):
     """What a new environment sees is the packages of the interpreter that the active one is of."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     script = (ROOT / "setup-env.sh").read_text()
-    (function,) = re.findall(r"^original_of\(\) .*$", script, re.MULTILINE)
+    (function,) = re.findall(r"^original_of\(\) \{$.*?^\}$", script, re.MULTILINE | re.DOTALL)
     python = tmp_path / "venv" / "bin" / "python"
-    words = ["bash", "-c", f'{function}; original_of "$1"', "-", python]
+    words = ["bash", "-c", f'{function}\noriginal_of "$1"', "-", python]
     found = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    assert Path(found).resolve() == Path(sys._base_executable).resolve()
+    assert Path(found).resolve() == Path(sys.executable).resolve()
     assert not Path(found).is_relative_to(tmp_path)
