@@ -311,6 +311,7 @@ def test_commands_are_known(page, tmp_path):
 SHORTER = {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--warmup-updates 10"}
 # Of fewer tokens each.
 SHORTER |= {"--max-tokens 8192": "--max-tokens 1024", "--max-tokens 4096": "--max-tokens 1024"}
+SHORTER |= {"--max-update 20 --cpu": "--max-update 20 --batch 512 --cpu"}
 # And fewer sentences, of which each takes seconds.
 SHORTER |= {"--sentences 20 ": "--sentences 2 --jacobian-sentences 1 "}
 SHORTER |= {"--sentences 8": "--sentences 2 --jacobian-sentences 1"}

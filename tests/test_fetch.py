@@ -316,7 +316,7 @@ def test_an_address_that_hangs_or_trickles_is_given_up(originals, here):
     with serve(originals, **behaviour) as slow, serve(originals) as good:
         for name in behaviour:
             addresses = f"{slow.url}/{name}", f"{good.url}/{name}"
-            said = succeeds(here / name, *addresses, FETCH_STALL_SECONDS="3")
+            said = succeeds(here / name, *addresses, FETCH_STALL_SECONDS="2")
             assert "that failed: " in said
             assert len(slow.ranges(name)) == 1
             assert (here / name).read_bytes() == (originals / name).read_bytes()

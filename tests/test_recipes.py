@@ -132,7 +132,7 @@ def test_killed_in_every_stage(iwslt14, iwslt14_work, tmp_path):
             command = ["iwslt14/reproduce.sh", name, *arguments, *FLAGS]
             return kill_recipe(when, *command, **env) if when else recipe(*command, **env)
 
-        stage("prepare", "learning 60 BPE merges", FETCH_STALL_SECONDS="3")
+        stage("prepare", "learning 60 BPE merges", FETCH_STALL_SECONDS="2")
         assert not (work / "data").exists()
         stage("prepare")
     assert fingerprint(work) == fingerprint(iwslt14_work)  # which two processes worked on
