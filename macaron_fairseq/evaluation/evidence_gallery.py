@@ -56,7 +56,8 @@ def gallery(runs: Sequence[Run]) -> str:
     notes.append(
         "- Score: the mean over seeds ± their standard deviation. Its interval is a bootstrap's "
         "over seeds and test items, with one seed over items alone. Rows with other seeds are not "
-        "paired. Hours are those of training, of all runs."
+        "paired. Hours are those of training, of all runs, by the clock: what else the machine did "
+        "counts too."
     )
     notes.append(f"- {code(runs)}")
     return table(head, rows) + "\n\n" + "\n".join(notes)
