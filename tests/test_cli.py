@@ -85,26 +85,17 @@ def test_text_where_a_file_should_be_is_one_sentence(capsys):
         cli.main(["tokenize", "--steps", "lowercase", "--file", "en", "The harbour " * 30, "out"])
 
 
-def test_an_interrupt_ends_as_a_shell_says_it(monkeypatch, capsys):
+@pytest.mark.parametrize("during", ["imports", "work"])
+def test_an_interrupt_ends_as_a_shell_says_it(during, monkeypatch, capsys):
     from macaron_fairseq.commands import user_dir
 
-    def interrupted(args):
+    def interrupted(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(user_dir, "run", interrupted)
+    where = {"imports": (cli, "import_module"), "work": (user_dir, "run")}
+    monkeypatch.setattr(*where[during], interrupted)
     with pytest.raises(SystemExit) as ended:
         cli.main(["user-dir"])
-    assert ended.value.code == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
-def test_an_interrupt_during_imports_does_so_too(monkeypatch, capsys):
-    def interrupted(name):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "import_module", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["describe"])
     assert ended.value.code == 130
     assert capsys.readouterr().err == "interrupted\n"
 

@@ -104,11 +104,10 @@ class Parts:
         """How far a shard and all of them are, in words."""
         parts, left = len(self.ranges()), len(self.left(Shard()))
         own = len(shard.share(parts))
+        what_next = "" if left else "; --join writes the whole"
         return (
             f"shard {shard} is done ({counted(own, 'part')} of {parts}); "
-            f"{self.folder} has {parts - left} of {parts}"
-            + "; --join writes the whole"
-            * (not left)
+            f"{self.folder} has {parts - left} of {parts}{what_next}"
         )
 
     def refuse_others(self) -> None:
