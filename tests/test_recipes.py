@@ -455,6 +455,18 @@ def test_a_missing_tool_is_named(tmp_path):
     assert done.stderr.count("\n") == 1 and not done.stdout
 
 
+@pytest.mark.parametrize("folder", ["distillation", "glue", "language-modeling", "many-tasks"])
+def test_a_python_without_the_package_is_told_in_a_sentence(folder, tmp_path):
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -E -S "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
+    words = ["bash", EXAMPLES / folder / "reproduce.sh", "--help"]
+    environ = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(words, env=environ, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.startswith(f"{folder}: macaron_fairseq is not installed for ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_search_path_of_cd_does_not_lead_astray():
     done = subprocess.run(
         ["bash", "examples/multi30k/reproduce.sh", "--help"],
