@@ -608,6 +608,14 @@ def test_sizes_are_above_0(data, capsys, flag):
     assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
 
 
+def test_a_length_limit_may_be_of_the_source_alone(data, tmp_path, capsys):
+    (tmp_path / "in").write_text("the new er\n")
+    command(data, "--max-len-a", "2", "--max-len-b", "0", tmp_path / "in")
+    assert capsys.readouterr().out
+    with pytest.raises(UserError, match="^--max-len-b is 0: give a whole number above 0, or --max"):
+        command(data, "--max-len-b", "0")
+
+
 @pytest.mark.parametrize("flags", [["--lenpen", "1e308"], ["--max-len-a", "1e308"]], ids=str)
 def test_absurd_numbers_are_refused(data, flags):
     with pytest.raises(

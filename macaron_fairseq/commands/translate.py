@@ -7,7 +7,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.commands.arguments import finite, not_negative, positive
+from macaron_fairseq.commands.arguments import (
+    finite,
+    not_negative,
+    not_negative_integer,
+    positive,
+)
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
 from macaron_fairseq.common.wording import counted
@@ -49,7 +54,7 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ("--beam", positive, 5, "N", "hypotheses kept"),
     ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
     ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
-    ("--max-len-b", positive, 200, "B", "see --max-len-a"),
+    ("--max-len-b", not_negative_integer, 200, "B", "see --max-len-a"),
     ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
     ("--batch-size", positive, 128, "N", "sentences of a batch"),
     (
