@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sacrebleu
-from scipy import stats
+from scipy import optimize, stats
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import (
@@ -245,6 +245,47 @@ def test_seeds_that_do_not_differ_have_the_interval_of_the_means():
     assert found.estimate == pytest.approx(7 / 3) and found.between_tasks is None
 
 
+def restricted_likelihood(variances, tasks):
+    """Of a random intercept for each task, REML, written out by its matrices."""
+    within, between = np.exp(variances)
+    values = np.concatenate(tasks)
+    groups = np.repeat(np.arange(len(tasks)), [len(x) for x in tasks])
+    covariance = within * np.eye(len(values)) + between * (groups[:, None] == groups)
+    inverse = np.linalg.inv(covariance)
+    precision = inverse.sum()
+    mean = inverse.sum(0) @ values / precision
+    residual = values - mean
+    logs = np.linalg.slogdet(covariance)[1] + np.log(precision)
+    return (logs + residual @ inverse @ residual) / 2, mean, 1 / math.sqrt(precision)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tasks_with_different_numbers_of_seeds(seed):
+    """The estimate and its standard error are those of generalised least squares."""
+    rng = np.random.default_rng(seed)
+    tasks = [rng.normal(rng.normal(0.3, 0.8), 0.4, n) for n in (5, 1, 2, 3, 1, 4, 2)]
+    start = np.log([0.2, 0.5])
+    best = optimize.minimize(
+        lambda x: restricted_likelihood(x, tasks)[0], start, method="Nelder-Mead"
+    )
+    _, mean, error = restricted_likelihood(best.x, tasks)
+    found = evidence.mixed_effects({str(i): x for i, x in enumerate(tasks)})
+    half = stats.t.ppf(0.975, 6) * error
+    assert found.estimate == pytest.approx(mean, abs=1e-3)
+    assert found.high - found.estimate == pytest.approx(half, rel=5e-3)
+
+
+def test_no_variance_between_tasks_is_a_fit(recwarn):
+    """Each value counts by itself, also where tasks have different numbers of seeds."""
+    data = {"a": [0.78, 0.53, -0.28], "b": [0.7, 0.21, 0.77], "c": [0.52, 0.39], "d": [0.04]}
+    data["e"] = [0.03]
+    values = np.concatenate([*data.values()])
+    found = evidence.mixed_effects(data)
+    low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=2e-3)
+    assert found.between_tasks == pytest.approx(0, abs=1e-2) and not recwarn.list
+
+
 def test_few_tasks_have_a_fit():
     found = evidence.mixed_effects({"a": [1.0, 1.1, 0.9, 1.0, 1.0], "b": [1.0, 1.0, 1.1, 0.9, 1.0]})
     assert found.estimate == pytest.approx(1.0) and found.low < 1.0 < found.high < math.inf
@@ -258,9 +299,9 @@ def test_one_seed_or_one_task():
     assert evidence.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
 
 
-def test_rank_tests_by_enumeration():
+def test_the_tests_by_enumeration():
     values = [0.5, -0.1, 0.9, 1.3, 0.2, 2.0, -0.3]
-    wilcoxon, sign = evidence.rank_tests([difference([value]) for value in values])
+    wilcoxon, sign = evidence.tests_over_tasks([difference([value]) for value in values])
     ranks = stats.rankdata(np.abs(values))
     observed = abs(sum(np.sign(values) * ranks))
     signs = [*itertools.product((-1, 1), repeat=7)]
@@ -272,11 +313,38 @@ def test_wilcoxons_test_is_exact_where_differences_are_equal():
     values = np.array(
         [0.5, 0.5, -0.5, 1.0, 1.0, 1.5, -1.0, 2.0, 2.0, 0.5, 1.5, -0.5, 3.0, 0.5, -1.5]
     )
-    wilcoxon, _ = evidence.rank_tests([difference([value]) for value in values])
+    wilcoxon, _ = evidence.tests_over_tasks([difference([value]) for value in values])
     ranks = stats.rankdata(np.abs(values))
     signs = np.array([*itertools.product((-1, 1), repeat=15)])
     observed = abs(np.sign(values) @ ranks)
     assert wilcoxon == pytest.approx(np.mean(np.abs(signs @ ranks) >= observed - 1e-9))
+
+
+@pytest.mark.parametrize("values", [[0, 0.5, -1, 2, 0, 3], [0, 0, 0], [0, -1, -1, 4]])
+def test_differences_of_zero_are_left_out_of_both_tests(values):
+    wilcoxon, sign = evidence.tests_over_tasks([difference([value]) for value in values])
+    unequal = np.array([value for value in values if value])
+    signs = np.array([*itertools.product((-1, 1), repeat=len(unequal))])
+    ranks = stats.rankdata(np.abs(unequal))
+    observed = abs(np.sign(unequal) @ ranks) - 1e-9
+    assert wilcoxon == pytest.approx(np.mean(np.abs(signs @ ranks) >= observed))
+    assert sign == pytest.approx(np.mean(abs(signs.sum(1)) >= abs(np.sign(unequal).sum())))
+
+
+def test_seeds_that_tie_count_as_ties():
+    """-6, -1, -2 and -3 words of 450 with both seeds: no rounding makes seeds differ."""
+    data = {}
+    for i, (wrong, less) in enumerate(((120, 6), (123, 1), (40, 2), (77, 3))):
+        sides = [
+            [run(f"t{i}", name, seed, "1" * n + "0" * (450 - n)) for seed, n in enumerate(counts)]
+            for name, counts in (
+                ("lie-trotter", (wrong, wrong + 7)),
+                ("p", (wrong - less, wrong + 7 - less)),
+            )
+        ]
+        data[f"t{i}"] = evidence.of_task(*sides, samples=10).by_seed
+    found = evidence.mixed_effects(data)
+    assert found.estimate == pytest.approx(-12 / 4 / 4.5) and found.between_tasks is None
 
 
 def test_equal_differences_are_equal_whatever_their_scores_rounding():

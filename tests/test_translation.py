@@ -612,7 +612,7 @@ def test_a_length_limit_may_be_of_the_source_alone(data, tmp_path, capsys):
     (tmp_path / "in").write_text("the new er\n")
     command(data, "--max-len-a", "2", "--max-len-b", "0", tmp_path / "in")
     assert capsys.readouterr().out
-    with pytest.raises(UserError, match="^--max-len-b is 0: give a whole number above 0, or --max"):
+    with pytest.raises(UserError, match=r"^--max-len-b is 0: give a whole number above 0, or --max"):
         command(data, "--max-len-b", "0")
 
 
