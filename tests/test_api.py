@@ -86,7 +86,7 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
     for search, sentence in (
         ({"beam": 2000}, "--beam is 2000: give a whole number from 1 to 1000"),
         ({"beam": "5"}, "--beam is '5': give"),
-        ({"max_len_b": 0}, "--max-len-b is 0: give a whole number above 0, or --max-len-a"),
+        ({"max_len_b": 0}, "--max-len-a 0.0 and --max-len-b 0 leave the translation of a word no"),
         ({"max_len_b": 10.0}, "--max-len-b is 10.0: give a whole number from 0"),
         ({"batch_size": 0}, "a batch of 0 sentences and 4096 tokens holds none"),
         ({"max_tokens": 0}, "a batch of 128 sentences and 0 tokens holds none"),

@@ -80,6 +80,11 @@ def test_a_run_with_two_results_is_refused(tmp_path):
     ("change", "said"),
     [
         (lambda x: x["runs"][0].update(items="01"), "2 items instead of 4"),
+        (lambda x: x["runs"][0].update(items="0!20"), "is damaged"),
+        (lambda x: x["items"].update(reference="22"), "2 references instead of 4"),
+        (lambda x: x["items"].update(kind="words"), "items of the kind 'words'"),
+        (lambda x: x["runs"][0].update(scores={"test": {}}), "is damaged"),
+        (lambda x: x["environments"][0].pop("gpus"), "is damaged"),
         (lambda x: x["runs"][0].pop("seed"), "no 'seed'"),
         (lambda x: x["runs"][0].update(looping="2"), "'looping', which is no whole number"),
         (lambda x: x.update(items={}), "is damaged"),
@@ -128,7 +133,16 @@ def test_bleu_of_summed_counts_is_that_of_the_corpus():
     references = ["the cat sat on a mat today .", "the dog barks loudly", "no way"]
     counts = metrics.ngram_counts(hypotheses, references, "en", False, False)
     expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
-    assert metrics.bleu_of_counts(np.sum(counts, axis=0).tolist()) == pytest.approx(expected)
+    assert metrics.bleu_of_counts(np.sum(counts, axis=0).tolist(), "BLEU") == pytest.approx(
+        expected
+    )
+
+
+def test_the_models_tokens_are_scored_without_smoothing():
+    """As multi-bleu.perl does: without a matching 4-gram the score is 0."""
+    counts = metrics.ngram_counts(["a b c x e"], ["a b c d e"], "en", True, False)
+    assert metrics.bleu_of_counts(counts[0], "tokenised BLEU") == 0
+    assert metrics.bleu_of_counts(counts[0], "BLEU") > 0
 
 
 # --- One task ------------------------------------------------------------------------------------
@@ -444,6 +458,11 @@ def test_the_gallery_has_a_row_for_each_task_and_scheme():
     assert "1 thread(s), c; H" in rows[0] and '--seeds "1 2"' in rows[0]
     assert "- With which code: 3 runs PyTorch of an unknown version, code unknown." in text
     assert "- (1) WER: `s`" in text and "| PER 37.50 | 1 2 |" in rows[0]
+
+
+def test_a_task_without_a_family_is_refused():
+    with pytest.raises(UserError, match=r"^the task t is in no family: leave out its records$"):
+        evidence_report.compare([run()], {"u": "g2p"}, "lie-trotter")
 
 
 def test_nothing_to_compare_is_no_error():

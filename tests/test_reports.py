@@ -27,6 +27,7 @@ from run_folders import (
     epoch_end,
     inner,
     make_run,
+    print_generated,
     sentences,
     valid,
     write_lines,
@@ -384,6 +385,50 @@ def test_the_training_text_is_read_once_for_all_test_sets(out, monkeypatch):
     assert one == other and len(one) > 1
 
 
+def test_a_training_text_is_for_test_sets_of_one_case(out):
+    """Words of a lowercased test set would never be found in the other's."""
+    folder = make_run(out, BASE, 1, tests=("test_a",))
+    make_run(out, BASE, 1, tests=("test_b",), lowercase=True)
+    edit(folder / "manifest.json", lambda x: x["data"].update(tests=["test_a", "test_b"]))
+    write_lines(out / "train.de", sentences())
+    report([folder], out / "report")
+    with pytest.raises(UserError, match=r"^test_a, test_b were scored partly with and partly"):
+        report([folder], out / "report", train_text=out / "train.de")
+
+
+def test_a_training_text_that_is_not_there_is_said_first(out, monkeypatch):
+    folder = make_run(out, BASE, 1)
+    monkeypatch.setattr(reporting.significance, "compare", lambda *_: pytest.fail("it began"))
+    with pytest.raises(UserError, match=r"none\.de: no such file$"):
+        report([folder], out / "report", train_text=out / "none.de")
+
+
+def test_other_output_than_was_scored_tells_nothing_of_lengths(pair, out):
+    """What stands in generated.txt reaches the maximum length, if it is what was scored."""
+    for run in pair:
+        (run / "test_a" / "decoding").write_text("the best checkpoint, --max-len-b 3\n")
+        print_generated(run / "test_a/generated.txt", dict.fromkeys(range(40), ("a", "x " * 9)))
+    generated = pair[0] / "test_a/generated.txt"
+    known = hashlib.sha256(generated.read_bytes()).hexdigest()
+    edit(pair[0] / "test_a/scores.json", lambda x: x.update(generated_sha256=known))
+    _, data = report(pair, out / "report")
+    assert [row["cut_off"] for row in data["tests"][0]["translations"]] == [40, None]
+
+
+def test_chrfs_interval_over_sentences_holds_its_score(out):
+    folder = make_run(out, BASE, 1)
+    hypotheses = (folder / "test_a/hypotheses.txt").read_text("utf-8").splitlines()
+    chrf = sacrebleu.corpus_chrf(hypotheses, [sentences()]).score
+    make_run(out, BASE, 1, chrf=chrf)
+    _, data = report([folder], out / "report")
+    found = data["tests"][0]["architectures"][0]["scores"]["chrF"]
+    expected = sacrebleu.CHRF().corpus_score(hypotheses, [sentences()], n_bootstrap=1000)
+    margin = float(re.search(r"± ([\d.]+)", str(expected))[1])
+    low, high = found["interval"]
+    assert low < chrf < high and found["interval_over"] == "sentences"
+    assert (high - low) / 2 == pytest.approx(margin, rel=0.2)
+
+
 def test_a_flag_in_which_seeds_differ_is_shown(out):
     """Seeds may be divided among devices otherwise; the page should say so."""
     folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
@@ -545,6 +590,16 @@ def set_manifest(name, value):
         (overwrite("manifest.json", "{}"), "manifest.json has no str 'arch': is"),
         (set_manifest("flags", [1, None]), "manifest.json is not as expected: is"),
         (set_manifest("data", {}), "manifest.json is not as expected: is"),
+        (
+            set_manifest("data", {"tests": [], "source": "en"}),
+            "manifest.json is not as expected: is",
+        ),
+        (set_manifest("starts", [1]), "manifest.json is not as expected: is"),
+        (set_manifest("starts", [{"date": "2026"}]), "manifest.json is not as expected: is"),
+        (
+            lambda folder: (folder / "test_a/decoding").write_bytes(b"\xff"),
+            "decoding, line 1 is not UTF-8",
+        ),
         (overwrite("test_a/scores.json", "{"), "scores.json is no JSON file: score .* again"),
         (
             lambda folder: edit(folder / "test_a/scores.json", lambda x: x.update(scores=[])),

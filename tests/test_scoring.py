@@ -290,6 +290,11 @@ def test_tokenised_bleu_is_of_the_models_tokens(scored):
     assert value(record, "tokenised BLEU")["score"] == pytest.approx(count_bleu(*lower))
 
 
+def test_sentencepieces_marks_are_refused(scored):
+    with pytest.raises(UserError, match=r"has SentencePiece's marks \(\u2581\): remove them, in"):
+        scored("H-0\t-1\t\u2581Ein \u2581klein er\nH-1\t-1\ta\nH-2\t-1\t\n")
+
+
 def test_bpe_marks_removed_and_said_once(scored):
     generated = "H-0\t-1\tEin klei@@ ner Hu@@ nd .\nH-1\t-1\tdrei Hun@@\nH-2\t-1\t\n"
     _, text, printed = scored(generated)

@@ -235,7 +235,7 @@ def test_a_translation_that_reaches_the_limit_is_told_of(data, tmp_path, capsys)
     source.write_text("the new\n\nthe new the\n")
     command(data, source, "-o", tmp_path / "out", "--max-len-b", "1")
     said = capsys.readouterr().err
-    assert "warning: the translation of line 3 ends at 1 tokens" in said and "line 2 " not in said
+    assert "warning: the translation of line 3 ends at 1 token," in said and "line 2 " not in said
     command(data, source, "-o", tmp_path / "out")
     assert "warning" not in capsys.readouterr().err
 
@@ -442,6 +442,10 @@ MISTAKES = {
         with_preprocessing(source_steps=[1, None]),
         f"DATA/preprocessing.json is not as expected: it should hold a JSON object like {EXAMPLE}",
     ),
+    "BPE among the steps": (
+        with_preprocessing(source_steps=["tokenize", "bpe"]),
+        "DATA/preprocessing.json names the step bpe, which follows all others: leave it out",
+    ),
     "brackets in brackets": (
         with_content("preprocessing.json", b"[" * 100_000),
         f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
@@ -612,8 +616,9 @@ def test_a_length_limit_may_be_of_the_source_alone(data, tmp_path, capsys):
     (tmp_path / "in").write_text("the new er\n")
     command(data, "--max-len-a", "2", "--max-len-b", "0", tmp_path / "in")
     assert capsys.readouterr().out
-    with pytest.raises(UserError, match=r"^--max-len-b is 0: give a whole number above 0, or --max"):
-        command(data, "--max-len-b", "0")
+    for flags in (["--max-len-b", "0"], ["--max-len-a", "0.4", "--max-len-b", "0"]):
+        with pytest.raises(UserError, match="leave the translation of a word no token: give more"):
+            command(data, *flags)
 
 
 @pytest.mark.parametrize("flags", [["--lenpen", "1e308"], ["--max-len-a", "1e308"]], ids=str)

@@ -1,8 +1,8 @@
 """Where translations differ: by sentence length, by word frequency, in n-grams, in sentences.
 
 The questions are those of compare-mt (Neubig et al. 2019, https://arxiv.org/abs/1903.07926), and
-the definitions are its own. A system is a translation of a test set: a list of its lines, or of
-each line's words. sacreBLEU computes all BLEU.
+the definitions are compare-mt's. A system is a translation of a test set: a list of its lines, or
+of each line's words. sacreBLEU computes all BLEU.
 """
 
 from collections import Counter
@@ -192,7 +192,7 @@ def salient(
     chosen: list[tuple[str, ...]] = []
     for ngram in sorted((x for x in more if more[x] > less[x]), key=rank):
         same = (x for x in chosen if (more[x], less[x]) == (more[ngram], less[ngram]))
-        if not any(is_part(ngram, x) or is_part(x, ngram) for x in same):
+        if not any(is_part(ngram, x) for x in same):
             chosen.append(ngram)
         if len(chosen) == LISTED:
             break

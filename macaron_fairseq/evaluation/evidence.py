@@ -171,7 +171,9 @@ def of_ngrams(
             groups = np.concatenate([reference, np.array(run.items)], axis=1)
             counts = of_items @ groups
             for j in np.flatnonzero(of_seeds[:, i]):
-                found[j, side] += of_seeds[j, i] * metrics.bleu_of_counts(counts[j].tolist())
+                found[j, side] += of_seeds[j, i] * metrics.bleu_of_counts(
+                    counts[j].tolist(), run.metric
+                )
     return found / len(pairs)
 
 

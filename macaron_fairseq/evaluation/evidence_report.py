@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import evidence, evidence_gallery, records
@@ -53,13 +54,16 @@ def compare(
         is_missed: whether a run (task, scheme, seed) is named where the other side has it.
 
     Raises:
-        UserError: if runs of one task are of different settings or data.
+        UserError: if runs of one task are of different settings or data, or a task has no family.
     """
+    for run in runs:
+        if run.task not in families:
+            raise UserError(f"the task {run.task} is in no family: leave out its records")
     found, missing = differences(runs, baseline, is_missed)
     overall = [
         one
         for family in dict.fromkeys(families.values())
-        if (theirs := [x for x in found if families.get(x.task) == family])
+        if (theirs := [x for x in found if families[x.task] == family])
         for one in evidence.over_tasks(family, theirs, (schemes or {}).get(family, 0))
     ]
     return Comparison(runs, families, baseline, found, overall, [*missing, *notes], published)
@@ -185,7 +189,8 @@ def over_table(overall: Sequence[Overall]) -> str:
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
         "for each task. Between tasks stands the intercept's standard deviation. A dash there says "
-        "that the model has no fit: the interval is that of the tasks' means. Detectable is what a "
+        "that no model was fitted: the interval is that of the tasks' means, or of the seeds of a "
+        "single task. Detectable is what a "
         "t test over the tasks finds with a probability of 80 %, uncorrected. WER and PER are "
         "better when lower."
     )

@@ -10,7 +10,7 @@ from sacrebleu.metrics.base import Metric
 
 Interval = tuple[float, float]
 
-SAMPLES = 1000  # of the bootstrap, as in `significance`
+SAMPLES = 1000  # of a bootstrap
 
 # The 0.975 quantile of Student's t for 1, 2, ... degrees of freedom; SciPy is no requirement here.
 STUDENT_T = (

@@ -14,6 +14,7 @@ from macaron_fairseq.text import data_folder
 
 NAME = "manifest.json"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
+OF_START = ("date", "code", "versions", "hardware")
 # What is hashed of the output of fairseq-preprocess; its logs may differ.
 HASHED = ("dict.*", "*.bin", "*.idx")
 
@@ -73,6 +74,8 @@ def read(run: Path, hint: str) -> dict[str, Any]:
     if not (
         data_folder.are_texts(found["flags"])
         and data_folder.are_texts(data.get("tests"))
+        and data_folder.are_texts([data.get(x) for x in ("source", "target", "fingerprint")])
+        and all(isinstance(x, dict) and {*OF_START} <= x.keys() for x in found["starts"])
         and data_folder.is_mapping(data.get("sha256", {}))
         and data_folder.is_mapping(found.get("learnt_from", {}))
     ):

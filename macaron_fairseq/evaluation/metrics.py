@@ -1,4 +1,4 @@
-"""BLEU of four kinds of tokens, chrF, and the error rates of grapheme-to-phoneme conversion.
+"""BLEU of three kinds of tokens, chrF, and the error rates of grapheme-to-phoneme conversion.
 
 sacreBLEU counts n-grams, whatever the tokens are.
 """
@@ -83,7 +83,7 @@ def compound_split_bleu(
 
     The splitting is that of tensor2tensor's utils/get_ende_bleu.sh. Punctuation is normalised on
     both sides, as it is in what the models are trained on: quotation marks in the raw reference
-    would else never match.
+    would otherwise never match.
 
     Args:
         hypotheses: detokenised.
@@ -202,10 +202,11 @@ def ngram_counts(
     return found
 
 
-def bleu_of_counts(counts: Sequence[int]) -> float:
-    """BLEU of a sum of what `ngram_counts` returns, smoothed as sacreBLEU does by default."""
+def bleu_of_counts(counts: Sequence[int], metric: str) -> float:
+    """BLEU of a sum of what `ngram_counts` returns, smoothed as that metric is."""
+    smoothing = "exp" if metric == "BLEU" else "none"
     reference, totals, matches = counts[0], list(counts[1:5]), list(counts[5:9])
-    return BLEU.compute_bleu(matches, totals, totals[0], reference, smooth_method="exp").score
+    return BLEU.compute_bleu(matches, totals, totals[0], reference, smooth_method=smoothing).score
 
 
 def detail(result: BLEUScore) -> str:

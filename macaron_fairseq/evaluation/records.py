@@ -157,10 +157,19 @@ def read_file(path: Path) -> list[Run]:
     content = files.read_json(path, {**TASK_FIELDS, "runs": list}, hint)
     try:
         kinds = Items(**content["items"])
+        check_items(kinds)
         runs = [of_line(line, content, kinds, path) for line in content["runs"]]
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): {hint}") from error
     return runs
+
+
+def check_items(kinds: Items) -> None:
+    """Raise a `ValueError` unless the references of a task's items are as they should be."""
+    if kinds.kind not in (EDITS, NGRAMS):
+        raise ValueError(f"items of the kind '{kinds.kind}'")
+    if kinds.kind == EDITS and len(numbers(str(kinds.reference))) != kinds.count:
+        raise ValueError(f"{len(kinds.reference)} references instead of {kinds.count}")
 
 
 def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, path: Path) -> Run:
@@ -172,13 +181,18 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     for name, count in optional.items():
         if not isinstance(count, int | None):
             raise UserError(f"a run in {path} has '{name}', which is no whole number")
-    length = kinds.count if kinds.kind == EDITS else len(kinds.reference)
+    length = len(kinds.reference)
     if len(line["items"]) != length:
         raise UserError(
             f"a run in {path} has {counted(len(line['items']), 'item')} instead of {length}"
         )
+    if kinds.kind == EDITS:
+        numbers(line["items"])  # a ValueError if one is no digit
+    float(line["scores"][content["test"]][content["metric"]])
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
     environment = content["environments"][line["environment"]]
+    if missing := {"cpu", "gpus", "threads"} - environment.keys():
+        raise KeyError(f"a machine without {', '.join(sorted(missing))}")
     shared = {name: content[name] for name in ("task", "metric", "test")}
     return Run(**shared, **values, **optional, kinds=kinds, environment=environment)
 

@@ -15,6 +15,7 @@ from macaron_fairseq.evaluation import (
     significance,
     summary,
 )
+from macaron_fairseq.evaluation.scoring import STDIO
 
 # Of a published score.
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -58,6 +59,8 @@ def write(
     if not folders:
         raise UserError("there are no runs to compare: name their folders")
     files.refuse_file(out)
+    if train_text and train_text != STDIO and not train_text.exists():
+        raise UserError(f"{train_text}: no such file")
     entries = read_published(published) if published else []
     found = [runs.read(folder) for folder in folders]
     runs.refuse_different(found)

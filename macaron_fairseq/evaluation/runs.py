@@ -24,7 +24,7 @@ class Scored:
     """The translation of one test set: scores and signatures by metric, and where the text is."""
 
     hypotheses: Path
-    generated: Path  # what fairseq-generate printed; it need not be there
+    generated: Path | None  # what fairseq-generate printed, if it is there and was scored
     reference: Path
     reference_sha256: str
     sentences: int
@@ -123,9 +123,11 @@ def read_scored(folder: Path) -> Scored:
         raise UserError(f"{path} names no metric, score or signature: {again}") from error
     if not scores:
         raise UserError(f"{path} holds no scores: {again}")
+    generated = folder / "generated.txt"
+    is_scored = generated.is_file() and files.sha256(generated) == found.get("generated_sha256")
     scored = Scored(
         hypotheses=folder / "hypotheses.txt",
-        generated=folder / "generated.txt",
+        generated=generated if is_scored else None,
         reference=folder / found["reference"],
         reference_sha256=found["reference_sha256"],
         sentences=found["sentences"],
@@ -161,7 +163,7 @@ def read_texts(runs: Sequence[Run], test: str) -> Texts:
 def read_note(folder: Path, name: str) -> str | None:
     """What recipes put in a file of that name next to the scores, if they did."""
     path = folder / name
-    return path.read_text("utf-8").strip() if path.is_file() else None
+    return "\n".join(read_lines(path)).strip() if path.is_file() else None
 
 
 def refuse_other_texts(scored: Scored, again: str) -> None:

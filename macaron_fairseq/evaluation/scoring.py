@@ -302,7 +302,16 @@ def same_length(
 
 
 def without_bpe(lines: list[str], name: Path | str) -> list[str]:
-    """The lines without BPE marks, with a word on stderr if there were any."""
+    """The lines without BPE marks, with a word on stderr if there were any.
+
+    Raises:
+        UserError: if they have the marks of SentencePiece.
+    """
+    if any((" " + line).find(" \u2581") >= 0 for line in lines):
+        raise UserError(
+            f"{name} has SentencePiece's marks (\u2581): remove them, in fairseq-generate with "
+            "--post-process sentencepiece"
+        )
     if not any("@@ " in line + " " for line in lines):
         return lines
     print(f"{name}: removed BPE marks (@@)", file=sys.stderr)

@@ -10,11 +10,10 @@ from tqdm import tqdm
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation import intervals, metrics
 from macaron_fairseq.evaluation.runs import Run
 
 METRIC = "BLEU"
-SAMPLES = 1000
 
 
 @dataclass
@@ -96,11 +95,11 @@ def paired_bootstrap(
     """
     systems = [(str(i), lines) for i, lines in enumerate(translations)]
     signatures, table = PairedTest(
-        systems, {"metric": metric}, [[*references]], test_type="bs", n_samples=SAMPLES
+        systems, {"metric": metric}, [[*references]], test_type="bs", n_samples=intervals.SAMPLES
     )()
     (name,) = signatures  # as sacreBLEU calls it: chrF is chrF2
     base, *others = cast(list[Result], table[name])
     # sacreBLEU counts samples whose difference is greater than that of the whole, of which two
-    # equal translations have none: it would call them different with p = 1 / (SAMPLES + 1).
+    # equal translations have none: it would call them different with p = 1 / (samples + 1).
     found = [(x.score, 1.0 if x.score == base.score else cast(float, x.p_value)) for x in others]
     return [(base.score, 1.0), *found], str(signatures[name])

@@ -11,6 +11,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from tqdm import tqdm
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.evaluation import comparison, failures, intervals, metrics, runs, significance
 from macaron_fairseq.evaluation.comparison import Group, Words
@@ -155,7 +156,9 @@ def lengths_and_failures(test: TestSet, run: Run) -> Part:
     scored = run.tests[test.name]
     whole = test.bleu.corpus_score(lines, [references])
     looping = failures.looping(lines, references)
-    cut_off = failures.cut_off(scored.generated, scored.decoding)
+    cut_off = None
+    if scored.generated:
+        cut_off = failures.cut_off(scored.generated, scored.decoding)
     failing = {*looping, *(cut_off or ())}
     kept = [i for i in range(len(lines)) if i not in failing]
     without = None
@@ -180,16 +183,23 @@ def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
     """How often the words of test sets occur in the training data, which is read once.
 
     Args:
-        tests: the test sets; runs are scored with or without regard to case on all of them.
+        tests: the test sets.
         train_text: the target side of the training data in words, or "-" for standard input.
 
     Raises:
-        UserError: if it cannot be read.
+        UserError: if it cannot be read, or one test set was scored with regard to case, and another
+            without.
     """
+    lowercase = {test.scored.lowercase for test in tests}
+    if len(lowercase) > 1:
+        raise UserError(
+            f"{', '.join(test.name for test in tests)} were scored partly with and partly without "
+            "regard to case: leave out --train-text, or score them again"
+        )
     texts = (text for test in tests for text in (test.references, *test.hypotheses.values()))
     words = {word for text in texts for sentence in text for word in sentence}
     lines = tqdm(read_lines(train_text), desc="counting words", unit=" lines", disable=None)
-    return comparison.count_in(lines, words, tests[0].scored.lowercase)
+    return comparison.count_in(lines, words, lowercase.pop())
 
 
 def by_frequency(test: TestSet, counts: Counter[str]) -> list[Part]:

@@ -112,6 +112,8 @@ def read(path: Path) -> DataFolder:
         and is_mapping(sha256)
     ):
         raise UserError(f"{description} is not as expected: {hint}")
+    if "bpe" in [*steps, *target_steps]:
+        raise UserError(f"{description} names the step bpe, which follows all others: leave it out")
     found = DataFolder(path, source, target, steps, target_steps, sha256)
     found.refuse_changed(sha256, f"{description} says")
     return found

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import terminal
 
@@ -51,8 +52,11 @@ class Search:
                 raise UserError(
                     f"--{name.replace('_', '-')} is {value!r}: give {whole} from {least} to {most}"
                 )
-        if not self.max_len_a and not self.max_len_b:
-            raise UserError("--max-len-b is 0: give a whole number above 0, or --max-len-a")
+        if 2 * self.max_len_a + self.max_len_b < 1:  # of one token and the end of the sentence
+            raise UserError(
+                f"--max-len-a {self.max_len_a} and --max-len-b {self.max_len_b} leave the "
+                "translation of a word no token: give more"
+            )
 
     def longest(self, batch: Sequence[Tokens]) -> int:
         """How many tokens a translation in that batch can have, as far as the search limits it."""
@@ -204,7 +208,7 @@ def translate_block(
         max_tokens: see `batches`.
         batch_size: see `batches`.
         before: lines of the text that are not among these, for warnings that number them.
-        done: which are not to be translated. The others stay in the batches that they would be in.
+        done: a batch of which all are done is left out. The others stay as they would be.
     """
     limit = engine.max_length
     for i, sentence in enumerate(sentences):
@@ -221,9 +225,10 @@ def translate_block(
         longest = engine.longest([kept[i] for i in batch])
         for i, translation in zip(batch, translations, strict=True):
             if len(translation) >= longest:
+                end = counted(longest, "token")
                 warn(
-                    f"the translation of line {before + i + 1} ends at {longest} tokens, "
-                    "the most that it may have: it may be cut short"
+                    f"the translation of line {before + i + 1} ends at {end}, the most that it may "
+                    "have: it may be cut short"
                 )
         yield dict(zip(batch, translations, strict=True))
 
