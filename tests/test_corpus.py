@@ -273,7 +273,7 @@ def test_clean_in_place(tmp_path):
     parallel_text.clean(files, files, 0, 80, 9)  # an empty side is never kept
     assert [len(s.split()) for s, _ in written(tmp_path, "train")] == [80, 9]
     said = refused(parallel_text.clean, files, files, 81, 90, 9)
-    assert said == f"no pair is left for {files[0]} and {files[1]}"
+    assert said.startswith(f"none of the pairs of {files[0]} is worth training on (81 to 90 tokens")
     assert [len(s.split()) for s, _ in written(tmp_path, "train")] == [80, 9]
 
 
@@ -340,6 +340,35 @@ def test_own_text_is_split(tmp_path):
     assert len(sides[1]) == len(sides[2]) == (different - len(long)) // 10
     assert sum(map(len, sides)) == different and "" not in sides[0]
     assert not {*sides[0]} & {*sides[1], *sides[2]} and not {*sides[1]} & {*sides[2]}
+
+
+def test_spaces_make_no_other_sentence(tmp_path):
+    """Else a sentence could be tested on that was trained on."""
+    pairs = archives.sentences(400, 1)
+    put(tmp_path, "train", [*pairs, *((f" {one}  ", other) for one, other in pairs)])
+    parallel_text.hold_out(tmp_path, ("en", "de"), tmp_path / "raw")
+    train, test = (
+        {" ".join(one.split()) for one, _ in written(tmp_path / "raw", name)}
+        for name in ("train", "test")
+    )
+    assert test and not train & test
+
+
+def test_sentences_of_a_given_set_are_not_drawn_and_their_number_is_said(tmp_path, capsys):
+    pairs = [(f"Sentence {i}.", f"Satz {i}.") for i in range(200)]
+    put(tmp_path, "train", pairs)
+    put(tmp_path, "test", [*pairs[:100], ("Another.", "Ein anderer.")])
+    parallel_text.hold_out(tmp_path, ("en", "de"), tmp_path / "raw")
+    train, valid, test = (written(tmp_path / "raw", x) for x in ("train", "valid", "test"))
+    assert len(valid) == 10 and not {*valid} & {*test} and {*pairs[:100]} <= {*train}
+    assert capsys.readouterr().out == "test: 100 source sentences of it stand in train, too\n"
+
+
+def test_no_pair_that_is_worth_training_on(tmp_path):
+    put(tmp_path, "train", [("x" * 2000, "y")] * 3)
+    train, kept = ([tmp_path / f"{x}.{side}" for side in ("en", "de")] for x in ("train", "kept"))
+    said = refused(parallel_text.clean, train, kept, 1, 80, 9)
+    assert "is worth training on (1 to 80 tokens, ratio at most 9): text of a language" in said
 
 
 def test_own_text_that_is_given_is_kept(tmp_path):

@@ -509,10 +509,11 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
         ([*TEXT, "--learning-rates", "1e-4 0.0001"], "--learning-rates names a value twice"),
         ([*TEXT, "--seeds", "1 2 1"], "'1 2 1' should name seeds, each once"),
+        ([*TEXT, "--tasks", ""], "--tasks names no task: choose from CoLA"),
         ([*TEXT, "--tasks", "RTE RTE"], "--tasks names a value twice"),
         ([*TEXT, "--codes", "c", "--dictionary", "d"], "are those of --pretrained"),
         ([*TEXT, "train"], "train is no stage"),
-        ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16000"),
+        ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16384"),
         ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
         ([*TEXT, "--", "--total-num-update", "9"], "see --max-update"),
         ([*TEXT, "--short-samples", "32"], "'32' should be TOKENS:UPDATES, as 32:4000"),
@@ -698,7 +699,7 @@ def test_the_schedule_ends_with_the_training():
     found = read("--max-update", "3000", "--tokens-per-sample", "128", "--", "--lr", "1e-3")
     flags = " ".join(found.recipe.benchmark.training.words())
     assert "--total-num-update 3000" in flags and "--max-positions 128" in flags
-    assert found.recipe.batch == 128_000 and found.stages == list(glue_options.STAGES)
+    assert found.recipe.batch == 256 * 512 and found.stages == list(glue_options.STAGES)
     assert found.recipe.stages == ["prepare", "train"]
 
 

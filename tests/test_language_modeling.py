@@ -3,6 +3,7 @@
 import json
 import lzma
 import math
+import signal
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -23,12 +24,33 @@ import perplexity  # isort: skip
 import plain_text  # isort: skip
 import stage_prepare  # isort: skip
 import stage_text  # isort: skip
+import train_command  # isort: skip
 from stage_text import Counts, count  # isort: skip
 from steps import step  # isort: skip
 
 
 def refusal(function, *arguments):
     return sentence_of(lambda: function(*arguments))
+
+
+def test_a_signal_ends_all_students_and_a_failure_one():
+    failed = {}
+    for status in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
+        with pytest.raises(SystemExit), language_modeling.noted(["none seed 1"], failed):
+            sys.exit(status)
+    assert not failed
+    with language_modeling.noted(["none seed 1"], failed):
+        sys.exit(1)
+    assert failed == {"none seed 1": "a command failed"}
+
+
+def test_batches_on_many_gpus_hold_a_sample(tmp_path):
+    (tmp_path / "a.txt").write_text("A line.\n")
+    words = ["--text", str(tmp_path / "a.txt"), "--test", "a.txt", "--gpus", "32", "--dry-run"]
+    [recipe], _ = language_modeling.read([*words, "--tokens-per-sample", "2048"])
+    assert "choose --max-tokens N" in refusal(train_command.divide, recipe, 32)
+    [recipe], _ = language_modeling.read([*words, "--tokens-per-sample", "1024"])
+    assert train_command.divide(recipe, 32) == (1024, 1)
 
 
 # --- Text ----------------------------------------------------------------------------------------

@@ -2,16 +2,20 @@
 
 import gzip
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import prose
 import pytest
+from commands import sentence_of
 from recipes import EXAMPLES
 from test_evidence import run as record
 
@@ -28,6 +32,7 @@ import one_run  # isort: skip
 import parallel_text  # isort: skip
 import plan  # isort: skip
 import report  # isort: skip
+import steps  # isort: skip
 import tasks  # isort: skip
 
 
@@ -268,8 +273,46 @@ def test_jobs_end_with_their_status(tmp_path):
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_jobs_with_their_runner(number, tmp_path):
+    code = (
+        "import sys, pathlib, launch; path = pathlib.Path(sys.argv[1]);"
+        "words = ['sh', '-c', f'echo $$ > {path}/part; mv {path}/part {path}/pid; exec sleep 99'];"
+        "[*launch.local([launch.Job('x', words, path / 'log', path / 'none')], 1)]"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(EXAMPLES / "common"), "CUDA_VISIBLE_DEVICES": ""}
+    runner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environ)
+    while not (tmp_path / "pid").is_file():
+        assert runner.poll() is None
+        time.sleep(0.05)
+    runner.send_signal(number)
+    assert runner.wait(timeout=30) == 128 + number
+    job = int((tmp_path / "pid").read_text())
+    for _ in range(200):
+        try:
+            os.kill(job, 0)
+        except ProcessLookupError:
+            return
+        if Path(f"/proc/{job}/stat").read_text().split()[2] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the job runs on")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["slurm_partitoin=gpu"], "partitoin"), (["timeout_min=1h"], "--launcher slurm: ")],
+)
+def test_bad_values_for_a_cluster_get_a_sentence(words, said, tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("SUBMITIT_CLUSTER", "local")
+    args = SimpleNamespace(slurm=words, jobs=1, launcher="slurm")
+    start = launch.starter("mini", args, tmp_path)
+    assert said in sentence_of(lambda: [*start([launch.Job("x", ["true"], tmp_path, tmp_path)])])
+
+
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(launch, "LOCK_SECONDS", 0)
+    monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
     with one_run.only_one(tmp_path / "lock", waits=False):
         with pytest.raises(SystemExit) as end, one_run.only_one(tmp_path / "lock", waits=False):
             pass

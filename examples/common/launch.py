@@ -1,6 +1,5 @@
 """Jobs, several at a time: as processes of this machine, or as jobs of a Slurm cluster."""
 
-import fcntl
 import os
 import re
 import signal
@@ -17,11 +16,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from options import above_zero
-from steps import say
+from steps import hold, say
 
 POLL_SECONDS = 5
 LONGEST_LINE = 300
-LOCK_SECONDS = 5  # in which the last command of a killed run ends
 ELSEWHERE = os.EX_TEMPFAIL  # the status of a job at which another process is
 
 
@@ -81,7 +79,12 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
         end_all()
         os._exit(128 + number)  # the threads would wait for jobs that have not begun
 
-    before = signal.signal(signal.SIGTERM, end)
+    # A closed terminal sends SIGHUP, unless nohup had it ignored.
+    before = {
+        number: signal.signal(number, end)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     pool = ThreadPoolExecutor(at_a_time)
     try:
         futures = {pool.submit(one, job): job for job in jobs}
@@ -90,7 +93,8 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all()
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def visible_gpus() -> list[str]:
@@ -114,8 +118,12 @@ def slurm(
     except ImportError:
         sys.exit("--launcher slurm needs submitit: pip install submitit")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # a job does not find this file
-    executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
-    executor.update_parameters(name=name, slurm_array_parallelism=at_a_time, **parameters)
+    shared = {"name": name, "slurm_array_parallelism": at_a_time, **parameters}
+    try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
+        executor.update_parameters(**shared)
+    except (NameError, TypeError, AssertionError, RuntimeError, ValueError) as error:
+        sys.exit(f"--launcher slurm: {' '.join(str(error).split()) or f'bad values in {shared}'}")
     with executor.batch():  # one array of jobs
         submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
     while submitted:
@@ -245,19 +253,7 @@ def last_line(log: Path) -> str:
 def only_one(lock: Path, waits: bool) -> Iterator[None]:
     """Hold a lock; where another process has it, wait for it or end with `ELSEWHERE`."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + LOCK_SECONDS
-    with lock.open("a") as file:
-        os.set_inheritable(file.fileno(), True)  # the commands of a killed run hold it on
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    sys.exit(ELSEWHERE)
-                time.sleep(0.2)
-            except OSError:
-                break  # some network disks have no locks
+    with hold(lock, waits, ELSEWHERE):
         yield
 
 

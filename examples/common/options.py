@@ -79,6 +79,11 @@ class Recipe:
         return self.benchmark.training.tokens * self.benchmark.training.batches
 
     @property
+    def longest_sample(self) -> int:
+        """Tokens that a batch must have room for; 0: not known."""
+        return 0
+
+    @property
     def score_flags(self) -> list[str]:
         """Of `macaron-fairseq score`."""
         return split(self.benchmark.evaluation.score)
@@ -275,6 +280,8 @@ def archs_of(text: str) -> list[str]:
             raise argparse.ArgumentTypeError(
                 f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP"
             )
+    if not archs:
+        raise argparse.ArgumentTypeError("'' should name architectures")
     models: dict[str, str] = {}
     for name in archs:
         if (other := models.setdefault(name_of(*name.split("/")), name)) != name:
@@ -318,6 +325,8 @@ def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> d
     """
     training = described.training
     batch = options.batch or training.tokens * training.batches
+    if options.bf16 and options.fp32:
+        sys.exit("--bf16 and --fp32 exclude each other: give one of them")
     if options.gpus and not options.dry_run:
         sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
     work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
@@ -406,6 +415,7 @@ SET_BY_THE_RECIPE = {
         ),
         "is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes",
     ),
+    "--user-dir": "is this package, and fairseq takes one alone",
     **dict.fromkeys(
         ("--batch-size", "--max-sentences"),
         "would make updates smaller than the recipe's: see --batch and --max-tokens",

@@ -86,15 +86,18 @@ def written(*paths: Path) -> Iterator[list[TextIO]]:
                 path.unlink()
 
 
-def write(lines: Iterable[Pair], source: Path, target: Path) -> int:
-    """Write pairs to two files, and return how many; ends the program if there are none."""
+def write(lines: Iterable[Pair], source: Path, target: Path, if_none: str = "") -> int:
+    """Write pairs to two files, and return how many.
+
+    Ends the program if there are none, with a sentence of its own or `if_none`.
+    """
     number = 0
     with written(source, target) as files:
         for pair in lines:
             put(pair, files)
             number += 1
         if not number:
-            sys.exit(f"no pair is left for {source} and {target}")
+            sys.exit(if_none or f"no pair is left for {source} and {target}")
     return number
 
 
@@ -130,11 +133,14 @@ def clean(train: Paths, kept: Paths, least: int, most: int, ratio: float) -> Non
             ):
                 yield " ".join(source), " ".join(target)
 
-    number = write(worthy(), *kept)
-    print(
-        f"clean: kept {number:,} of {read_pairs:,} pairs ({least} to {most} tokens, ratio at most "
-        f"{ratio:g})"
+    limits = f"{least} to {most} tokens, ratio at most {ratio:g}"
+    number = write(
+        worthy(),
+        *kept,
+        f"none of the pairs of {train[0]} is worth training on ({limits}): text of a language "
+        "without spaces between words has to be split before",
     )
+    print(f"clean: kept {number:,} of {read_pairs:,} pairs ({limits})")
 
 
 def split(train: Paths, valid: Paths, every: int) -> None:
@@ -157,9 +163,10 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
 
     `folder` holds train.LANGUAGE, and perhaps valid.* and test.*. Where one of these is missing,
     pairs are drawn from train: 2,000 each, or a tenth where train is small. Those whose source
-    sentence occurred before are dropped, and the order is shuffled with seed 1. This holds the
-    corpus in memory. Long pairs are not drawn. Pairs with an empty side are dropped from train and
-    refused in valid and test.
+    sentence occurred before, spaces apart, are dropped, and the order is shuffled with seed 1. This
+    holds the corpus in memory. Long pairs are not drawn, nor are sentences of a given set. These
+    stay in train, and how many they are is said. Pairs with an empty side are dropped from train
+    and refused in valid and test.
     """
 
     def names(where: Path, part: str) -> Paths:
@@ -167,19 +174,32 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
         return source, target
 
     missing = []
+    given: dict[str, set[str]] = {}
     for part in ("test", "valid"):
         paths = names(folder, part)
         if any(path.exists() for path in paths):
             write(full(read(*paths), paths), *names(out, part))
+            given[part] = {words_of(pair) for pair in read(*paths)}
         else:
             missing.append(part)
-    train = (pair for pair in read(*names(folder, "train")) if all(map(str.strip, pair)))
+    seen: dict[str, set[str]] = {part: set() for part in given}
+
+    def marked() -> Iterator[Pair]:
+        for pair in read(*names(folder, "train")):
+            if all(map(str.strip, pair)):
+                for part in given:
+                    seen[part].update({words_of(pair)} & given[part])
+                yield pair
+
+    train = marked()
     if missing:
         first: dict[str, Pair] = {}
         for pair in train:
-            first.setdefault(pair[0], pair)
-        pairs = [pair for pair in first.values() if is_short(pair)]
-        too_long = [pair for pair in first.values() if not is_short(pair)]
+            first.setdefault(words_of(pair), pair)
+        known = set().union(*given.values())
+        drawable = {text for text, pair in first.items() if is_short(pair)} - known
+        pairs = [pair for text, pair in first.items() if text in drawable]
+        others = [pair for text, pair in first.items() if text not in drawable]
         count = min(HELD_OUT, len(pairs) // 10)
         if not count:
             sys.exit(
@@ -190,8 +210,11 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
         for part in missing:
             write(pairs[:count], *names(out, part))
             pairs = pairs[count:]
-        train = (pair for pair in pairs + too_long)
+        train = (pair for pair in pairs + others)
     write(train, *names(out, "train"))
+    for part, texts in seen.items():
+        if texts:
+            print(f"{part}: {counted(len(texts), 'source sentence')} of it stand in train, too")
 
 
 def draw(train: Paths, folder: Path, languages: tuple[str, str], unique: str) -> None:
@@ -214,6 +237,11 @@ def draw(train: Paths, folder: Path, languages: tuple[str, str], unique: str) ->
     for part, drawn in {**parts, "train": pairs[2 * HELD_OUT :]}.items():
         source, target = (folder / f"{part}.{language}" for language in languages)
         write(iter(drawn), source, target)
+
+
+def words_of(pair: Pair) -> str:
+    """Its source sentence with single spaces: what makes it another one."""
+    return " ".join(pair[0].split())
 
 
 def is_short(pair: Pair) -> bool:

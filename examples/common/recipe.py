@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import start
+
 TOOLS = (
     "macaron-fairseq",
     "fairseq-preprocess",
@@ -73,6 +75,7 @@ def main(words: Sequence[str]) -> None:
 def refusals(name: str) -> Iterator[None]:
     """Look for the tools; then a mistake is one sentence that begins with `name`, and status 1."""
     try:
+        start.refuse_missing_package()
         for tool in TOOLS:
             if not shutil.which(tool):
                 sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import io
 import logging
 import multiprocessing
@@ -40,6 +41,7 @@ def count_gpus(recipe: Recipe) -> int:
     return recipe.gpus or count_usable()
 
 
+@functools.cache
 def count_usable() -> int:
     """The GPUs that PyTorch can use here; ends the program where it cannot use those."""
     found = apart(usable_gpus)

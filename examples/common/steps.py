@@ -14,7 +14,7 @@ from importlib.metadata import version as version
 from pathlib import Path
 from typing import Any
 
-LOCK_SECONDS = 20
+LOCK_SECONDS = 10
 Words = list[str | Path]
 
 
@@ -72,17 +72,24 @@ def made(folder: Path) -> str:
 
 
 @contextmanager
-def hold(lock: Path) -> Iterator[None]:
-    """Keep others from working on the same, until the block or all of this run's processes end."""
+def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Iterator[None]:
+    """Keep others from working on the same, until the block or all of this run's processes end.
+
+    Args:
+        lock: the file that stands for it.
+        waits: whether to wait until another run is done.
+        elsewhere: the status with which the program ends where another run is at it; None: it ends
+            with a sentence.
+    """
     with lock.open("a") as file:
         os.set_inheritable(file.fileno(), True)
         end = time.monotonic() + LOCK_SECONDS  # a killed run lets go once its last process is gone
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:
                 if time.monotonic() > end:
-                    sys.exit(f"another run is at work there: it holds {lock}")
+                    sys.exit(elsewhere or f"another run is at work there: it holds {lock}")
                 time.sleep(0.2)
                 continue
             except OSError:

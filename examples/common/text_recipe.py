@@ -24,6 +24,11 @@ class TextRecipe(Recipe):
     block: int  # tokens of a training sample, and the models' positions
     short: tuple[int, int] | None  # tokens of a sample in the first so many updates
 
+    @property
+    def longest_sample(self) -> int:
+        """A training sample, which is no shorter than this."""
+        return self.block
+
     def parts(self) -> Sequence["TextRecipe"]:
         """The updates on short samples, if any, and the others."""
         if not self.short:

@@ -101,7 +101,8 @@ def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
     if not recipe.max_tokens_is_given:
         # More devices than batches: smaller ones, but not so small that fairseq would drop long
         # sentences.
-        least, fewer = 250 if usual < 4096 else 1024, max_tokens
+        least = max(recipe.longest_sample, 250 if usual < 4096 else 1024)
+        fewer = max_tokens
         while batch % (fewer * devices) and fewer >= 2 * least:
             fewer //= 2
         if batch % (fewer * devices) == 0:

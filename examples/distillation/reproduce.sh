@@ -24,7 +24,8 @@
 #   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
 #   reproduce.sh --from data --student-updates 5000                students end after 5,000 updates, the teacher not
 #   reproduce.sh report --seeds "1 2 3"                            the table of what is done so far
-#   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm --slurm slurm_partition=gpu
+#   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm \
+#     --slurm slurm_partition=gpu gpus_per_node=1
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

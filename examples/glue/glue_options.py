@@ -96,7 +96,6 @@ def parser() -> Parser:
     add(
         "--tasks",
         action=Once,
-        default="",
         metavar='"A B"',
         help=f"of {', '.join(TASKS)} (default: all that are in --glue)",
     )
@@ -137,7 +136,7 @@ def parser() -> Parser:
         type=above_zero,
         default=1,
         metavar="N",
-        help="runs of fine-tuning at a time, on a CPU a core each",
+        help="runs of fine-tuning at a time, on GPUs one on each, on a CPU a core each",
     )
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
     add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
@@ -187,7 +186,9 @@ def read(words: Sequence[str]) -> Glue:
         stages = [stage for stage in stages if stage != "pretrain"]
     if args.pretrained:
         refuse_pretrained(args, stages)
-    names = [look_up(TASKS, name, "task", "--tasks").name for name in args.tasks.split()]
+    if args.tasks is not None and not args.tasks.split():
+        sys.exit(f"--tasks names no task: choose from {', '.join(TASKS)}")
+    names = [look_up(TASKS, x, "task", "--tasks").name for x in (args.tasks or "").split()]
     lists = ("--tasks", names), ("--learning-rates", args.learning_rates)
     for option, values in lists:
         if values and len({*values}) < len(values):

@@ -99,8 +99,9 @@ def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> l
 
 def settings(glue: Glue, name: str, system: System, seed: int, rate: float) -> str:
     """Stands for what a run is made from, but for the model that it starts from."""
-    flags = flags_of(glue, name, system, seed, rate)
-    return hash_of(*flags, fingerprint(glue_data.where(glue.recipe, name)))[:12]
+    recipe, flags = glue.recipe, flags_of(glue, name, system, seed, rate)
+    precision = [recipe.precision] * (recipe.precision != "fp16")  # which older records go without
+    return hash_of(*flags, *precision, fingerprint(glue_data.where(recipe, name)))[:12]
 
 
 def start_of(glue: Glue, system: System, seed: int) -> Path | None:

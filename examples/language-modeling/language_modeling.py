@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ NAME = "language-modeling"
 # Why which runs of students failed; None where there are no students, and a failure ends the
 # program.
 Failed = dict[str, str] | None
+ENDED = 128 + signal.SIGTERM, 128 + signal.SIGHUP  # as `follow_training` ends by a signal
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
 
@@ -155,7 +157,7 @@ def noted(names: Sequence[str], failed: Failed) -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
-        if failed is None:
+        if failed is None or end.code in ENDED:
             raise
         why = end.code if isinstance(end.code, str) else "a command failed"
         failed.update(dict.fromkeys(names, why))
