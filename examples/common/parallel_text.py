@@ -89,7 +89,7 @@ def written(*paths: Path) -> Iterator[list[TextIO]]:
 def write(lines: Iterable[Pair], source: Path, target: Path, if_none: str = "") -> int:
     """Write pairs to two files, and return how many.
 
-    Ends the program if there are none, with a sentence of its own or `if_none`.
+    Ends the program if there are none; `if_none` is the sentence instead of the usual one.
     """
     number = 0
     with written(source, target) as files:
