@@ -84,6 +84,12 @@ def test_random_matrices_go_on_too(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(random_matrices, "_follow", counted)
     with pytest.raises(SystemExit, match="130"):
         cli.main(["particles", *words, "-o", str(tmp_path / "a")])
+    part = tmp_path / "a" / "phase-random.parts" / "beta-1.json"
+    whole = part.read_bytes()
+    part.write_bytes(whole[:9])  # one that is damaged costs no others
+    with pytest.raises(UserError, match="is no JSON file: remove the folder"):
+        cli.main(["particles", *words, "-o", str(tmp_path / "a")])
+    part.write_bytes(whole)
     for folder in ("a", "b"):  # the rest of one, and all of the other
         cli.main(["particles", *words, "-o", str(tmp_path / folder)])
     assert seen == [0, 3, 6, 6, 9, 0, 3, 6, 9]

@@ -203,11 +203,12 @@ def test_phase_of_pairs_is_the_closed_form():
     assert result.pairs == pytest.approx(result.all_pairs)
 
 
-def test_phase_in_parts_is_the_same(monkeypatch):
+@pytest.mark.parametrize("limit", ["MOST_COSINES", "MOST_POSITIONS"])
+def test_phase_in_parts_is_the_same(limit, monkeypatch):
     starts = simulation.random_start(6, 2, seed=1, trials=7)
     betas = np.array([0.0, 2.0])
     whole = experiments.phase(System("sa", 0), starts, TIMES, betas, cosine=0.9)
-    monkeypatch.setattr(experiments, "MOST_COSINES", 36 * 3)
+    monkeypatch.setattr(simulation, limit, 36 * 3)
     parts = experiments.phase(System("sa", 0), starts, TIMES, betas, cosine=0.9)
     assert (whole.pairs == parts.pairs).all()
     # Counted one by one, at one place.
@@ -335,11 +336,14 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
         ),
         (
             ["phase", "--system", "usa"],
-            r"lower --time, or --beta \(--beta-max\), since the rate of usa is e\^beta, until",
+            r"lower --time, or lower beta, since the rate of usa is e\^beta, until",
         ),
         (["phase", "--system", "usa", "--beta-max", "1e9"], r"needs too many steps"),
         (["equiangular", "--system", "usa", "--beta", "1", "800"], r"needs too many steps"),
-        (["landscape", "--strength", "1e9"], r"needs too many steps: lower --time or --strength"),
+        (
+            ["landscape", "--strength", "1e9"],
+            r"too many steps: lower --time or weaken the perceptron",
+        ),
         (
             ["phase", "--beta-min", "3", "--beta-max", "3"],
             r"--beta-min 3 is not below --beta-max 3",
@@ -349,6 +353,14 @@ def test_weights_in_any_form_have_no_potential(tmp_path):
             r"choose one above -0.3333 and below",
         ),
         (["equiangular", "--system", "none"], r"take --system sa or usa"),
+        (
+            ["phase", "--betas", "1000000", "--frames", "100000"],
+            r"1,000,000 betas at 100,000 times are 100,000,000,000 numbers: lower --betas or",
+        ),
+        (
+            ["trajectories", "--perceptron", "relu", "--neurons", "1000000000000"],
+            r"1,000,000,000,000 neurons are .* numbers: lower --neurons, until",
+        ),
         (["histograms", "--time", "3", "--shown", "4"], r"--shown 4 is after the end"),
         (["trajectories", "-o", __file__], r"is a file: give --output a folder"),
     ],
@@ -395,6 +407,7 @@ def test_numbers_out_of_range_are_refused(flags, sentence, capsys):
         ('{"a": [[1, 0, 0]], "s": [1], "w": [[1, 0, 0]]}', r'must hold "a" and one of "s" and "w"'),
         ('{"a": [[1, 0, 0], [1]], "s": [1]}', r"does not hold numbers in a regular shape"),
         ('{"a": [[1, 0, "x"]], "s": [1]}', r"does not hold numbers in a regular shape"),
+        (f'{{"a": [[1, 0, 1{"0" * 400}]], "s": [1]}}', r"does not hold numbers in a regular shape"),
         ('{"a": [[1, 0, NaN]], "s": [1]}', r"is no JSON file"),
         ('{"a": [[1, 0, 1e999]], "s": [1]}', r"holds a number that is not finite"),
     ],

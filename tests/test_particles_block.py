@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import iv
 
-from macaron_fairseq import cli
+from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis.particles import (
     block_experiments,
     block_views,
@@ -330,6 +330,12 @@ def test_of_many_particles_some_paths_are_drawn(tmp_path, monkeypatch):
     assert np.shape(found["with_block"]["positions"])[1] == 6  # the file holds all
 
 
+@pytest.mark.parametrize("dim", [2, 3])
+def test_clusters_that_cosines_do_not_tell_apart_are_refused(dim):
+    with pytest.raises(UserError, match=r"1e-09 at beta 4 is 5e-10 radians, which cosines do not"):
+        settling.threshold(1e-9, 4.0, dim)
+
+
 def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
     results = command("block-sweep", "--over", "dim", output=tmp_path)["results"]
     assert results["systems"] == ["usa-scaled", "sa"]
@@ -351,7 +357,7 @@ def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
         (["block-counts", "--system", "usa"], r"needs too many steps"),
         (
             ["block-counts", "--strength", "1e6"],
-            r"too many steps: lower --time or --strength",
+            r"too many steps: lower --time or weaken the perceptron",
         ),
         (["block-counts", "--beta", "1", "1"], r"--beta holds a value twice"),
         (["block-frames", "--time", "3", "--shown", "4"], r"none after --time 3"),

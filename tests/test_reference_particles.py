@@ -111,21 +111,21 @@ def test_particles_move_as_the_authors(run):
 def test_particles_mean_field_by_lax_friedrichs(run):
     """The authors' notebook takes the velocity from the density's mirror image u(-theta).
 
-    With it their numbers are met; with u(theta), the equation of the paper, they are not.
+    With it their numbers are met, as they were before they were rounded to fp32; with u(theta), the
+    equation of the paper, they are not.
     """
     ratio = run["dt"] / run["dx"]
 
     def last(seen):
         u = np.array(run["u_initial_all_points"])
         for step in range(run["saved_steps"][-1] + 1):
-            if step in run["saved_steps"]:
-                expected = run["u_every_5th_point"][run["saved_steps"].index(step)]
-                difference = np.abs(u[::5] - expected).max()
+            if step == run["saved_steps"][-1]:
+                difference = np.abs(u[::5] - run["u64_every_5th_point_last"]).max()
                 mass = u.sum() * run["dx"]
             u = mean_field.lax_friedrichs(u, mean_field.velocities(seen(u), run["beta"]), ratio)
         return difference, mass
 
     difference, mass = last(lambda u: np.roll(u[::-1], 1))
-    assert difference < 1e-4
+    assert difference < 1e-12
     assert mass == pytest.approx(run["mass"][-1], abs=1e-6)
     assert last(lambda u: u)[0] > 0.01

@@ -32,7 +32,7 @@ RELATIVE, ABSOLUTE = 1e-8, 1e-10
 def increment(
     step: Step, apply: Apply, substep: SubStep, gate: Gate | None, x: Tensor, h: float = 1.0
 ) -> Tensor:
-    """What a step that is `h` times as long adds to the state x; without a gate it is 1/2."""
+    """What a step that is `h` times as long adds to x; a gate that is not given is 1/2."""
 
     def field(x: Tensor) -> Tensor:
         return reduce(add, [apply(operator, x) for operator in step.operators])
@@ -78,5 +78,6 @@ def flow(
         atol=ABSOLUTE,
     )
     if not solved.success:
-        raise UserError(f"the integration stopped at time {solved.t[-1]:g}: {solved.message}")
+        reached = solved.t[-1] if len(solved.t) else times[0]
+        raise UserError(f"the integration stopped at time {reached:g}: {solved.message}")
     return solved.y.T

@@ -14,13 +14,13 @@ The systems are on the unit sphere (arXiv 2312.10794). A particle moves by the p
 attention plus perceptron to the tangent space at x_i, with
   sa    attention = sum_j e^(beta <x_i, x_j>) x_j / Z_i, Z_i the sum of the weights (softmax)
   usa   the same with n in place of Z_i; its speed grows like e^beta
-  usa-scaled  usa times e^-beta, which any beta leaves at the same speed
+  usa-scaled  usa times e^-beta; its speed does not grow with beta
   none  no attention; without a perceptron nothing moves
 and perceptron = sum_m w_m activation(a_m . x_i), if --perceptron asks for it (arXiv 2601.21366).
 Each choice explains its options, as in: macaron-fairseq particles phase --help
 
-"phase" takes long. Ended early, it goes on when the same command is given again: what is done is in
-OUTPUT/phase.parts until the files are written.
+"phase" and "phase-random" take long. Ended early, they go on when the same command is given again:
+what is done is in OUTPUT/phase.parts, or phase-random.parts, until the files are written.
 
 examples:
   macaron-fairseq particles trajectories --system usa --beta 2 --perceptron relu --neurons 4
@@ -255,7 +255,7 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"particles": 128, "dim": 16, "time": 40, "frames": 201, "shown": None},
     ),
     "phase": (
-        "over time and beta, which trials ended in a point",
+        "over time and beta, in which trials all pairs are near",
         {**SYSTEM, **BETAS, **CLOUD, **TIME}
         | {"particles": 32, "dim": 2, "frames": 61, "trials": 100},
     ),

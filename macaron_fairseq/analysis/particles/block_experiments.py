@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization, settling, simulation
 from macaron_fairseq.analysis.particles.settling import Labels
-from macaron_fairseq.analysis.particles.systems import System
+from macaron_fairseq.analysis.particles.systems import SYSTEMS, System
 from macaron_fairseq.analysis.progress import following, progress
 
 Integers = NDArray[np.int64]
@@ -81,17 +81,8 @@ def field(system: System, positions: Floats, angles: Floats) -> Field:
     """The field of the particles at `positions`, (t, n, 2), at these angles, (m,)."""
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     tangents = np.stack([-np.sin(angles), np.cos(angles)], axis=1)
-    logits = system.beta * (points @ positions.swapaxes(1, 2) - 1)  # (t, m, n)
-    if system.name == "sa":  # far from all particles, their weights would all be 0
-        logits -= logits.max(axis=2, keepdims=True)
-    weights = np.exp(logits)
-    pull = weights @ positions
-    if system.name == "sa":
-        pull = pull / weights.sum(axis=2, keepdims=True)
-    elif system.name == "none":
-        pull = np.zeros_like(pull)
-    else:
-        pull = pull * np.exp(system.beta if system.name == "usa" else 0) / positions.shape[1]
+    pull = SYSTEMS[system.name](points, positions, system.beta)
+    pull = np.broadcast_to(pull, (len(positions), *points.shape))
     drift = system.perceptron.drift(points) if system.perceptron else np.zeros_like(points)
     sign = -1 if system.descends else 1
     return Field(

@@ -21,6 +21,7 @@ from macaron_fairseq.analysis.particles import (
     simulation,
 )
 from macaron_fairseq.analysis.particles.block_experiments import Criteria, Ends, Paths
+from macaron_fairseq.analysis.particles.found import Found
 from macaron_fairseq.analysis.particles.systems import Perceptron, System
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
@@ -30,23 +31,19 @@ MOST_DIMENSIONS = 4096  # of a sweep
 FEWER = "lower --particles"
 DIMENSIONS = 2  # of a sweep over something else
 
-# From the parameters, at an inverse temperature: the system and what to call it.
-SystemOf = Callable[[Namespace, float], System]
-Result = tuple[Any, bytes, list[str], System | None]
 
-
-def paths(args: Namespace, system_of: SystemOf) -> Result:
+def paths(args: Namespace) -> Found:
     """Follow particles with and without the block, and draw their paths."""
-    system = _with_potential(args, system_of)
+    system = _with_potential(args)
     times = block_experiments.times_of_both_scales(args.time)
     result = block_experiments.paths(system, _start(args, times), times, args.cluster_scale)
     picture = block_views.paths(result, _block(system), _title(args))
-    return result, picture, _clusters_of(result), system
+    return Found(result, picture, _clusters_of(result), system)
 
 
-def frames(args: Namespace, system_of: SystemOf) -> Result:
+def frames(args: Namespace) -> Found:
     """Follow particles with and without the block, and draw them at a few times."""
-    system = _with_potential(args, system_of)
+    system = _with_potential(args)
     parts = (0, 0.5, 1) if args.dim == 2 else (0, 0.25, 0.5, 0.75, 1)
     shown = sorted({*args.shown}) if args.shown else [part * args.time for part in parts]
     times = np.union1d([0.0], shown)
@@ -54,13 +51,13 @@ def frames(args: Namespace, system_of: SystemOf) -> Result:
         raise UserError(f"--shown needs a time above 0, and none after --time {args.time:g}")
     result = block_experiments.frames(system, _start(args, times), times, args.cluster_scale)
     picture = block_views.frames(result, _block(system), _title(args))
-    return result, picture, _clusters_of(result.paths), system
+    return Found(result, picture, _clusters_of(result.paths), system)
 
 
-def counts(args: Namespace, system_of: SystemOf) -> Result:
+def counts(args: Namespace) -> Found:
     """Count clusters, modes and masses at each beta."""
     betas = _ascending(args.beta, "--beta")
-    system = _directed(args, system_of, betas[-1])
+    system = _directed(args, betas[-1])
     result = block_experiments.counts(system, _starts(args), betas, _criteria(args))
     lines = [
         f"beta {beta:g}: {_words(result.without, i)} without the block, "
@@ -68,13 +65,13 @@ def counts(args: Namespace, system_of: SystemOf) -> Result:
         for i, beta in enumerate(betas)
     ]
     picture = block_figures.counts(result, _block(system), _title(args), args.mass)
-    return result, picture, lines, system
+    return Found(result, picture, lines, system)
 
 
-def energy(args: Namespace, system_of: SystemOf) -> Result:
+def energy(args: Namespace) -> Found:
     """Follow the energy at each beta."""
     betas = _ascending(args.beta, "--beta")
-    system = _with_potential(args, system_of)
+    system = _with_potential(args)
     times = block_experiments.times_of_both_scales(args.time)
     settings.refuse_many(args.particles, args.dim, len(times), FEWER)
     start = simulation.random_start(args.particles, args.dim, args.seed)
@@ -83,10 +80,10 @@ def energy(args: Namespace, system_of: SystemOf) -> Result:
         f"beta {beta:g}: energy from {path[0]:.4g} to {path[-1]:.4g} with the block"
         for beta, path in zip(betas, result.with_block, strict=True)
     ]
-    return result, block_figures.energies(result, _title(args)), lines, system
+    return Found(result, block_figures.energies(result, _title(args)), lines, system)
 
 
-def sweep(args: Namespace, system_of: SystemOf) -> Result:
+def sweep(args: Namespace) -> Found:
     """Let particles come to rest with blocks of several strengths, or in several dimensions."""
     values = _ascending(args.values or look_up(SWEPT, args.over, "sweep", "--over"), "--values")
     if args.over == "dim" and ((values % 1 != 0) | (values < 2) | (values > MOST_DIMENSIONS)).any():
@@ -108,7 +105,7 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         return Namespace(**{**vars(args), args.over: typed, **others})
 
     def system_at(name: str, value: float) -> System:
-        return _directed(at(value, system=name), system_of, args.beta)
+        return _directed(at(value, system=name), args.beta)
 
     def starts_at(value: float) -> Floats:
         return _starts(at(value))
@@ -121,7 +118,7 @@ def sweep(args: Namespace, system_of: SystemOf) -> Result:
         for name, ends in zip(result.systems, result.with_block, strict=True)
         for i, value in enumerate(values)
     ]
-    return result, block_figures.sweep(result, _title(args)), lines, None
+    return Found(result, block_figures.sweep(result, _title(args)), lines)
 
 
 # What is swept over, and by default through which values.
@@ -129,21 +126,21 @@ SWEPT: dict[str, list[float]] = {
     "strength": [0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2],
     "dim": [2, 3, 4, 6, 8, 12, 16, 32, 64],
 }
-EXPERIMENTS: dict[str, Callable[[Namespace, SystemOf], Result]] = {
+EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
     f"block-{x.__name__}": x for x in (paths, frames, counts, energy, sweep)
 }
 
 
-def _directed(args: Namespace, system_of: SystemOf, beta: float) -> System:
+def _directed(args: Namespace, beta: float) -> System:
     look_up(DIRECTIONS, args.direction, "direction", "--direction")
-    system = replace(system_of(args, beta), descends=DIRECTIONS[args.direction])
+    system = replace(settings.system(args, beta), descends=DIRECTIONS[args.direction])
     _block(system)
     return system
 
 
-def _with_potential(args: Namespace, system_of: SystemOf) -> System:
+def _with_potential(args: Namespace) -> System:
     beta = max(args.beta) if isinstance(args.beta, list) else args.beta
-    system = _directed(args, system_of, beta)
+    system = _directed(args, beta)
     if _block(system).s is None:
         raise UserError('a potential needs weights in gradient form, "a" and "s": see --help')
     return system
@@ -183,9 +180,9 @@ def _title(args: Namespace) -> str:
     if args.weights:
         parts.append(f"{args.perceptron} block of {args.weights.name}")
     else:
-        parts.append(f"{args.perceptron} block of {args.neurons or 4} neurons")
+        parts.append(f"{args.perceptron} block of {args.neurons or settings.NEURONS} neurons")
         if swept != "strength":
-            parts.append(f"strength {args.strength or 1:g}")
+            parts.append(f"strength {args.strength or settings.STRENGTH:g}")
     trials = getattr(args, "trials", 1)
     return ", ".join(parts) + (f", {trials} starts" if trials > 1 else "")
 

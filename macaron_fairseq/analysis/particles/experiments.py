@@ -17,7 +17,6 @@ from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.analysis.progress import following, progress
 
 # Clouds that are integrated together hold that many cosines at most: 32 MiB.
-MOST_COSINES = 1 << 22
 
 LARGE = 1000  # clouds whose measures take long enough to tell of it
 
@@ -39,7 +38,7 @@ class Trajectories:
     participation_ratio: Floats
     energy: Floats  # E_beta
     potential: Floats | None  # the mean of the perceptron's; None without one
-    total: Floats | None  # `System.energy`, which only rises along USA and scaled USA
+    total: Floats | None  # `System.energy`, which never falls along USA and scaled USA
     speed: Floats  # the root mean square of |x_i'|
 
 
@@ -122,7 +121,7 @@ def phase(
     """
     simulation.refuse_fast(replace(system, beta=float(betas.max())), times[-1])
     trials, n, _ = starts.shape
-    parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
+    parts = simulation.split(starts, len(times))
     joined = np.zeros((len(betas), len(times)))
     pairs = np.zeros((len(betas), len(times)))
     work = list(product(range(len(betas)), range(len(parts))))

@@ -83,8 +83,8 @@ def block_constant(block: Perceptron | None) -> float:
 def heaviest_mass_bound(beta: float, constant: float) -> float:
     """The most particles in one cluster: (4 + 2 e^(3/2) C e^-beta) / (4 + 3/4 e^(11/8)), a share.
 
-    It tends to 0.5742 where beta is large. Above 1 it says nothing. What it bounds are clusters at
-    rest after a descent, next to a block that e^beta does not reach: USA, not scaled USA.
+    It tends to 0.5742 where beta is large. Above 1 it says nothing. It holds at rest after a
+    descent of USA, not of scaled USA: only USA's attention carries the factor e^beta.
     """
     above = 4 + 2 * np.exp(1.5) * constant * np.exp(-beta)
     return float(above / (4 + 0.75 * np.exp(11 / 8)))

@@ -8,6 +8,7 @@ mass is kept to rounding, whatever the scheme.
 Source: Bruno, Pasqualotto and Agazzi, arXiv 2410.23228.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -120,11 +121,12 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     Args:
         start: with integral 1.
         beta: above 0.
-        times: (t,).
+        times: ascending from 0, (t,).
         scheme: of `SCHEMES`.
 
     Raises:
-        UserError: if that needs too many steps, or the step is too long for the velocities.
+        UserError: if there are too few cells, beta is too large for double precision, that needs
+            too many steps, or the step is too long for the velocities.
     """
     metastability.refuse_overflow(beta)
     width = 2 * np.pi / len(start)
@@ -134,13 +136,14 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
             f"{CELLS * localization.predicted_mode(beta)}"
         )
     _refuse_long(beta, float(times[-1]), width, scheme)
-    u, found, steps = start, [start], 0
+    found, steps = [start], 0
     with progress(f"beta {beta:g}", float(times[-1])) as shown:
-        for begin, end in pairwise(times):
-            u, taken = SCHEMES[scheme](u, beta, float(end - begin), width)
+        for (u, taken), passed in zip(
+            SCHEMES[scheme](start, beta, times, width), np.diff(times), strict=True
+        ):
             steps += taken
             found.append(u)
-            shown.update(float(end - begin))
+            shown.update(float(passed))
     densities = np.array(found)
     spectrum = np.fft.rfft(densities, axis=1) * width
     # The middle of the first cell is half a cell from 0.
@@ -174,31 +177,41 @@ def _refuse_long(beta: float, duration: float, width: float, scheme: str) -> Non
         )
 
 
-def _adaptive(u: Floats, beta: float, duration: float, width: float) -> tuple[Floats, int]:
-    """The density after that time, and how many steps it took."""
+# At each time but the first: the density, and the steps since the one before.
+Advanced = Iterator[tuple[Floats, int]]
+
+
+def _adaptive(u: Floats, beta: float, times: Floats, width: float) -> Advanced:
     longest = GROWTH / metastability.fastest_rate(beta)
-    left, steps = duration, 0
-    while left > 0:
-        fastest = float(np.abs(velocities(u, beta)).max())
-        step = min(left, longest, COURANT * width / fastest if fastest else left)
-        u = finite_volumes(u, beta, step / width)
-        left, steps = left - step, steps + 1
-    return u, steps
+    for begin, end in pairwise(times):
+        left, steps = float(end - begin), 0
+        while left > 0:
+            fastest = float(np.abs(velocities(u, beta)).max())
+            step = min(left, longest, COURANT * width / fastest if fastest else left)
+            u = finite_volumes(u, beta, step / width)
+            left, steps = left - step, steps + 1
+        yield u, steps
 
 
-def _fixed(u: Floats, beta: float, duration: float, width: float) -> tuple[Floats, int]:
-    steps = max(1, round(duration / (width / LAX_FRIEDRICHS)))
-    step = duration / steps
-    for _ in range(steps):
-        v = velocities(u, beta)
-        fastest = float(np.abs(v).max())
-        if not fastest * step <= width:
-            raise UserError(
-                f"Lax-Friedrichs' step of {step:.2g} is too long for a velocity of {fastest:.3g}: "
-                "lower --time, or take --scheme finite-volumes"
-            )
-        u = lax_friedrichs(u, v, step / width)
-    return u, steps
+def _fixed(u: Floats, beta: float, times: Floats, width: float) -> Advanced:
+    """Steps of equal length to the last time; each density is that of the step nearest in time.
+
+    So the diffusion, which goes by the step, does not depend on how often one looks.
+    """
+    duration = float(times[-1] - times[0])
+    step = duration / max(1, round(duration / (width / LAX_FRIEDRICHS)))
+    ends = np.round((times - times[0]) / step).astype(int)
+    for steps in np.diff(ends):
+        for _ in range(steps):
+            v = velocities(u, beta)
+            fastest = float(np.abs(v).max())
+            if not fastest * step <= width:
+                raise UserError(
+                    f"Lax-Friedrichs' step of {step:.2g} is too long for a velocity of "
+                    f"{fastest:.3g}: lower --time, or take --scheme finite-volumes"
+                )
+            u = lax_friedrichs(u, v, step / width)
+        yield u, int(steps)
 
 
 SCHEMES = {

@@ -25,9 +25,8 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization
 from macaron_fairseq.common.errors import UserError
 
-# Beyond it, e^beta times any useful duration needs too many steps of an explicit method.
-MOST_STEPS = 1e5
-LARGEST_BETA = 300
+MOST_STEPS = 1e5  # of an explicit method; beyond it, hours
+LARGEST_BETA = 300  # e^beta and its products stay within the range of numbers
 BINS = 180
 MOST_PATHS = 300  # that are written down
 

@@ -1,11 +1,10 @@
 """The choices of `macaron-fairseq particles` for arXiv 2312.10794 and its relatives.
 
-Each takes the command's parameters and returns numbers, a PNG file, and what was found in words.
+Each takes the command's parameters; `run` writes what they return.
 """
 
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,14 @@ from macaron_fairseq.analysis.particles import (
     simulation,
     staircase,
 )
+from macaron_fairseq.analysis.particles.found import Found
+from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
-Parts = tuple[Any, bytes, list[str]]
 
-
-def phase_random(args: Namespace) -> Parts:
+def phase_random(args: Namespace) -> Found:
     """Draw the phase diagrams of random matrices."""
     for table, option, what in (
         (random_matrices.VALUES, "value-matrix", "value matrix"),
@@ -39,7 +38,9 @@ def phase_random(args: Namespace) -> Parts:
     matrices = random_matrices.Matrices(
         args.value_matrix, args.key_matrix, args.shared, args.regenerate
     )
-    settings.refuse_many(args.particles, args.dim, args.trials, "lower --trials")
+    settings.refuse_large_phase(args)
+    matrices_of = f"{args.trials:,} matrices in {args.dim:,} dimensions"
+    settings.refuse_large(args.trials * args.dim**2, matrices_of, "lower --dim or --trials")
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     times = settings.times(args)
     settings.keep_parts(args)
@@ -47,7 +48,7 @@ def phase_random(args: Namespace) -> Parts:
         result = random_matrices.phase(
             matrices, starts, times, betas, args.cosine, args.seed, args.kept.part
         )
-    except UserError:  # too many steps: the same settings never come to an end
+    except TooManyStepsError:  # the same settings never come to an end
         args.kept.remove()
         raise
     drawn = f", drawn anew every {args.regenerate:g}" if args.regenerate else ""
@@ -61,10 +62,10 @@ def phase_random(args: Namespace) -> Parts:
         f"{result.eigenvalues[row, -1]:.2f} eigenvalues"
         for row in (0, -1)
     ]
-    return result, perspective_figures.phase_random(result, title, args.cosine), lines
+    return Found(result, perspective_figures.phase_random(result, title, args.cosine), lines)
 
 
-def rescaled_tokens(args: Namespace) -> Parts:
+def rescaled_tokens(args: Namespace) -> Found:
     """Follow rescaled tokens with one of the value matrices."""
     look_up(rescaled.GEOMETRIES, args.geometry, "geometry", "--geometry")
     if args.positive is not None and args.geometry not in ("codimension", "product"):
@@ -72,6 +73,7 @@ def rescaled_tokens(args: Namespace) -> Parts:
     positive = args.dim - 1 if args.positive is None else args.positive
     if positive > args.dim:
         raise UserError(f"--positive {positive} is above --dim {args.dim}")
+    settings.refuse_many(args.particles, args.dim, args.frames, "lower --frames")
     values = rescaled.value_matrix(args.geometry, args.dim, positive, args.seed)
     half = rescaled.HALF_SIDE if args.dim <= rescaled.DRAWN else rescaled.HALF_SIDE_OF_MANY
     start = rescaled.cube_start(args.particles, args.dim, half, args.seed)
@@ -84,11 +86,13 @@ def rescaled_tokens(args: Namespace) -> Parts:
         f"{_first(map(str, result.groups[-1]))}",
         f"places at time 0 and {args.time:g}: {result.places[0]} and {result.places[-1]}",
     ]
-    return result, perspective_figures.rescaled(result, title), lines
+    return Found(result, perspective_figures.rescaled(result, title), lines)
 
 
-def leaders(args: Namespace) -> Parts:
+def leaders(args: Namespace) -> Found:
     """Look at the attention matrix of rescaled tokens."""
+    weights = f"the attention of {args.particles:,} tokens, {args.frames:,} times,"
+    settings.refuse_large(args.frames * args.particles**2, weights, "lower --frames")
     values = rescaled.gram_matrix(args.dim, args.seed)
     start = rescaled.cube_start(args.particles, args.dim, 1.0, args.seed)
     result = rescaled.leaders(values, start, settings.times(args), args.step, 4)
@@ -98,10 +102,10 @@ def leaders(args: Namespace) -> Parts:
         for row in (0, -1)
     ]
     title = f"attention of {args.particles} tokens, d = {args.dim}"
-    return result, perspective_figures.leaders(result, title), lines
+    return Found(result, perspective_figures.leaders(result, title), lines)
 
 
-def energy_staircase(args: Namespace) -> Parts:
+def energy_staircase(args: Namespace) -> Found:
     """Follow few particles until all are one, over orders of magnitude of time."""
     look_up(dict.fromkeys(("sa", "usa")), args.system, "system", "--system")
     if min(args.beta) <= 1:
@@ -112,10 +116,10 @@ def energy_staircase(args: Namespace) -> Parts:
         for beta, mergers in zip(args.beta, result.mergers, strict=True)
     ]
     title = f"{args.system.upper()}, {len(args.gaps) + 1} particles on the circle"
-    return result, perspective_figures.staircase(result, title), lines
+    return Found(result, perspective_figures.staircase(result, title), lines)
 
 
-def first_clusters(args: Namespace) -> Parts:
+def first_clusters(args: Namespace) -> Found:
     """Compare the clusters of many particles with the fastest mode's."""
     _refuse_zero(args.beta)
     time = args.time or metastability.usual_duration(args.particles, args.beta)
@@ -129,13 +133,15 @@ def first_clusters(args: Namespace) -> Parts:
         f"maxima of the density at time {times[result.best]:.3g}: {_listed(result.found)}",
     ]
     title = f"{args.particles:,} particles on the circle, USA, β = {args.beta:g}"
-    return result, perspective_figures.first_clusters(result, title), lines
+    return Found(result, perspective_figures.first_clusters(result, title), lines)
 
 
-def density(args: Namespace) -> Parts:
+def density(args: Namespace) -> Found:
     """Solve the mean-field equation."""
     _refuse_zero(args.beta)
     look_up(mean_field.SCHEMES, args.scheme, "scheme", "--scheme")
+    cells = f"{args.cells:,} cells, {args.frames:,} times,"
+    settings.refuse_large(args.cells * args.frames, cells, "lower --frames")
     # The noise of the fastest mode is that of as many particles as make it so large.
     enough = 1 + args.cells / (2 * np.pi * args.noise) ** 2
     time = args.time or metastability.usual_duration(enough, args.beta)
@@ -149,10 +155,10 @@ def density(args: Namespace) -> Parts:
         f"maxima of the density at the end: {_listed(result.found)}",
     ]
     title = f"mean-field equation, β = {args.beta:g}, {args.cells} cells, {args.scheme}"
-    return result, perspective_figures.mean_field(result, title), lines
+    return Found(result, perspective_figures.mean_field(result, title), lines)
 
 
-EXPERIMENTS: dict[str, Callable[[Namespace], Parts]] = {
+EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
     "phase-random": phase_random,
     "rescaled": rescaled_tokens,
     "leaders": leaders,

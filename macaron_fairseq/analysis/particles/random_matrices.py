@@ -19,11 +19,11 @@ from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import boundary
-from macaron_fairseq.analysis.particles.experiments import MOST_COSINES, PartOf
+from macaron_fairseq.analysis.particles import boundary, simulation
+from macaron_fairseq.analysis.particles.experiments import PartOf
 from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
+from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
 from macaron_fairseq.analysis.progress import following
-from macaron_fairseq.common.errors import UserError
 
 # A Gram eigenvalue above it counts; n particles have n eigenvalues whose sum is n.
 SMALLEST_EIGENVALUE = 1e-3
@@ -127,11 +127,11 @@ def phase(
         part_of: gives the part of a name, see `KeptParts.part`.
 
     Raises:
-        UserError: if that needs too many steps.
+        TooManyStepsError: if no reasonable number of them is enough.
     """
     trials, n, _ = starts.shape
     _refuse_short(matrices.period, times)
-    parts = np.array_split(starts, min(trials, -(-trials * n * n // MOST_COSINES)))
+    parts = simulation.split(starts, len(times))
 
     def counted(row: int) -> list[list[int]]:
         """At one beta: pairs, eigenvalues, clusters, the largest's particles, and sizes."""
@@ -220,18 +220,18 @@ def _follow(
 
 def _refuse_short(period: float | None, times: Floats) -> None:
     if period and (times[-1] - times[0]) / period > MOST_PERIODS:
-        raise UserError(
+        raise TooManyStepsError(
             f"--regenerate {period:g} draws matrices more than {MOST_PERIODS:,} times until time "
             f"{times[-1]:g}: give a longer period"
         )
 
 
 def _refuse_fast(values: Floats, keys: Floats, beta: float, duration: float) -> None:
-    """Raise a `UserError` if no reasonable number of steps is enough for that time."""
+    """Raise `TooManyStepsError` if no reasonable number of steps is enough for that time."""
     pull, bend = (float(np.linalg.norm(x, ord=2, axis=(1, 2)).max()) for x in (values, keys))
     rate = pull * (1 + beta * bend)
     if rate * duration > MOST_STEPS:
-        raise UserError(
+        raise TooManyStepsError(
             f"a rate of {rate:.3g} over a time of {duration:g} needs too many steps: lower --time "
             f"or --beta-max, until rate times time is below {MOST_STEPS:,.0f}"
         )

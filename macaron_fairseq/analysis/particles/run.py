@@ -5,7 +5,7 @@ The parameters are those of `macaron-fairseq particles`, by name; the JSON file 
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -28,24 +28,11 @@ from macaron_fairseq.analysis.particles import (
     simulation,
     systems,
 )
+from macaron_fairseq.analysis.particles.found import Found
 from macaron_fairseq.analysis.particles.kept_parts import KeptParts
-from macaron_fairseq.analysis.particles.movies import Movie
-from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
-
-
-@dataclass(frozen=True)
-class Found:
-    """What an experiment found."""
-
-    result: Any  # a dataclass of `experiments`
-    picture: bytes  # a PNG file
-    lines: list[str]  # in words
-    system: System | None = None
-    movie: Callable[[], Movie] | None = None
-    page: Callable[[], str] | None = None
 
 
 def run(
@@ -60,9 +47,10 @@ def run(
     Args:
         experiment: a name of `EXPERIMENTS`.
         parameters: by name, all that `macaron-fairseq particles EXPERIMENT --help` lists.
-        folder: for EXPERIMENT.json, which holds all that the picture shows and what made it, the
-            perceptron's weights included, and for EXPERIMENT.png. While a phase diagram is not
-            complete, its parts are in EXPERIMENT.parts there.
+        folder: for EXPERIMENT.json, which holds all that the picture shows and what made it, and
+            for EXPERIMENT.png. The weights of a perceptron are in the former; those of a sweep
+            follow from its parameters. While a phase diagram is not complete, its parts are in
+            EXPERIMENT.parts there.
         animate: a movie to write as well, of an experiment that has one.
         with_page: whether to write EXPERIMENT.html, too, of an experiment that has one.
 
@@ -103,7 +91,7 @@ def run(
 
 def trajectories(args: Namespace) -> Found:
     """Follow one cloud of particles."""
-    system = _system(args, args.beta)
+    system = settings.system(args, args.beta)
     result = experiments.trajectories(system, _start(args), settings.times(args), args.cosine)
     shown = result, _title(args, args.dim, args.beta), args.cosine
     return Found(
@@ -121,7 +109,7 @@ def histograms(args: Namespace) -> Found:
     shown = args.shown or [args.time * part for part in (0, 1 / 8, 1 / 4, 1 / 2, 1)]
     if max(shown) > args.time:
         raise UserError(f"--shown {max(shown):g} is after the end: raise --time {args.time:g}")
-    system = _system(args, args.beta)
+    system = settings.system(args, args.beta)
     result = experiments.histograms(system, _start(args), settings.times(args), args.cosine)
     title = _title(args, args.dim, args.beta)
     picture, movie = figures.histograms(result, title, shown), partial(movies.histograms, result)
@@ -131,8 +119,8 @@ def histograms(args: Namespace) -> Found:
 def phase(args: Namespace) -> Found:
     """Draw the phase diagram."""
     betas = settings.betas(args)
-    system = _system(args, betas[-1])
-    settings.refuse_many(args.particles, args.dim, args.trials, "lower --trials")
+    system = settings.system(args, betas[-1])
+    settings.refuse_large_phase(args)
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     simulation.refuse_fast(system, args.time)  # before anything is kept
     block = asdict(system.perceptron) if system.perceptron else None
@@ -141,8 +129,8 @@ def phase(args: Namespace) -> Found:
     result = experiments.phase(system, starts, times, betas, args.cosine, args.kept.part)
     title = _title(args, args.dim, trials=args.trials)
     lines = [
-        f"beta {betas[row]:g}: {result.all_pairs[row, -1]:.0%} of the trials in a point at time "
-        f"{args.time:g}"
+        f"beta {betas[row]:g}, time {args.time:g}: all pairs are above the cosine {args.cosine:g} "
+        f"in {result.all_pairs[row, -1]:.0%} of the trials"
         for row in (0, -1)
     ]
     return Found(result, figures.phase(result, title, args.cosine), lines, system)
@@ -173,7 +161,7 @@ def equiangular(args: Namespace) -> Found:
 def landscape(args: Namespace) -> Found:
     """Let particles on the circle go, at each beta."""
     betas = settings.betas(args)
-    system = _system(args, betas[-1])
+    system = settings.system(args, betas[-1])
     if system.perceptron is None or system.perceptron.s is None:
         raise UserError('a landscape needs weights in gradient form, "a" and "s": see --help')
     start = simulation.random_start(args.particles, args.dim, args.seed)
@@ -201,25 +189,7 @@ def modes(args: Namespace) -> Found:
     return Found(result, block_figures.modes(result), lines)
 
 
-def _block(name: str) -> Callable[[Namespace], Found]:
-    def experiment(args: Namespace) -> Found:
-        result, picture, lines, system = block_run.EXPERIMENTS[name](args, _system)
-        return Found(result, picture, lines, system)
-
-    return experiment
-
-
-EXPERIMENTS |= {"modes": modes, **{name: _block(name) for name in block_run.EXPERIMENTS}}
-
-
-# arXiv 2312.10794 and its relatives.
-def _of_perspective(
-    parts: Callable[[Namespace], perspective.Parts],
-) -> Callable[[Namespace], Found]:
-    return lambda args: Found(*parts(args))
-
-
-EXPERIMENTS |= {name: _of_perspective(parts) for name, parts in perspective.EXPERIMENTS.items()}
+EXPERIMENTS |= {"modes": modes, **block_run.EXPERIMENTS, **perspective.EXPERIMENTS}
 
 
 def _clusters(args: Namespace, result: Any) -> list[str]:
@@ -232,25 +202,6 @@ def _facts(args: Namespace) -> list[tuple[str, str]]:
     made = output.provenance()
     versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
     return [("Command", f"<code>{escape(made['command'])}</code>"), ("Versions", escape(versions))]
-
-
-def _system(args: Namespace, beta: float) -> System:
-    look_up(systems.SYSTEMS, args.system, "system", "--system")
-    if args.perceptron is not None:
-        look_up(systems.ACTIVATIONS, args.perceptron, "activation", "--perceptron")
-    block = None
-    own = [option for option in ("neurons", "strength", "weights") if getattr(args, option)]
-    if args.perceptron is None:
-        if own:
-            raise UserError(f"--{own[0]} is of a perceptron: add --perceptron relu, gelu or tanh")
-    elif args.weights is None:
-        neurons, strength = args.neurons or 4, args.strength or 1.0
-        block = systems.random_perceptron(args.perceptron, neurons, args.dim, strength, args.seed)
-    elif len(own) > 1:
-        raise UserError(f"--weights holds all neurons and their strengths: leave out --{own[0]}")
-    else:
-        block = systems.read_perceptron(Path(args.weights), args.perceptron, args.dim)
-    return System(args.system, float(beta), block)
 
 
 def _start(args: Namespace) -> Floats:

@@ -14,19 +14,31 @@ from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.systems import System
+from macaron_fairseq.common.errors import UserError
 
 WINDOW = 5  # looks in a row at which the number of clusters must be the same
 EVERY = 1.0  # the time between two looks
 LOOKS = 2 * WINDOW + 1  # that are computed at a time
+NEAREST = 1e-7  # the least angle, in radians, whose cosine is well below 1
 LOWEST_PEAK = 0.2  # of the highest density, what a mode must reach
 
 Labels = NDArray[np.intp]
 
 
 def threshold(scale: float, beta: float, dim: int) -> float:
-    """How far apart particles of a cluster may be: min(scale / sqrt(beta), pi / (2 d)), radians."""
+    """How far apart particles of a cluster may be: min(scale / sqrt(beta), pi / (2 d)), radians.
+
+    Raises:
+        UserError: if that is too near for cosines in double precision.
+    """
     widest = np.pi / (2 * dim)
-    return float(min(scale / np.sqrt(beta), widest)) if beta > 0 else widest
+    found = float(min(scale / np.sqrt(beta), widest)) if beta > 0 else widest
+    if found < NEAREST:
+        raise UserError(
+            f"--cluster-scale {scale:g} at beta {beta:g} is {found:.2g} radians, which cosines do "
+            f"not tell from 0: give at least {NEAREST * np.sqrt(beta):.2g}"
+        )
+    return found
 
 
 def cluster_labels(x: Floats, angle: float) -> Labels:
@@ -112,8 +124,8 @@ class Settled:
 def settle(system: System, start: Floats, angle: float, time: float, drift: float) -> Settled:
     """Follow particles until they rest, but no longer than that time.
 
-    They rest if, at `WINDOW` looks in a row, there are as many clusters. No cluster may then be
-    wider than the angle, and no particle faster than `drift`.
+    They rest if the number of clusters is the same at `WINDOW` looks in a row. No cluster may then
+    be wider than the angle, and no particle faster than `drift`.
 
     Args:
         system: what moves them.

@@ -1,5 +1,6 @@
 """Where particles start, and how they move on."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,11 @@ from macaron_fairseq.common.errors import UserError
 
 # An explicit method takes about as many steps as the fastest rate times the time; beyond it, hours.
 MOST_STEPS = 1e5
+MOST_COSINES, MOST_POSITIONS = 1 << 22, 1 << 25  # in memory at once
+
+
+class TooManyStepsError(UserError):
+    """No reasonable number of time steps is enough."""
 
 
 def random_start(n: int, dim: int, seed: int, trials: int | None = None) -> Floats:
@@ -30,15 +36,22 @@ def equiangular_start(n: int, rho: float) -> Floats:
 
 
 def refuse_fast(system: System, duration: float) -> None:
-    """Raise a `UserError` if no reasonable number of steps is enough for that time."""
+    """Raise `TooManyStepsError` if no reasonable number of steps is enough for that time."""
     if system.rate * duration > MOST_STEPS:
-        other = " or --strength" if system.perceptron else ""
+        other = " or weaken the perceptron" if system.perceptron else ""
         if system.name == "usa":
-            other += ", or --beta (--beta-max), since the rate of usa is e^beta"
-        raise UserError(
+            other += ", or lower beta, since the rate of usa is e^beta"
+        raise TooManyStepsError(
             f"a rate of {system.rate:.3g} over a time of {duration:g} needs too many steps: lower "
             f"--time{other}, until rate times time is below {MOST_STEPS:,.0f}"
         )
+
+
+def split(starts: Floats, looks: int) -> list[Floats]:
+    """Clouds, (trials, n, d), in parts whose cosines and positions, at each look, fit in memory."""
+    trials, n, dim = starts.shape
+    needed = max(trials * n * n / MOST_COSINES, trials * n * dim * looks / MOST_POSITIONS)
+    return np.array_split(starts, min(trials, math.ceil(needed)))
 
 
 def integrate(

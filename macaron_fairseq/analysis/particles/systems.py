@@ -104,7 +104,7 @@ def read_perceptron(path: Path, activation: str, dim: int) -> Perceptron:
 def _numbers(value: Any, path: Path, hint: str) -> Floats:
     try:
         numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path} does not hold numbers in a regular shape: {hint}") from error
     if not np.isfinite(numbers).all():
         raise UserError(f"{path} holds a number that is not finite: {hint}")
@@ -114,44 +114,48 @@ def _numbers(value: Any, path: Path, hint: str) -> Floats:
 # --- attention, and all together -----------------------------------------------------------------
 
 
-def self_attention(x: Floats, beta: float) -> Floats:
-    """SA: sum_j e^{beta <x_i, x_j>} x_j / Z_i, with Z_i the sum of the weights; (..., n, d)."""
-
-    def part(queries: Floats, keys: Floats) -> Floats:
-        logits = queries @ keys.swapaxes(-1, -2)
-        logits *= beta
-        logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
-        weights = np.exp(logits, out=logits)
-        return weights @ keys / weights.sum(axis=-1, keepdims=True)
-
-    return by_rows(part, x)
+# What particles at queries, (..., m, d), feel of those at keys, (..., n, d): (..., m, d).
 
 
-def unnormalized_self_attention(x: Floats, beta: float) -> Floats:
-    """USA: sum_j e^{beta <x_i, x_j>} x_j / n; (..., n, d)."""
-
-    def part(queries: Floats, keys: Floats) -> Floats:
-        logits = queries @ keys.swapaxes(-1, -2)
-        logits *= beta
-        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
-
-    return by_rows(part, x)
+def self_attention(queries: Floats, keys: Floats, beta: float) -> Floats:
+    """SA: sum_j e^{beta <x_i, x_j>} x_j / Z_i, with Z_i the sum of the weights."""
+    logits = queries @ keys.swapaxes(-1, -2)
+    logits *= beta
+    logits -= logits.max(axis=-1, keepdims=True)  # no beta overflows
+    weights = np.exp(logits, out=logits)
+    return weights @ keys / weights.sum(axis=-1, keepdims=True)
 
 
-def scaled_unnormalized_self_attention(x: Floats, beta: float) -> Floats:
-    """USA times e^-beta, the same paths with a clock that no beta hastens; (..., n, d).
+def unnormalized_self_attention(queries: Floats, keys: Floats, beta: float) -> Floats:
+    """USA: sum_j e^{beta <x_i, x_j>} x_j / n."""
+    logits = queries @ keys.swapaxes(-1, -2)
+    logits *= beta
+    return np.exp(logits, out=logits) @ keys / keys.shape[-2]
 
-    The form of arXiv 2601.21366: next to a perceptron, whose clock is the same, it is another
-    system than USA.
+
+def scaled_unnormalized_self_attention(queries: Floats, keys: Floats, beta: float) -> Floats:
+    """USA times e^-beta: the same paths, but the speed does not grow with beta.
+
+    The form of arXiv 2601.21366. A perceptron's speed does not depend on beta either, so with one
+    this is another system than USA.
     """
+    logits = queries @ keys.swapaxes(-1, -2)
+    logits -= 1
+    logits *= beta
+    return np.exp(logits, out=logits) @ keys / keys.shape[-2]
 
-    def part(queries: Floats, keys: Floats) -> Floats:
-        logits = queries @ keys.swapaxes(-1, -2)
-        logits -= 1
-        logits *= beta
-        return np.exp(logits, out=logits) @ keys / keys.shape[-2]
 
-    return by_rows(part, x)
+def no_attention(queries: Floats, keys: Floats, beta: float) -> Floats:
+    """Nothing that lets one particle feel another."""
+    return np.zeros_like(queries)
+
+
+SYSTEMS: dict[str, Callable[[Floats, Floats, float], Floats]] = {
+    "sa": self_attention,
+    "usa": unnormalized_self_attention,
+    "usa-scaled": scaled_unnormalized_self_attention,
+    "none": no_attention,
+}
 
 
 def by_rows(part: Callable[[Floats, Floats], Floats], x: Floats) -> Floats:
@@ -168,19 +172,6 @@ def by_rows(part: Callable[[Floats, Floats], Floats], x: Floats) -> Floats:
     if x.ndim > 2:
         return np.stack([by_rows(part, cloud) for cloud in x])
     return np.concatenate([*blocks.over_rows(n, lambda rows: part(x[rows], x))])
-
-
-def no_attention(x: Floats, beta: float) -> Floats:
-    """Nothing that lets one particle feel another."""
-    return np.zeros_like(x)
-
-
-SYSTEMS: dict[str, Callable[[Floats, float], Floats]] = {
-    "sa": self_attention,
-    "usa": unnormalized_self_attention,
-    "usa-scaled": scaled_unnormalized_self_attention,
-    "none": no_attention,
-}
 
 
 @dataclass(frozen=True)
@@ -214,7 +205,8 @@ class System:
 
     def velocity(self, x: Floats) -> Floats:
         """x' at unit vectors x, both (..., n, d): one cloud of particles, or many at once."""
-        drift = SYSTEMS[self.name](x, self.beta)
+        attention = SYSTEMS[self.name]
+        drift = by_rows(lambda queries, keys: attention(queries, keys, self.beta), x)
         if self.perceptron:
             drift = drift + self.perceptron.drift(x)
         tangent: Floats = drift - (drift * x).sum(axis=-1, keepdims=True) * x
