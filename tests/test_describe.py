@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import FIXTURES
 from fairseq import models
-from small import SMALL, build, dictionary, task
+from small import SMALL, arguments, build, dictionary, language_task, task
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -247,6 +247,35 @@ def test_a_checkpoint_of_another_model(tmp_path, capsys):
     torch.save({"args": Namespace(arch="lightconv_iwslt_de_en"), "model": {}}, path)
     with pytest.raises(UserError, match="lightconv_iwslt_de_en, which is not supported"):
         described(capsys, "--path", path)
+
+
+def test_a_language_model_of_fairseqs(tmp_path, capsys):
+    """It is among the supported ones. A file of embeddings that it began with may be gone."""
+    flags = ["--task", "language_modeling", "--decoder-layers", "2", "--decoder-embed-dim", "16"]
+    flags += ["--decoder-ffn-embed-dim", "24", "--decoder-attention-heads", "4"]
+    args = arguments("transformer_lm", *flags)
+    state = language_task().build_model(args).state_dict()
+    args.decoder_embed_path = "/gone"
+    torch.save(
+        {"args": Namespace(**{**vars(args), "arch": "transformer_lm"}), "model": state},
+        tmp_path / "x.pt",
+    )
+    said = described(capsys, "--path", tmp_path / "x.pt")
+    attention, ffn, norm = 4 * (16 * 16 + 16), 2 * 16 * 24 + 24 + 16, 2 * 16
+    assert f"{attention + ffn + 2 * norm:,} parameters" in said
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--encoder-attention-heads", "5"],
+        ["--encoder-embed-dim", "16", "--decoder-embed-dim", "32", "--share-all-embeddings"],
+        ["--encoder-embed-path", "/none"],
+    ],
+)
+def test_arguments_that_fairseq_cannot_build(flags, capsys):
+    with pytest.raises(UserError, match=r"^fairseq cannot build transformer: "):
+        described(capsys, "--arch", "transformer", *flags)
 
 
 def test_a_checkpoint_without_embeddings(tmp_path, capsys):

@@ -23,9 +23,10 @@ from stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, models
-from macaron_fairseq.analysis.dynamics import cosines
+from macaron_fairseq.analysis.dynamics import cosines, lines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
+from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 
@@ -668,6 +669,41 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     )
     assert "needs a label: there are 1 of the one and 2 of the other" in refused(
         data, "--label", "a", "b", out=tmp_path / "out"
+    )
+
+
+def side_of(times):
+    """A side of one layer in which an operator occurs so many times, as its rows stand."""
+    figures = {"size": {"mean": 2.0, "sd": 0.1}}
+    rows = [
+        {"operator": "ffn", "occurrence": n, "time": n / times, "layer": 1, "figures": figures}
+        for n in range(1, times + 1)
+    ]
+    return {"side": "encoder", "states": rows, "layers": [], "sublayers": rows}
+
+
+def test_an_operator_that_occurs_many_times_has_a_dash_of_its_own():
+    """It stands for all of them, next to a model that has the operator once."""
+    found = lines.move_lines([side_of(1), side_of(4)], Measure("size", "Size", "How large."), "ffn")
+    assert [(x.dash, x.label) for x in found] == [(0, "1st in the layer"), (3, "all in the layer")]
+    assert found[1].x == [0.25, 0.5, 0.75, 1]
+    three = lines.move_lines([side_of(3)], Measure("size", "Size", "How large."), "ffn")
+    assert [x.dash for x in three] == [0, 1, 2] and len({*figures.DASHES}) == 4
+
+
+def test_models_of_one_name_are_refused(data, tmp_path):
+    for flags in ([], ["--label", "a", "a"]):
+        said = refused(data, *flags, path=[CHECKPOINT, CHECKPOINT], out=tmp_path / "out")
+        assert said == "two models have the same name: give each its own with --label"
+
+
+def test_a_sentence_with_padding_is_refused(data, tmp_path):
+    folder = data / "data-bin"  # whose text is tokens, where no preprocessing.json says otherwise
+    (tmp_path / "text").write_text("the new\nthe <pad> new\n")
+    languages = ["--source-lang", "en", "--target-lang", "de"]
+    said = refused(folder, tmp_path / "text", *languages, out=tmp_path / "out")
+    assert said.endswith(
+        "sentence 2 holds <pad>, the symbol of padding, which models leave out: remove it"
     )
 
 

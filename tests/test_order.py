@@ -373,7 +373,8 @@ def command(*words):
 
 
 def test_the_command_on_toy_systems(drawn, tmp_path, capsys):
-    wanted = ["--scheme", "strang-symmetric", "parallel", "--substep", "midpoint", "exact"]
+    wanted = ["--scheme", "strang-symmetric", "--scheme", "parallel"]  # as --path of dynamics
+    wanted += ["--substep", "midpoint", "exact"]
     command(*wanted, "-o", tmp_path / "out")
     printed = capsys.readouterr().out
     assert (tmp_path / "out" / "order.txt").read_text() == printed

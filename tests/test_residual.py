@@ -68,6 +68,15 @@ def test_a_shear(a):
     assert figures["growth"] == pytest.approx(math.sqrt(1 + a**2))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_eigenvalues_that_are_rounding_turn_nothing(seed):
+    """The Jacobian of a LayerNorm is symmetric, of rank d - 2: the sign of its zeros is chance."""
+    x = torch.randn(128, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    jacobian = torch.func.jacrev(lambda x: torch.nn.functional.layer_norm(x, (128,)))(x)
+    found = spectra.of(jacobian.numpy()).figures
+    assert found["rotation"] == pytest.approx(0, abs=1e-9) and found["complex"] == 0
+
+
 @pytest.mark.parametrize("degrees", [10, 60, 120])
 def test_a_rotation(degrees):
     figures = spectra.of(2 * turn(degrees)).figures

@@ -341,6 +341,23 @@ def test_models_of_different_widths(data, tmp_path):
     assert one.endswith(f"wide and that of {path} 16: compare models of one width")
 
 
+@pytest.mark.usefixtures("no_pictures")
+def test_one_model_may_have_two_widths(data, tmp_path):
+    path = baseline(tmp_path, data, "--decoder-embed-dim", "32", "--decoder-output-dim", "32")
+    where = ["--remove", "non-normal", "--layers", "encoder:1,decoder:1"]
+    content = command(data, *where, paths=[path], out=tmp_path / "out")
+    (found,) = content["interventions"]
+    assert 0 < found["figures"]["size"]["mean"] < 2
+
+
+@pytest.mark.parametrize("flags", [[], ["--jacobian"]])
+def test_models_with_layers_on_other_sides(flags, data, tmp_path):
+    path = baseline(tmp_path, data, "--decoder-layers", "0")
+    with pytest.raises(UserError, match=r"has layers in its encoder and decoder, and .*baseline"):
+        words = ["dynamics", "--path", CHECKPOINT, path, "--data", data, "--cpu", *flags]
+        cli.main([*map(str, words), "-o", str(tmp_path / "out")])
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

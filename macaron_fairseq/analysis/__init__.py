@@ -1,7 +1,9 @@
 """Trained models and ideal systems as dynamics: layers as time, tokens as particles.
 
 Each folder is one question: `dynamics` a model layer by layer, `residual` along its whole depth,
-`order` the order of schemes, `particles` ideal systems. The modules here are their common tools.
+`order` the order of schemes, `particles` ideal systems. Most modules here are their common tools.
+Four answer questions of other commands: `description` and `flops` say what a layer computes and
+costs, `trainers` and `batch_sizes` how large a batch may be.
 
 Data passes through four hands. `models.load` loads trained models, `sentences.read` what they are
 to read; `dynamics.measurement`, `order` or a function of yours measures; `output.write` writes.

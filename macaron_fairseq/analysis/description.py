@@ -18,6 +18,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, build_mode
 from fairseq.models.masked_lm import MaskedLMModel
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
+from fairseq.models.transformer_lm import TransformerLanguageModel
 from torch import nn
 
 from macaron_fairseq.analysis import anatomy, flops
@@ -88,7 +89,10 @@ def of_checkpoint(path: Path) -> tuple[Namespace, Any]:
     """
     state = checkpoints.load(path)
     args = Namespace(**checkpoints.model_arguments(state))
-    if not is_known(ARCH_MODEL_REGISTRY.get(args.arch)):
+    args.encoder_embed_path = args.decoder_embed_path = None  # its embeddings are in the file
+    model = ARCH_MODEL_REGISTRY.get(args.arch)
+    # Of fairseq's language model the arguments are known, but not its flags.
+    if not (is_known(model) or model is TransformerLanguageModel):
         raise UserError(anatomy.not_supported(path, args.arch))
     names = [f"{side}.embed_tokens.weight" for side in (ENCODER, DECODER)]
     if anatomy.is_causal_lm(ARCH_MODEL_REGISTRY[args.arch]):
@@ -149,13 +153,21 @@ def dictionary_of(types: int) -> Dictionary:
 
 
 def build(args: Namespace, task: Any) -> Any:
-    """A model of a `task`; the parameters of a translation model take no memory."""
-    if not anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch]):
-        with torch.device("meta"):
-            return build_model(args, task)
-    if getattr(args, "max_positions", None) is None:
+    """A model of a `task`; but for masked language models, its parameters take no memory.
+
+    Raises:
+        UserError: if its arguments do not go together.
+    """
+    is_masked = anatomy.is_masked_lm(ARCH_MODEL_REGISTRY[args.arch])  # whose values must be real
+    if is_masked and getattr(args, "max_positions", None) is None:
         args.max_positions = getattr(args, "tokens_per_sample", None) or POSITIONS
-    return build_model(args, task)  # whose first values must be real
+    try:
+        with torch.device("cpu" if is_masked else "meta"):
+            return build_model(args, task)
+    except UserError:
+        raise
+    except (AssertionError, ValueError, OSError) as error:
+        raise UserError(f"fairseq cannot build {args.arch}: {error}") from error
 
 
 def is_macaron(args: Namespace) -> bool:

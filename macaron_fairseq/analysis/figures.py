@@ -17,7 +17,9 @@ from PIL import Image
 from macaron_fairseq.common import palette, themed_svg
 from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
 
-DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)))
+# The last one is for all occurrences together, where a layer has an operator more than three times.
+DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+ALL_TOGETHER = len(DASHES) - 1
 
 
 @dataclass(frozen=True)

@@ -324,6 +324,23 @@ def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
 # --- likelihood ----------------------------------------------------------------------------------
 
 
+def refuse_other_sides(found: Sequence[TrainedModel]) -> None:
+    """Raise a `UserError` unless all models have layers on the same sides."""
+    for model in found[1:]:
+        (first, theirs), (other, ours) = ((x, sides_of(x.model)) for x in (found[0], model))
+        if theirs != ours:
+            raise UserError(
+                f"{first.path} has layers in its {' and '.join(theirs)}, and {other.path} in its "
+                f"{' and '.join(ours)}: compare models with the same sides"
+            )
+
+
+def sides_of(model: Any) -> list[str]:
+    """The sides of a model that have layers."""
+    stacks = anatomy.stacks(model).items()
+    return [side for side, name in stacks if len(model.get_submodule(name))]
+
+
 def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:
     """The mean of -log2 p over the tokens that the decoder is to predict, each sentence's end too.
 

@@ -226,12 +226,27 @@ def read(
     )
     fitting = (x for x in sentences if longest is None or x.length <= longest)
     sample = Sample(data, where, list(islice(fitting, limit)))
+    refuse_padding(sample)
     if not sample.sentences:
         name = "standard input" if name == "-" else name
         if longest is not None:
             raise UserError(f"{name} holds no sentence of up to {counted(longest, 'token')}")
         raise UserError(f"{name} holds no sentence: give text that is not empty")
     return sample
+
+
+def refuse_padding(sample: Sample) -> None:
+    """Raise a `UserError` if a sentence holds the symbol of padding, which models leave out."""
+    for sentence in sample.sentences:
+        for tokens, dictionary in (
+            (sentence.source, sample.data.source),
+            (sentence.target, sample.data.target),
+        ):
+            if tokens is not None and dictionary and (tokens == dictionary.pad()).any():
+                raise UserError(
+                    f"{sample.where}: sentence {sentence.number} holds {dictionary.pad_word}, the "
+                    "symbol of padding, which models leave out: remove it"
+                )
 
 
 def lines_of(text: Text) -> Iterable[str]:

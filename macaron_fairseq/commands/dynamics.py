@@ -167,6 +167,7 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--initial",
         nargs="+",
+        action="extend",
         type=seed,
         default=[],
         metavar="SEED",
@@ -176,6 +177,7 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--remove",
         nargs="+",
+        action="extend",
         choices=("non-normal", "antisymmetric"),
         default=[],
         help="with --jacobian: subtract this part of a layer's mean Jacobian, and "
@@ -184,6 +186,7 @@ def add_jacobian_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--layers",
         nargs="+",
+        action="extend",
         default=[],
         metavar="LAYERS",
         help="with --remove: where to do so, as in encoder, decoder:2 or encoder:1,encoder:2, each "
@@ -348,17 +351,22 @@ def run(args: argparse.Namespace) -> None:
         )
     refuse_unused(args)
     refuse_text(args.path)
+    names = args.label or [*map(str, args.path)]
+    if len({*names}) < len(names) and not args.jacobian:
+        raise UserError("two models have the same name: give each its own with --label")
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
+        import statsmodels  # noqa: F401 - which is needed at the end
+
         from macaron_fairseq.analysis import interactive_page, models, output, sentences
         from macaron_fairseq.analysis.dynamics import measurement, token_page
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
         from macaron_fairseq.analysis.residual import compare, report, subjects, tables
     except ImportError as error:
-        explain_missing(error, "scipy matplotlib threadpoolctl networkx", "dynamics")
+        explain_missing(error, "scipy matplotlib threadpoolctl networkx statsmodels", "dynamics")
 
     output.refuse_unwritable(args.output)
     if args.tokens_page:

@@ -43,10 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     add = parser.add_argument
     add("input", nargs="?", type=Path, metavar="INPUT", help="with --path: raw text; - is stdin")
-    add("--scheme", nargs="+", metavar="NAME", help="measure only these (default: all)")
+    add(
+        "--scheme",
+        nargs="+",
+        action="extend",
+        metavar="NAME",
+        help="measure only these (default: all)",
+    )
     add(
         "--substep",
         nargs="+",
+        action="extend",
         metavar="NAME",
         help="measure only these (default: all, and exact flows)",
     )

@@ -209,7 +209,9 @@ def load_models(path: str, task: FairseqTask) -> list[Any]:
     for name in paths:
         refuse_unfit(name, task)
     try:
-        return checkpoint_utils.load_model_ensemble(paths, task=task)[0]
+        # The embeddings are in the checkpoint; the file that they began with may be gone.
+        overrides = dict.fromkeys(("encoder_embed_path", "decoder_embed_path"))
+        return checkpoint_utils.load_model_ensemble(paths, overrides, task)[0]
     except RuntimeError as error:  # PyTorch's or fairseq's word on what is in the file
         raise UserError(f"fairseq cannot load {path}: {in_a_line(error)}") from error
 

@@ -1,7 +1,7 @@
 // The pictures of all sentences: lines by layer, and distributions of the cosines.
 
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 32 };
-const DASHES = [null, "6 3", "2 2.5"];
+const DASHES = [null, "6 3", "2 2.5", "9 3 2 3"];
 const cards = new Map(); // the data of a card's line charts, which share their axes
 
 function ticks(low, high, isLog) {

@@ -58,8 +58,8 @@ def move_lines(sides: Sequence[Side], measure: Measure, operator: str) -> list[L
         rows = side["layers"] if operator == LAYER else side["states"]
         rows = [row for row in rows if row["operator"] == operator]
         occurrences = sorted({row["occurrence"] for row in rows})
-        if len(occurrences) > len(figures.DASHES):  # too many for a line each
-            lines.append(line(i, 1, rows, measure, "time"))
+        if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
+            lines.append(line(i, figures.ALL_TOGETHER + 1, rows, measure, "time"))
             continue
         for occurrence in occurrences:
             of_it = [row for row in rows if row["occurrence"] == occurrence]
@@ -76,8 +76,15 @@ def line(i: int, occurrence: int, rows: Sequence[Row], measure: Measure, x: str)
     if measure.band and not measure.log and all(measure.name in row["figures"] for row in rows):
         sds = [row["figures"][measure.name]["sd"] for row in rows]
     means = [mean(row, measure.name) for row in rows]
-    label = f"{ordinal(occurrence)} in the layer"
+    label = occurrence_label(occurrence)
     return Line(i, [row[x] for row in rows], means, sds, occurrence - 1, label)
+
+
+def occurrence_label(occurrence: int) -> str:
+    """What a line stands for: an operator's first time in the layer, or all times together."""
+    if occurrence > figures.ALL_TOGETHER:
+        return "all in the layer"
+    return f"{ordinal(occurrence)} in the layer"
 
 
 def ordinal(n: int) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.dynamics import sentence_views
-from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
@@ -126,6 +126,7 @@ def compare(
         UserError: if a sentence is too long for a model, the data are not what it was trained for
             (see `TrainedModel.check`), or `measure` raises it.
     """
+    refuse_other_sides(models)
     count = min(settings.jacobian_sentences, len(sample.sentences))
     shown = sentence_views.chosen(sample.sentences, settings.shown_sentences)
     settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))

@@ -43,7 +43,7 @@ SCALE = 1000  # cosines and attention weights as whole numbers
 
 
 def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
-    """The page of what `dynamics.compare` gives.
+    """The page of what `measurement.compare` gives.
 
     Args:
         content: see there.

@@ -43,7 +43,7 @@ CSV_COLUMNS = ("model", "side", "of", *ROW_COLUMNS, "measure", "mean", "sd", "n"
 
 
 def contents(content: dict[str, Any]) -> dict[str, Content]:
-    """The files, by name, for what `dynamics.compare` gives."""
+    """The files, by name, for what `measurement.compare` gives."""
     numbers = {key: value for key, value in content.items() if key != "views"}
     compact = json.dumps(json.loads(output.as_json(numbers)), separators=(",", ":"))
     lines = csv_text(content)

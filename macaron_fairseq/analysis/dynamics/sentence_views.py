@@ -1,6 +1,6 @@
 """Single sentences as models see them: which tokens come close, and which attend to which.
 
-A `View` is of one model on one sentence. Nothing is averaged, unlike in `dynamics`.
+A `View` is of one model on one sentence. Nothing is averaged, unlike in `measurement`.
 """
 
 from collections import Counter

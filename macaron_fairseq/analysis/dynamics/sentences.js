@@ -105,7 +105,8 @@ class Maps {
     this.sides = models;
     const found = models[0].flatMap((side, i) =>
       [...new Set(side.maps.map((map) => map.kind))]
-        .filter((kind) => this.has(kind))
+        .filter((kind) => this.has(kind) && models.every((sides) =>
+          sides[i]?.maps.some((map) => map.kind === kind)))
         .map((kind) => ({ side: i, kind, title: this.title(side.side, kind) })));
     const isNew = !this.kinds || this.kinds.length !== found.length;
     this.kinds = found;

@@ -22,7 +22,8 @@ from macaron_fairseq.schemes.substeps import Field, Gate, SubStep
 SYSTEMS, TOKENS, MEMORY, WIDTH, INNER = 16, 6, 5, 8, 16
 STRENGTH = 2.0  # of the second linear maps: how far a step of 1 goes
 
-# From one step to this many of the classic Runge-Kutta method: exact to rounding.
+# From one step to this many of the classic Runge-Kutta method: exact to rounding for steps up to
+# 0.01, to 1e-10 for 0.1 and to 2e-4 for 1.
 PARTS = 16
 
 Fields = Mapping[str, Field]
@@ -56,7 +57,7 @@ def system(seed: int) -> tuple[dict[str, Field], Tensor]:
 
 
 def exact(f: Field, x: Tensor, h: float, gate: Gate | None = None) -> Tensor:
-    """The mean slope of the flow of f over a step, to rounding."""
+    """The mean slope of the flow of f over a step, as exact as `PARTS` makes it."""
     y, part = x, h / PARTS
     for _ in range(PARTS):
         y = y + part * substeps.rk4(f, y, part)
@@ -82,7 +83,7 @@ def whole(fields: Fields) -> Field:
 
 
 def richardson(steps: Steps, fields: Fields, substep: SubStep, x: Tensor, h: float) -> Tensor:
-    """Two half steps and a whole one, so weighted that their errors of lowest order cancel."""
+    """Two half steps and a whole one, weighted so that a second-order method's errors cancel."""
     half = advance(steps, fields, substep, x, h / 2)
     halves = advance(steps, fields, substep, half, h / 2)
     return (4 * halves - advance(steps, fields, substep, x, h)) / 3

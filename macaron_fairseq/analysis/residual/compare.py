@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis import output
-from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
@@ -79,6 +79,7 @@ def compare(
         UserError: if the models have different widths, a layer of the settings does not exist, a
             loss is wanted without references, or see `TrainedModel.check`.
     """
+    refuse_other_sides(loaded)
     found = subjects.of(loaded, sample.data, initial)
     if settings.remove and not is_scored(sample):
         raise UserError(
@@ -104,7 +105,8 @@ def compare(
         subjects.refuse_different_seeds(runs)
     shapes = [runs[0][1] for runs in of_runs]
     where = [
-        places(settings, shape) if subject.is_trained else []  # of no loss there is nothing to lose
+        # An untrained model has learnt nothing that a removal could take away.
+        places(settings, shape) if subject.is_trained else []
         for subject, shape in zip(found, shapes, strict=True)
     ]
     summaries, removed = [], []

@@ -183,10 +183,10 @@ def couple(
 
     Groups are communities that are compared with each other only: those of one layer of one model.
     The coefficient is the mean of the groups' own, each weighted by its communities less one. The
-    p-value is two-sided: the share of permutations whose coefficient is at least as far from 0, the
-    order as it is counted with them. They exchange amplifications within groups only. Groups must
-    therefore be independent, as the same layer of models trained from several seeds is. Layers of
-    one model are not: they share its coordinates.
+    p-value is two-sided: the share of permutations whose coefficient is at least as far from 0,
+    where the observed order counts as one of them. They exchange amplifications within groups only.
+    Groups must therefore be independent, as the same layer of models trained from several seeds is.
+    Layers of one model are not: they share its coordinates.
 
     Args:
         groups: for each, centralities and amplifications, (communities,) both. A group of fewer

@@ -63,7 +63,7 @@ class Depth:
 def in_double(model: Any) -> Any:
     """A copy of a model, in fp64 and in evaluation mode, with frozen parameters."""
     copy = deepcopy(model).double()
-    copy.eval()  # of fairseq's models some return nothing here
+    copy.eval()  # which some of fairseq's models return None from
     copy.requires_grad_(False)
     return copy
 

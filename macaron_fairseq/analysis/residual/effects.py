@@ -1,6 +1,7 @@
 """What one model does with parts of its layers removed: its loss, and its spectra."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -88,7 +89,7 @@ class Patient:
             "bits": bits,
             "bits_added": bits - self.bits,
             "control_bits_added": control_bits - self.bits,
-            "size": float(np.linalg.norm([*parts.values()]) / np.linalg.norm(added)),
+            "size": frobenius(parts.values()) / frobenius(added),
             **spectrum(sides, places),
             "layer_coupling": topology.coupling_of(sides, self.placed, places, self.choices),
             **{f"intact_{key}": x for key, x in spectrum(self.sides, places).items()},
@@ -103,6 +104,11 @@ class Patient:
             (side, number): Removal(part, self.centres[side][number - 1])
             for (side, number), part in parts.items()
         }
+
+
+def frobenius(matrices: Iterable[Floats]) -> float:
+    """The Frobenius norm of several matrices together, of any sizes."""
+    return math.hypot(*(np.linalg.norm(x) for x in matrices))
 
 
 def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float]:

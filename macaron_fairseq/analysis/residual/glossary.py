@@ -9,11 +9,15 @@ MATRICES = Group(
     "by d, a token's own block: the other tokens are held where they are. Means are over one token "
     "of each of {tokens} sentences, then over runs.",
     (
-        Measure("complex", "Complex eigenvalues", "Share of the eigenvalues that are not real."),
+        Measure(
+            "complex",
+            "Complex eigenvalues",
+            "Share of the eigenvalues, but for negligible ones, that are not real.",
+        ),
         Measure(
             "rotation",
             "Rotation",
-            "Mean of |arg λ| over all eigenvalues λ, in degrees.",
+            "Mean of |arg λ| over the eigenvalues λ, but for negligible ones, in degrees.",
         ),
         Measure(
             "henrici",

@@ -1,11 +1,12 @@
 """The page of `macaron-fairseq dynamics --jacobian`: pictures and tables, without a script."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.dynamics.lines import NAMES, find, ordinal
+from macaron_fairseq.analysis.dynamics.lines import NAMES, find, occurrence_label
 from macaron_fairseq.analysis.dynamics.page import download
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
@@ -132,10 +133,17 @@ def sublayer_lines(models: Sequence[Model], side: str, operator: str, name: str)
             for row in find(model, side)["sublayers"]
             if row["operator"] == operator and pictures.has(row, name) and model["is_trained"]
         ]
-        for occurrence in sorted({row["occurrence"] for row in of_operator}):
+        series = names.index(model["label"])
+        occurrences = sorted({row["occurrence"] for row in of_operator})
+        if len(occurrences) > figures.ALL_TOGETHER:  # too many for a line each
+            label = occurrence_label(figures.ALL_TOGETHER + 1)
+            one = pictures.line(series, of_operator, name, figures.ALL_TOGETHER, label)
+            x = [row["layer"] - 1 + row["occurrence"] / len(occurrences) for row in of_operator]
+            found.append(replace(one, x=x))
+            continue
+        for occurrence in occurrences:
             rows = [row for row in of_operator if row["occurrence"] == occurrence]
-            label = f"{ordinal(occurrence)} in the layer"
-            series = names.index(model["label"])
+            label = occurrence_label(occurrence)
             found.append(pictures.line(series, rows, name, occurrence - 1, label))
     return found
 

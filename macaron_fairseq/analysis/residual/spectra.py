@@ -36,8 +36,9 @@ def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
 
     Returns:
         Among the figures:
-        complex: the share of the eigenvalues that are not real.
-        rotation: the mean of |arg lambda| over all eigenvalues, in degrees.
+        complex: the share of the eigenvalues, but for negligible ones, that are not real.
+        rotation: the mean of |arg lambda| over the same eigenvalues, in degrees. The sign of a
+            negligible one is chance; a post-norm LayerNorm makes such.
         henrici, asymmetry: see `jacobians.block_figures`.
         added, added_henrici, added_asymmetry: see `of_added`.
         numerical_abscissa: the largest eigenvalue of (A + A^T) / 2, how fast a length can begin to
@@ -51,13 +52,14 @@ def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
         growth: |A u| / |u| for the `direction` u, where there is one.
     """
     values, vectors = np.linalg.eig(matrix)
+    kept = values[np.abs(values) > NEGLIGIBLE * np.abs(values).max()]
     singular: Floats = np.linalg.svd(matrix, compute_uv=False).astype(np.float64)
     common = jacobians.block_figures(
         torch.from_numpy(matrix), torch.from_numpy(values.astype(np.complex128)), NEGLIGIBLE
     )
     figures = {
         "complex": common["complex"],
-        "rotation": float(np.degrees(np.abs(np.angle(values))).mean()),
+        "rotation": float(np.degrees(np.abs(np.angle(kept))).mean()) if len(kept) else float("nan"),
         "henrici": common["henrici"],
         "asymmetry": common["asymmetry"],
         **of_added(matrix, values),
@@ -84,17 +86,12 @@ def of_added(matrix: Floats, eigenvalues: NDArray[np.complex128]) -> dict[str, f
             the layer adds less; these do not. NaN if it adds nothing.
     """
     a = matrix - np.eye(len(matrix))
-    size = np.linalg.norm(a)
-    found = {"added": float(size / np.sqrt(len(a)))}
-    if not size:
-        return {**found, "added_henrici": float("nan"), "added_asymmetry": float("nan")}
-    departure = np.sqrt(max(size**2 - (np.abs(eigenvalues - 1) ** 2).sum(), 0))
-    symmetric = np.linalg.norm(a + a.T)
-    asymmetry = np.linalg.norm(a - a.T) / symmetric if symmetric else float("inf")
+    shifted = torch.from_numpy((eigenvalues - 1).astype(np.complex128))
+    found = jacobians.block_figures(torch.from_numpy(a), shifted, NEGLIGIBLE)
     return {
-        **found,
-        "added_henrici": float(departure / size),
-        "added_asymmetry": float(asymmetry),
+        "added": float(np.linalg.norm(a) / np.sqrt(len(a))),
+        "added_henrici": found["henrici"],
+        "added_asymmetry": found["asymmetry"],
     }
 
 

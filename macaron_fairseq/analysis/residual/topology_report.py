@@ -112,8 +112,8 @@ def html_table(side: str, models: Sequence[Model]) -> str:
     return html_page.card(
         "Coupling over all runs",
         "Communities are compared within a layer of a run. p is the share of permutations, within "
-        "each run, whose mean coefficient is as far from 0. The last column is corrected for all "
-        "layers of the model by Holm's method.",
+        "each run, whose mean coefficient is at least as far from 0. The last column is corrected "
+        "for all layers of the model by Holm's method.",
         table,
     )
 
