@@ -15,7 +15,7 @@ from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
-from macaron_fairseq.analysis.residual.effects import Patient
+from macaron_fairseq.analysis.residual.effects import Ablation
 from macaron_fairseq.analysis.residual.interventions import Place
 from macaron_fairseq.analysis.residual.rows import Row, Side
 from macaron_fairseq.analysis.residual.subjects import Shape, Subject
@@ -195,18 +195,18 @@ def measure(
     with progress(f"{name}: communities", sum(map(len, sides.values()))) as bar:
         placed = topology.of(states, sides, settings.graph, bar.update)
     topology.add(found, placed, settings.graph)
-    patient = Patient(
+    ablation = Ablation(
         *(model, sides, read, sample.data, settings.tokens, settings.seed),
-        *(placed, settings.graph),
+        *(states, placed, settings.graph),
     )
     wanted = [(part, at) for part in settings.remove for at in where]
     effects = {}
     if wanted:
         with progress(f"{name}: interventions", len(wanted)) as bar:
             for part, at in wanted:
-                effects[part, at] = patient.without(part, at)
+                effects[part, at] = ablation.without(part, at)
                 bar.update()
-    bits = patient.bits if is_scored(sample) and predicts(run) else None
+    bits = ablation.bits if is_scored(sample) and predicts(run) else None
     return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
 
 

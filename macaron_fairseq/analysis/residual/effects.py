@@ -24,7 +24,7 @@ Sides = Mapping[str, Sequence[Depth]]
 
 
 @dataclass
-class Patient:
+class Ablation:
     """A model that is to lose parts, and what is known of it before."""
 
     model: Any  # in fp64
@@ -33,6 +33,7 @@ class Patient:
     data: Data
     tokens: int
     seed: int  # of the tokens, and of the controls
+    states: Mapping[str, Sequence[Floats]]  # before each layer, (tokens, d), by side
     placed: Mapping[str, Sequence[Placed]]  # its communities, by side, see `topology.of`
     choices: Choices
 
@@ -40,12 +41,6 @@ class Patient:
     def bits(self) -> float:
         """Its bits per token as it is."""
         return loss.bits_per_token(self.model, self.read, self.data)
-
-    @cached_property
-    def centres(self) -> dict[str, list[Floats]]:
-        """The mean state of all tokens before each layer, (d,), by side."""
-        found = depth.states(self.model, self.read)
-        return {side: [x.mean(axis=0) for x in layers] for side, layers in found.items()}
 
     def mean_jacobian(self, place: Place) -> Floats:
         """That of a layer, over the tokens."""
@@ -101,7 +96,7 @@ class Patient:
     def removals(self, parts: Mapping[Place, Floats]) -> dict[Place, Removal]:
         """Removals of these parts, each around the mean state before its layer."""
         return {
-            (side, number): Removal(part, self.centres[side][number - 1])
+            (side, number): Removal(part, self.states[side][number - 1].mean(axis=0))
             for (side, number), part in parts.items()
         }
 

@@ -6,6 +6,7 @@ choices.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,10 @@ def coupling_of(
     """
     values = []
     for side, number in places:
-        jacobians = [sides[side][number - 1].whole.jacobians]
-        changed = coupling.replaced([placed[side][number - 1]], jacobians, choices)
-        values.append(coupling.of_placed(changed, choices).value)
+        here, jacobians = placed[side][number - 1], sides[side][number - 1].whole.jacobians
+        amplified = coupling.amplifications(jacobians, here.communities.labels, choices.gain)
+        changed = replace(here, amplifications=amplified)
+        values.append(coupling.of_placed([changed], choices).value)
     return float(np.mean([x for x in values if x is not None] or [np.nan]))
 
 
