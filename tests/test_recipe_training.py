@@ -48,6 +48,27 @@ def test_a_slurm_job_starts_the_recipe_on_each_node(tmp_path):
     assert all("--distributed-world-size 16 " in x and "--update-freq 4 " in x for x in commands)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_short_slurm_job_does_the_stages_in_turn(fails, tmp_path):
+    recipe_stub = tmp_path / "examples/iwslt14/reproduce.sh"
+    recipe_stub.parent.mkdir(parents=True)
+    ends = 'case "$*" in *" macaron"*) exit 3 ;; esac\n' * fails
+    recipe_stub.write_text(f'#!/bin/sh\necho "$*" >> said\n{ends}')
+    recipe_stub.chmod(0o755)
+    words = ["bash", ROOT / "examples/iwslt14/job.sbatch", "--from", "my folder"]
+    status = subprocess.run(words, cwd=tmp_path).returncode
+    first, *trainings, last = (tmp_path / "said").read_text().splitlines()
+    if fails:
+        assert status == 3 and last.startswith("train ")
+        return
+    assert status == 0 and first == "prepare --from my folder"
+    assert sorted(trainings) == [
+        f"train --archs {arch} --from my folder"
+        for arch in ("macaron_transformer_iwslt_de_en", "transformer_iwslt_de_en_pre_norm")
+    ]
+    assert last == "evaluate report --from my folder"
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_tensorboard_is_logged_to_where_it_is_installed(is_there, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", sys if is_there else None)
