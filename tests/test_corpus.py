@@ -368,7 +368,7 @@ def test_no_pair_that_is_worth_training_on(tmp_path):
     put(tmp_path, "train", [("x" * 2000, "y")] * 3)
     train, kept = ([tmp_path / f"{x}.{side}" for side in ("en", "de")] for x in ("train", "kept"))
     said = refused(parallel_text.clean, train, kept, 1, 80, 9)
-    assert "is worth training on (1 to 80 tokens, ratio at most 9): text of a language" in said
+    assert "is worth training on (1 to 80 tokens, ratio at most 9). Has the text no spaces" in said
 
 
 def test_own_text_that_is_given_is_kept(tmp_path):
@@ -384,7 +384,10 @@ def test_own_text_that_is_given_is_kept(tmp_path):
     "sets, sentence",
     [
         ({"test": [("One.", "Eins."), ("Two.", "")]}, "test.de, line 2 is empty"),
-        ({"train": [("One.", "Eins.")] * 9}, "has 1 different sentence, too few"),
+        (
+            {"train": [("One.", "Eins.")] * 9},
+            "has 1 different sentence, without long ones and",
+        ),
     ],
 )
 def test_own_text_that_cannot_be_scored_is_refused(sets, sentence, tmp_path):

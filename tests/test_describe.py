@@ -266,15 +266,19 @@ def test_a_language_model_of_fairseqs(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "reason"),
     [
-        ["--encoder-attention-heads", "5"],
-        ["--encoder-embed-dim", "16", "--decoder-embed-dim", "32", "--share-all-embeddings"],
-        ["--encoder-embed-path", "/none"],
+        (["--encoder-attention-heads", "5"], "divisible"),
+        (["--encoder-attention-heads", "0"], "zero"),
+        (
+            ["--encoder-embed-dim", "16", "--decoder-embed-dim", "32", "--share-all-embeddings"],
+            "requires",
+        ),
+        (["--encoder-embed-path", "/none"], "/none"),
     ],
 )
-def test_arguments_that_fairseq_cannot_build(flags, capsys):
-    with pytest.raises(UserError, match=r"^fairseq cannot build transformer: "):
+def test_arguments_that_fairseq_cannot_build(flags, reason, capsys):
+    with pytest.raises(UserError, match=rf"^fairseq cannot build transformer: .*{reason}"):
         described(capsys, "--arch", "transformer", *flags)
 
 

@@ -276,17 +276,21 @@ def test_jobs_end_with_their_status(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_jobs_with_their_runner(number, tmp_path):
     code = (
-        "import sys, pathlib, launch; path = pathlib.Path(sys.argv[1]);"
+        "import signal, sys, pathlib, launch; signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+        "path = pathlib.Path(sys.argv[1]);"
         "words = ['sh', '-c', f'echo $$ > {path}/part; mv {path}/part {path}/pid; exec sleep 99'];"
         "[*launch.local([launch.Job('x', words, path / 'log', path / 'none')], 1)]"
     )
     environ = {**os.environ, "PYTHONPATH": str(EXAMPLES / "common"), "CUDA_VISIBLE_DEVICES": ""}
     runner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environ)
-    while not (tmp_path / "pid").is_file():
-        assert runner.poll() is None
-        time.sleep(0.05)
-    runner.send_signal(number)
-    assert runner.wait(timeout=30) == 128 + number
+    try:
+        while not (tmp_path / "pid").is_file():
+            assert runner.poll() is None
+            time.sleep(0.05)
+        runner.send_signal(number)
+        assert runner.wait(timeout=30) == 128 + number
+    finally:
+        runner.kill()
     job = int((tmp_path / "pid").read_text())
     for _ in range(200):
         try:

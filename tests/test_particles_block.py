@@ -334,6 +334,10 @@ def test_of_many_particles_some_paths_are_drawn(tmp_path, monkeypatch):
 def test_clusters_that_cosines_do_not_tell_apart_are_refused(dim):
     with pytest.raises(UserError, match=r"1e-09 at beta 4 is 5e-10 radians, which cosines do not"):
         settling.threshold(1e-9, 4.0, dim)
+    for beta in (2.0, 7.0):
+        with pytest.raises(UserError) as error:
+            settling.threshold(1e-9, beta, dim)
+        settling.threshold(float(str(error.value).split()[-1]), beta, dim)  # what it says will do
 
 
 def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):

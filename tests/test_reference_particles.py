@@ -111,8 +111,8 @@ def test_particles_move_as_the_authors(run):
 def test_particles_mean_field_by_lax_friedrichs(run):
     """The authors' notebook takes the velocity from the density's mirror image u(-theta).
 
-    With it their numbers are met, as they were before they were rounded to fp32; with u(theta), the
-    equation of the paper, they are not.
+    With it their numbers are met, computed by their code without its rounding to fp32; with
+    u(theta), the equation of the paper, they are not.
     """
     ratio = run["dt"] / run["dx"]
 

@@ -122,10 +122,10 @@ def slurm(
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=os.environ.get("SUBMITIT_CLUSTER"))
         executor.update_parameters(**shared)
+        with executor.batch():  # one array of jobs
+            submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
     except (NameError, TypeError, AssertionError, RuntimeError, ValueError) as error:
         sys.exit(f"--launcher slurm: {' '.join(str(error).split()) or f'bad values in {shared}'}")
-    with executor.batch():  # one array of jobs
-        submitted = [(executor.submit(status_of, job.words, job.log), job) for job in jobs]
     while submitted:
         for pair in [pair for pair in submitted if pair[0].done()]:
             submitted.remove(pair)

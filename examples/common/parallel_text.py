@@ -137,8 +137,8 @@ def clean(train: Paths, kept: Paths, least: int, most: int, ratio: float) -> Non
     number = write(
         worthy(),
         *kept,
-        f"none of the pairs of {train[0]} is worth training on ({limits}): text of a language "
-        "without spaces between words has to be split before",
+        f"none of the pairs of {train[0]} is worth training on ({limits}). Has the text no "
+        "spaces between words? Then split it before",
     )
     print(f"clean: kept {number:,} of {read_pairs:,} pairs ({limits})")
 
@@ -204,7 +204,8 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
         if not count:
             sys.exit(
                 f"{folder}/train.{languages[0]} has {counted(len(pairs), 'different sentence')}, "
-                f"too few to draw {' and '.join(missing)} from: give these as files, or more text"
+                "without long ones and those of given sets, too few to draw "
+                f"{' and '.join(missing)} from: give these as files, or more text"
             )
         random.Random(1).shuffle(pairs)
         for part in missing:

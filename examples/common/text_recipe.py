@@ -26,7 +26,7 @@ class TextRecipe(Recipe):
 
     @property
     def longest_sample(self) -> int:
-        """A training sample, which is no shorter than this."""
+        """The tokens of a training sample."""
         return self.block
 
     def parts(self) -> Sequence["TextRecipe"]:

@@ -321,9 +321,6 @@ def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
                 )
 
 
-# --- likelihood ----------------------------------------------------------------------------------
-
-
 def refuse_other_sides(found: Sequence[TrainedModel]) -> None:
     """Raise a `UserError` unless all models have layers on the same sides."""
     for model in found[1:]:
@@ -339,6 +336,9 @@ def sides_of(model: Any) -> list[str]:
     """The sides of a model that have layers."""
     stacks = anatomy.stacks(model).items()
     return [side for side, name in stacks if len(model.get_submodule(name))]
+
+
+# --- likelihood ----------------------------------------------------------------------------------
 
 
 def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:

@@ -307,7 +307,7 @@ def without_bpe(lines: list[str], name: Path | str) -> list[str]:
     Raises:
         UserError: if they have the marks of SentencePiece.
     """
-    if any((" " + line).find(" \u2581") >= 0 for line in lines):
+    if any(" \u2581" in " " + line for line in lines):
         raise UserError(
             f"{name} has SentencePiece's marks (\u2581): remove them, in fairseq-generate with "
             "--post-process sentencepiece"

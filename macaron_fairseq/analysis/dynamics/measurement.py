@@ -123,8 +123,8 @@ def compare(
         shown one by one, a `sentence_views.View` of each model.
 
     Raises:
-        UserError: if a sentence is too long for a model, the data are not what it was trained for
-            (see `TrainedModel.check`), or `measure` raises it.
+        UserError: if models have layers on different sides, a sentence is too long for one, the
+            data are not what it was trained for (see `TrainedModel.check`), or `measure` raises it.
     """
     refuse_other_sides(models)
     count = min(settings.jacobian_sentences, len(sample.sentences))

@@ -16,8 +16,6 @@ from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.analysis.progress import following, progress
 
-# Clouds that are integrated together hold that many cosines at most: 32 MiB.
-
 LARGE = 1000  # clouds whose measures take long enough to tell of it
 
 BINS = 50

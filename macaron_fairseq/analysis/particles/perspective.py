@@ -39,8 +39,9 @@ def phase_random(args: Namespace) -> Found:
         args.value_matrix, args.key_matrix, args.shared, args.regenerate
     )
     settings.refuse_large_phase(args)
-    matrices_of = f"{args.trials:,} matrices in {args.dim:,} dimensions"
-    settings.refuse_large(args.trials * args.dim**2, matrices_of, "lower --dim or --trials")
+    count = args.trials if args.shared == "no" else 1
+    drawn = f"{count:,} random matrices in {args.dim:,} dimensions"
+    settings.refuse_large(count * args.dim**2, drawn, "lower --dim or --trials")
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     times = settings.times(args)
     settings.keep_parts(args)
@@ -91,7 +92,7 @@ def rescaled_tokens(args: Namespace) -> Found:
 
 def leaders(args: Namespace) -> Found:
     """Look at the attention matrix of rescaled tokens."""
-    weights = f"the attention of {args.particles:,} tokens, {args.frames:,} times,"
+    weights = f"the attention weights of {args.particles:,} tokens, {args.frames:,} times,"
     settings.refuse_large(args.frames * args.particles**2, weights, "lower --frames")
     values = rescaled.gram_matrix(args.dim, args.seed)
     start = rescaled.cube_start(args.particles, args.dim, 1.0, args.seed)

@@ -138,11 +138,13 @@ def phase(
         counts = np.zeros((4, len(times)), dtype=int)
         sizes = np.zeros(n, dtype=int)
         seeds = [seed, 2] if matrices.shared == "all" else [seed, 2, row]
-        generator = np.random.default_rng(seeds)
+        begin = 0
         for part in parts:
-            if matrices.shared != "no":  # the parts have the same matrices
-                generator = np.random.default_rng(seeds)
-            x = _follow(matrices, part, times, float(betas[row]), generator)
+            # Those of all trials are drawn anew, so that results do not depend on the parts.
+            generator = np.random.default_rng(seeds)
+            drawn = _Drawn(matrices, generator, trials, slice(begin, begin + len(part)))
+            begin += len(part)
+            x = _follow(drawn, part, times, float(betas[row]))
             for column, clouds in enumerate(x):
                 gram = clouds @ clouds.swapaxes(1, 2)
                 above = gram > cosine
@@ -190,16 +192,28 @@ def cluster_sizes(above: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[
     return np.bincount(sizes, minlength=n + 1)[1:], heaviest
 
 
-def _follow(
-    matrices: Matrices, starts: Floats, times: Floats, beta: float, generator: Generator
-) -> Floats:
+@dataclass(frozen=True)
+class _Drawn:
+    """The matrices of some of the trials, drawn with those of all."""
+
+    matrices: Matrices
+    generator: Generator
+    trials: int
+    some: slice
+
+    def anew(self, dim: int) -> list[Floats]:
+        """V and B, each (some trials or 1, dim, dim)."""
+        found = self.matrices.draw(self.generator, self.trials, dim)
+        return [x if len(x) == 1 else x[self.some] for x in found]
+
+
+def _follow(drawn: _Drawn, starts: Floats, times: Floats, beta: float) -> Floats:
     """The particles at these times, (t, trials, n, d), with matrices drawn anew in each period."""
-    trials, _, dim = starts.shape
-    period = matrices.period or np.inf
+    period = drawn.matrices.period or np.inf
     found, x, now = [starts], starts, float(times[0])
     for number in range(1, int((times[-1] - times[0]) // period) + 2):
         end = min(times[0] + number * period, times[-1])
-        values, keys = matrices.draw(generator, trials, dim)
+        values, keys = drawn.anew(starts.shape[-1])
         _refuse_fast(values, keys, beta, times[-1] - times[0])
 
         def field(_: float, flat: Floats, values: Floats = values, keys: Floats = keys) -> Floats:

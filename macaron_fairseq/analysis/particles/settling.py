@@ -36,7 +36,7 @@ def threshold(scale: float, beta: float, dim: int) -> float:
     if found < NEAREST:
         raise UserError(
             f"--cluster-scale {scale:g} at beta {beta:g} is {found:.2g} radians, which cosines do "
-            f"not tell from 0: give at least {NEAREST * np.sqrt(beta):.2g}"
+            f"not tell from 0: give at least {1.1 * NEAREST * np.sqrt(beta):.2g}"
         )
     return found
 

@@ -76,8 +76,9 @@ def compare(
         What goes into residual.json.
 
     Raises:
-        UserError: if the models have different widths, a layer of the settings does not exist, a
-            loss is wanted without references, or see `TrainedModel.check`.
+        UserError: if the models have different widths or layers on different sides, a layer of the
+            settings does not exist, a loss is wanted without references, or see
+            `TrainedModel.check`.
     """
     refuse_other_sides(loaded)
     found = subjects.of(loaded, sample.data, initial)
