@@ -266,7 +266,10 @@ def test_without_babel_it_says_how_to_get_it(tmp_path):
     (tmp_path / "babel.py").write_text("raise ImportError('No module named babel')")
     done = run(tmp_path / "out", PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "pip install babel num2words" in done.stderr
+    assert (
+        done.stderr.count("\n") == 1
+        and 'pip install "babel==2.18.*" "num2words==0.5.*"' in done.stderr
+    )
 
 
 def test_help_names_the_files_and_the_defaults(capsys):

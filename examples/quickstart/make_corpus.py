@@ -4,7 +4,8 @@ The names, dates, times, amounts and measures come from the Unicode CLDR as pack
 formatted once for English and once for German. `num2words` spells out the numbers. FRAMES holds
 the sentences that carry them, SLOTS what may stand in their braces.
 
-Needs ``pip install babel num2words``; run ``python make_corpus.py --help`` for the options.
+Needs ``pip install "babel==2.18.*" "num2words==0.5.*"``: other versions make another corpus. Run
+``python make_corpus.py --help`` for the options.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NoReturn
 
+NEEDED = '"babel==2.18.*" "num2words==0.5.*"'
+
 try:
     from babel import Locale, dates, numbers, units
     from babel.lists import format_list
     from num2words import num2words
 except ImportError as missing:
-    print(f"make_corpus.py: {missing}; try: pip install babel num2words", file=sys.stderr)
+    print(f"make_corpus.py: {missing}; try: pip install {NEEDED}", file=sys.stderr)
     raise SystemExit(2) from None
 
 Pair = tuple[str, str]  # (English, German)
