@@ -159,6 +159,8 @@ def read_file(path: Path) -> list[Run]:
         kinds = Items(**content["items"])
         check_items(kinds)
         runs = [of_line(line, content, kinds, path) for line in content["runs"]]
+    except UserError:  # which is a ValueError, and a sentence already
+        raise
     except (AttributeError, KeyError, TypeError, IndexError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): {hint}") from error
     return runs

@@ -40,8 +40,8 @@ def phase_random(args: Namespace) -> Found:
     )
     settings.refuse_large_phase(args)
     count = args.trials if args.shared == "no" else 1
-    drawn = f"{count:,} random matrices in {args.dim:,} dimensions"
-    settings.refuse_large(count * args.dim**2, drawn, "lower --dim or --trials")
+    numbers_of = f"{count:,} random matrices in {args.dim:,} dimensions"
+    settings.refuse_large(count * args.dim**2, numbers_of, "lower --dim or --trials")
     starts = simulation.random_start(args.particles, args.dim, args.seed, args.trials)
     times = settings.times(args)
     settings.keep_parts(args)
