@@ -44,13 +44,21 @@ def become(command, words, cwd, environ, output):
         for number in (1, 2):
             os.dup2(file.fileno(), number)
     os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environ)
-    logging.getLogger().handlers.clear()  # fairseq's commands set it up before they import fairseq
+    be_as_started_by_a_shell(environ)
     sys.argv = [str(Path(sys.executable).with_name(command)), *words]
     faulthandler.dump_traceback_later(LIMIT, exit=True, file=2)
     (script,) = entry_points(group="console_scripts", name=command)
     sys.exit(script.load()())
+
+
+def be_as_started_by_a_shell(environ):
+    """Forget what the forked process has of its server."""
+    os.environ.clear()
+    os.environ.update(environ)
+    logging.getLogger().handlers.clear()  # fairseq's commands set it up before they import fairseq
+    # The server's way to start processes is handed on. Each worker that loads data would then
+    # import PyTorch and fairseq: seconds in each epoch, and again in each validation.
+    multiprocessing.set_start_method(None, force=True)
 
 
 def run_script(path, words, environ):
@@ -66,9 +74,7 @@ def run_script(path, words, environ):
 
 def be_script(path, words, environ):
     """Be that script, as `python3 PATH WORD...` would."""
-    os.environ.clear()
-    os.environ.update(environ)
-    logging.getLogger().handlers.clear()
+    be_as_started_by_a_shell(environ)
     sys.argv = [path, *words]
     sys.path.insert(0, str(Path(path).parent))
     runpy.run_path(path, run_name="__main__")
