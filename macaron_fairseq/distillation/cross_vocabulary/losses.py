@@ -16,6 +16,8 @@ is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
 import re
 from collections.abc import Sequence
 
+import numpy as np
+import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, pad
 
@@ -130,7 +132,17 @@ def uld_loss(student: Tensor, teacher: Tensor) -> Tensor:
         student: logits, (positions, student's types).
         teacher: logits, (positions, teacher's types).
     """
-    p, q = (x.softmax(1).sort(1, descending=True).values for x in (student, teacher.detach()))
+    p, q = (in_order(x.softmax(1)) for x in (student, teacher.detach()))
     types = max(p.shape[1], q.shape[1])
-    p, q = (pad(x, (0, types - x.shape[1])) for x in (p, q))
+    p, q = (pad(x, (types - x.shape[1], 0)) for x in (p, q))
     return (p - q).abs().sum()
+
+
+def in_order(rows: Tensor) -> Tensor:
+    """Each row in ascending order; on a CPU by NumPy, which takes a fraction of PyTorch's time."""
+    if rows.device.type != "cpu":
+        return rows.sort(1).values
+    values = rows.detach().numpy()
+    if not rows.requires_grad:
+        return torch.from_numpy(np.sort(values, axis=1))
+    return rows.gather(1, torch.from_numpy(np.argsort(values, axis=1)))
