@@ -3,25 +3,34 @@
 Student and teacher have random weights, and the batch has random tokens without padding: neither
 changes how much is computed. The criteria take turns. What is measured is the time of the
 processor, forward and backward, without the optimizer; the fastest of all turns counts.
+
+Across vocabularies the batch has as many tokens of a student that splits most words in two. Its
+teacher has every word whole, and so fewer tokens to read.
 """
 
 import argparse
 import tempfile
 import time
 from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import corpora
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
 
 from macaron_fairseq import plugin
 from macaron_fairseq.commands.arguments import positive
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import DistilledLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.distillation.cross_vocabulary.criterion import (
+    CrossVocabularyLabelSmoothedCrossEntropyCriterion,
+)
+from macaron_fairseq.distillation.cross_vocabulary.crossing import KINDS
 from macaron_fairseq.distillation.teachers import PRECISIONS
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -30,6 +39,7 @@ assert plugin  # has registered the architectures
 # Label smoothing and how losses are divided, as criteria want them.
 COMMON: dict[str, Any] = {"sentence_avg": False, "label_smoothing": 0.1}
 WORD = "word level"
+SOURCE, TARGET = corpora.LANGUAGES
 
 
 def build(arch: str, task: TranslationTask) -> tuple[Any, Namespace]:
@@ -43,7 +53,7 @@ def save(path: Path, arch: str, task: TranslationTask) -> None:
     """A checkpoint of such a model."""
     model, args = build(arch, task)
     state = {
-        "cfg": {"model": args, "task": {}},
+        "cfg": {"model": args, "task": {"source_lang": SOURCE, "target_lang": TARGET}},
         "model": model.state_dict(),
         "optimizer_history": [
             {"optimizer_name": "none", "lr_scheduler_state": {}, "num_updates": 0}
@@ -53,49 +63,119 @@ def save(path: Path, arch: str, task: TranslationTask) -> None:
     torch.save(state, path)
 
 
-def batch(sentences: int, length: int, types: int) -> dict[str, Any]:
-    """Random tokens, as fairseq's translation task hands them to a criterion."""
-    source, previous = torch.randint(4, types, (2, sentences, length))
+def own_dictionary(words: int) -> Dictionary:
+    """A student's: so many words whole, and of the others the first two letters and the third."""
+    dictionary = Dictionary()
+    parts = [f"{a}{b}@@" for a in corpora.LETTERS for b in corpora.LETTERS]
+    for symbol in (*map(corpora.word, range(words)), *corpora.LETTERS, *parts):
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def own_tokens(dictionary: Dictionary, words: Tensor, length: int) -> Tensor:
+    """Sentences of random words, numbers of `corpora.word`, as such a student's tokens.
+
+    Args:
+        dictionary: see `own_dictionary`.
+        words: (sentences, length).
+        length: of the result, (sentences, length); each has at least as many tokens.
+    """
+    rows = []
+    for numbers in words.tolist():
+        texts = map(corpora.word, numbers)
+        parts = [[x] if x in dictionary else [f"{x[:2]}@@", x[2]] for x in texts]
+        rows.append([dictionary.index(part) for word in parts for part in word][:length])
+    return torch.tensor(rows)
+
+
+def batch(tokens: Tensor) -> dict[str, Any]:
+    """A batch as fairseq's translation task hands it to a criterion.
+
+    Args:
+        tokens: of source and target, (2, sentences, length); the ends are replaced.
+    """
+    source, previous = tokens
     source[:, -1] = previous[:, 0] = 2
-    inputs = {"src_tokens": source, "src_lengths": torch.full((sentences,), length)}
+    lengths = torch.full((len(source),), source.shape[1])
     return {
-        "net_input": {**inputs, "prev_output_tokens": previous},
+        "net_input": {
+            "src_tokens": source,
+            "src_lengths": lengths,
+            "prev_output_tokens": previous,
+        },
         "target": previous.roll(-1, 1),
         "ntokens": previous.numel(),
     }
 
 
+@dataclass
+class Case:
+    """A criterion, and the student and the batch that it is measured with."""
+
+    criterion: Any
+    student: Any
+    data: dict[str, Any]
+
+
+def cases(args: argparse.Namespace, folder: Path) -> dict[str, Case]:
+    """What is measured, by name; the teacher and its data folder are written to `folder`."""
+    shape = 2, args.sentences, args.length
+    corpora.write_synthetic(folder / "data", args.types, corpora.SYNTHETIC_LENGTHS, 1, 1)
+    where = str(folder / "data" / "data-bin")
+    config = TranslationConfig(data=where, source_lang=SOURCE, target_lang=TARGET)
+    task = TranslationTask(config, *[corpora.synthetic_dictionary(args.types)] * 2)
+    path = folder / "teacher.pt"
+    save(path, args.teacher, task)
+    taught: dict[str, Any] = {
+        **COMMON,
+        "teacher": str(path),
+        "teacher_precision": args.teacher_precision,
+        "teacher_memory": args.teacher_memory,
+    }
+    found = {}
+
+    def add(name: str, criterion: Any, student: Any, data: dict[str, Any]) -> None:
+        if criterion.needs_student:
+            criterion.follow(student)
+        found[name] = Case(criterion, student, data)
+
+    student = build(args.student, task)[0].train()
+    data = batch(torch.randint(4, args.types, shape))
+    found["no teacher"] = Case(
+        ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON), student, data
+    )
+    add(WORD, DistilledLabelSmoothedCrossEntropyCriterion(task, **taught), student, data)
+    for spans in ("words", "tokens"):
+        own: dict[str, Any] = {"trajectory_weight": 2.0, "trajectory_spans": spans}
+        criterion = DistilledLabelSmoothedCrossEntropyCriterion(task, **taught, **own)
+        add(f"{WORD} and trajectory on {spans}", criterion, student, data)
+
+    dictionary = own_dictionary(args.types * 2 // 5)
+    task = TranslationTask(config, dictionary, dictionary)
+    student = build(args.student, task)[0].train()
+    words = torch.randint(args.types - 4, shape)
+    data = batch(own_tokens(dictionary, words.flatten(0, 1), args.length).view(shape))
+    found["no teacher, its own vocabulary"] = Case(
+        ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON), student, data
+    )
+    for kind in KINDS:
+        criterion = CrossVocabularyLabelSmoothedCrossEntropyCriterion(
+            task, **taught, teacher_data=str(folder / "data"), cross_vocabulary_loss=kind
+        )
+        add(f"across vocabularies by {kind}", criterion, student, data)
+    return found
+
+
 def measure(args: argparse.Namespace) -> dict[str, float]:
     """The seconds of the fastest update with each criterion."""
-    dictionary = Dictionary()
-    if args.types <= len(dictionary):
-        raise UserError(f"--types is {args.types}: give more than {len(dictionary)}")
-    for i in range(args.types - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
-    task = TranslationTask(TranslationConfig(), dictionary, dictionary)
-    student = build(args.student, task)[0].train()
-    data = batch(args.sentences, args.length, args.types)
-    criteria: dict[str, Any] = {
-        "no teacher": ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON)
-    }
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "teacher.pt")
-        save(path, args.teacher, task)
-        given: dict[str, Any] = {**COMMON, "teacher": str(path)}
-        given["teacher_precision"] = args.teacher_precision
-        given["teacher_memory"] = args.teacher_memory
-        criteria[WORD] = DistilledLabelSmoothedCrossEntropyCriterion(task, **given)
-        for spans in ("words", "tokens"):
-            given |= {"trajectory_weight": 2.0, "trajectory_spans": spans}
-            follower = DistilledLabelSmoothedCrossEntropyCriterion(task, **given)
-            follower.follow(student)
-            criteria[f"{WORD} and trajectory on {spans}"] = follower
-    best = dict.fromkeys(criteria, float("inf"))
+        measured = cases(args, Path(folder))
+    best = dict.fromkeys(measured, float("inf"))
     for _ in range(args.repetitions):
-        for name, criterion in criteria.items():
-            student.zero_grad()
+        for name, case in measured.items():
+            case.student.zero_grad()
             start = time.process_time()
-            criterion(student, data)[0].backward()
+            case.criterion(case.student, case.data)[0].backward()
             best[name] = min(best[name], time.process_time() - start)
     return best
 

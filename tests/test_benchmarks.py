@@ -658,8 +658,19 @@ def test_each_loss_of_distillation_is_measured(capsys):
     rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines()[2:]]
     names = ["no teacher", "word level"]
     names += [f"word level and trajectory on {spans}" for spans in ("words", "tokens")]
+    names.append("no teacher, its own vocabulary")
+    names += [f"across vocabularies by {kind}" for kind in ("sra", "uld", "mined")]
     assert [row[0].strip() for row in rows] == names
     assert float(rows[1][2]) == 1
+
+
+def test_a_student_across_vocabularies_splits_the_words_that_it_does_not_have():
+    dictionary = distillation.own_dictionary(2)  # aaa, aab; not aac
+    found = distillation.own_tokens(dictionary, torch.tensor([[0, 2, 1], [2, 2, 2]]), 3)
+    assert [[dictionary[i] for i in row] for row in found] == [
+        ["aaa", "aa@@", "c"],
+        ["aa@@", "c", "aa@@"],
+    ]
 
 
 # --- particles -----------------------------------------------------------------------------------
