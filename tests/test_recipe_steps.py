@@ -108,6 +108,21 @@ def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 
+def test_commands_of_all_recipes_find_the_same_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", raising=False)
+    tell = (
+        "import os, sys; print(sys.flags.utf8_mode, os.environ['TORCH_CUDNN_SDPA_DEPRIORITIZED'])"
+    )
+
+    def told(environ):
+        with (tmp_path / "said").open("w") as said:
+            steps.start([sys.executable, "-c", tell], environ, stdout=said).wait()
+        return (tmp_path / "said").read_text()
+
+    assert told(None) == "1 1\n"
+    assert told({"PYTHONUTF8": "0", "TORCH_CUDNN_SDPA_DEPRIORITIZED": "0"}) == "1 0\n"
+
+
 def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
     for number in (1, 2):
         state = {"args": Namespace(), "model": {"x": torch.ones(number)}}

@@ -46,10 +46,6 @@ def run(file: Path, words: Sequence[str]) -> None:
         recipe.work.mkdir(parents=True, exist_ok=True)
     if recipe.benchmark.one_gpu and stage_train.has_nvidia():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
-    # Text is UTF-8 whatever the machine's language.
-    os.environ["PYTHONUTF8"] = "1"
-    # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
-    os.environ.setdefault("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
     for stage in recipe.stages:

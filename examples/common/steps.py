@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import Any
 
 LOCK_SECONDS = 10
+# Of all commands, unless the user has set it.
+ENVIRONMENT = {
+    # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
+    "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1",
+}
 Words = list[str | Path]
 
 
@@ -105,7 +110,9 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
 def start(
     words: Sequence[str | Path], environ: Mapping[str, str] | None = None, **pipes: Any
 ) -> subprocess.Popen:
-    """Start a command; it inherits the locks."""
+    """Start a command; it inherits the locks. Text is UTF-8 whatever the machine's language."""
+    own = os.environ if environ is None else environ
+    environ = {**ENVIRONMENT, **own, "PYTHONUTF8": "1"}
     return subprocess.Popen([*map(str, words)], env=environ, close_fds=False, **pipes)
 
 

@@ -170,7 +170,6 @@ def main(argv: Sequence[str]) -> None:
     options = many_runs.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
-    os.environ["PYTHONUTF8"] = "1"
     system = TEACHER if args.what in OF_TASK else args.system
     recipe = systems.recipe(task, settings, system, args.seed, options)
     if args.what == "prepare":

@@ -1,7 +1,6 @@
 """Pre-train masked language models, fine-tune them on GLUE, and compare (see reproduce.sh)."""
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
@@ -48,7 +47,6 @@ def run(words: Sequence[str]) -> None:
     recipe = glue.recipe
     if not recipe.dry_run:
         recipe.work.mkdir(parents=True, exist_ok=True)
-    os.environ["PYTHONUTF8"] = "1"
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None
     if glue.pretrained and {"prepare", "finetune"} & {*glue.stages}:

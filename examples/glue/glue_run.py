@@ -8,7 +8,6 @@ says that another process is at the same run.
 """
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -206,5 +205,4 @@ def identity_of(path: Path) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONUTF8"] = "1"
     run(Path(sys.argv[1]))

@@ -1,7 +1,6 @@
 """Train causal language models, or students of one, and compare them (see reproduce.sh)."""
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -130,7 +129,6 @@ def run(words: Sequence[str]) -> None:
     first = recipes[0]
     if not first.dry_run:
         first.work.mkdir(parents=True, exist_ok=True)
-    os.environ["PYTHONUTF8"] = "1"
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(first) if "train" in first.stages else None
     failed: Failed = {} if len(recipes) > 1 else None

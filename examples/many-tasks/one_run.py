@@ -9,7 +9,6 @@ where an earlier start was ended. A status of 75 says that another process is at
 import argparse
 import datetime
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -256,7 +255,6 @@ def main(argv: Sequence[str]) -> None:
     setting = Setting(args.tokens, args.dropout) if args.tokens else None
     variant = tasks.variant(args.variant)
     recipe = tasks.recipe(task, variant, args.seed, setting, options, args.tuning)
-    os.environ["PYTHONUTF8"] = "1"
     try:
         run(task, recipe, options, args.tuning, args.keep_models)
     except OSError as error:
