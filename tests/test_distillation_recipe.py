@@ -70,6 +70,7 @@ tasks:
 SETTINGS = """\
 teacher: {arch: macaron_transformer_tiny, tokens: 500, batches: 1, max_update: 6}
 student: {arch: macaron_transformer_tiny, tokens: 500, batches: 1, max_update: 3}
+main: [both]
 distill: --beam 2 --max-len-b 12 --max-ratio 100 --max-copied 1 --batch-lines 25
 systems:
   none: {}
@@ -148,7 +149,11 @@ def test_from_data_to_table(mini):
     assert "translations 1/2: done" in said and "translations: 60 of 60 kept" in said
     rows = [line.split(" | ") for line in said.splitlines() if line.startswith("| ")][2:]
     assert [row[0] for row in rows[:3]] == ["| teacher", "| none", "| both"]
-    assert [row[0] for row in rows[5:]] == ["| none", "| both"]  # in int8 against the teacher
+    tables = [["| planned", "| ---", "| both"]]
+    tables += [
+        [x, "| ---", "| teacher", "| none", "| both"] for x in ("| int8, greedy", "| trained")
+    ]
+    assert [row[0] for row in rows[3:]] == [x for of_table in tables for x in of_table]
     distilled = json.loads((mini.work / "distilled" / "preprocessing.json").read_text())
     run = json.loads((mini.work / "runs/both/seed1/manifest.json").read_text())
     assert run["data"]["fingerprint"] == distilled["fingerprint"]
@@ -258,6 +263,9 @@ def test_mistakes(mini, monkeypatch):
     file = mini.folder / "settings.yaml"
     assert "given by --records, is no folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
+    file.write_text(SETTINGS.replace("[both]", "[both, none]"))
+    assert "main names none, which is no system with a baseline" in mini.call(status=1)
+    file.write_text(SETTINGS)
     with mock.patch.dict(teach.NEEDED, {"no_such_package": "the export"}):
         said = mini.call(status=1)
     assert "the export needs no_such_package: pip install no_such_package" in said
@@ -448,6 +456,9 @@ def test_across_vocabularies_a_student_has_its_own_data():
     assert words[0] == str(across.data / "data-bin") and plain.data == across.data
     assert given["--teacher-data"] == str(teacher.data) != str(across.data)
     assert given["--teacher"] == str(systems.teacher_of(teacher.work))
+    # The last of several flags counts: the schedule is the student's, dropout the task's.
+    assert (given["--lr-scheduler"], given["--patience"]) == ("cosine", "0")
+    assert given["--dropout"] == "0.1" and (across.average, teacher.average) == (0, 5)
     # It is prepared elsewhere, with other merges, and scored where all are.
     made = across.preparation
     assert (made.data, made.merges, teacher.merges) == (across.data, 4000, 8000)
@@ -607,8 +618,28 @@ def test_a_student_against_its_teacher():
         {"system": "none", "int8 speed": None, "int8": None},
         {"system": "word", "int8 speed": 24.0, "int8": 39.0},
     ]
-    assert distillation_report.against_teacher(rows) == [["word", "8.0", "95.1 %"]]
+    rows[0] |= {"int8 speed": 12.0, "int8": 41.0}
+    assert distillation_report.against_teacher(rows) == [
+        ["teacher", "4.0", "100.0 %", "1.0"],
+        ["word", "8.0", "95.1 %", "2.0"],
+    ]
     assert distillation_report.against_teacher(rows[1:]) == []
+
+
+def test_planned_comparisons_are_corrected_for_all_that_were_planned():
+    def found(*p):
+        return {"greedy BLEU": {"p": [*p], "mean": 1.0}}
+
+    made = distillation_report.main_comparisons(
+        ["word", "sequence", "across"],
+        {"word": "none", "sequence": "none", "across": "none-own-bpe"},
+        {"word": found(0.01, 0.02), "sequence": found(0.001), "uld": found(0.5)},
+    )
+    # The least of three is multiplied by 3, the next one by 2.
+    assert {name: one["holm"] for name, one in made.items()} == pytest.approx(
+        {"word": 0.04, "sequence": 0.003}
+    )
+    assert made["word"]["greatest"] == 0.02 and made["word"]["baseline"] == "none"
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):
@@ -631,13 +662,14 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
         result = {"seed": seed, "scores": {test: {"BLEU": 1.0, "chrF": 1.0}}, "signatures": {}}
         result |= {"parameters": 1, "words_per_second": 1, "machine": {"cpu": "none"}}
         result |= {"greedy": {"BLEU": 1.0}, "references": files.sha256(reference)}
+        result |= {"updates": 1, "hours": 1}
         result["hypotheses"] = {
             "beam": distillation_records.pack(right if is_right else wrong),
             "greedy": distillation_records.pack(half if name == "word" else wrong),
         }
         runs.append(distillation_records.Run(recipe, recipe.result, result, {}))
     work = made["none", 1].work
-    text = distillation_report.report(task, "none", runs, [], work)
+    text = distillation_report.report(task, "none", ["trajectory"], runs, [], work)
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
@@ -649,14 +681,20 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     assert greedy["differences"] == pytest.approx([-of_half] * 3) and len(greedy["p"]) == 3
     assert found["differences"]["word"]["greedy BLEU"]["mean"] == pytest.approx(of_half)
     assert "Differences are to none." in text
+    planned = found["main"]["trajectory"]
+    assert planned["baseline"] == "word" and planned["greatest"] == max(greedy["p"])
     # Without its results no other system takes the baseline's place.
-    text = distillation_report.report(task, "none", runs[3:], ["left out: none"], work)
+    text = distillation_report.report(
+        task, "none", ["trajectory"], runs[3:], ["left out: none"], work
+    )
     found = json.loads((work / "report" / "report.json").read_text())
     assert found["differences"] == {} and [*found["against_own_baselines"]] == ["trajectory"]
     assert "No differences to none, the baseline, which has no results that belong" in text
     teacher = systems.recipe(task, settings, "teacher", 1, options(tmp_path))
     only = distillation_records.Run(teacher, teacher.result, runs[0].result, {})
-    assert "No differences to none" in distillation_report.report(task, "none", [only], [], work)
+    assert "No differences to none" in distillation_report.report(
+        task, "none", [], [only], [], work
+    )
 
 
 def written(recipe, **changes):

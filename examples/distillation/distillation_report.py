@@ -15,15 +15,16 @@ from tasks import Task
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, spread, table
-from macaron_fairseq.evaluation import intervals, significance
+from macaron_fairseq.evaluation import evidence, intervals, significance
 
 # The average of a minute after a timing: itself, and half of another process.
 BUSY = 1.5
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
 LIMITS = (
-    "All students learn from one teacher, so the intervals leave out the teacher's variance. Those "
-    "that learn from its translations, too, end early by the loss on the original references."
+    "All students learn from one teacher, so the intervals leave out the teacher's variance. The "
+    "checkpoint with the least loss on the original references is scored, also of those that learn "
+    "from translations."
 )
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
@@ -36,6 +37,7 @@ SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
 def report(
     task: Task,
     baseline: str,
+    main: Sequence[str],
     known: Sequence[Run],
     left_out: Sequence[str],
     work: Path,
@@ -46,6 +48,7 @@ def report(
     Args:
         task: the task.
         baseline: the system that all are compared with; without its results nothing is.
+        main: the systems whose comparison with their own baseline was planned.
         known: its runs; of those that are not done the report says so.
         left_out: what the report says of runs that do not belong to it.
         work: the folder of the task.
@@ -78,9 +81,12 @@ def report(
     notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
     notes += about_trained_on(done)
     picture = plot(rows)
-    text = as_text(task, rows, differences, against_own, baseline, notes, picture is not None)
+    planned = main_comparisons(main, own, {**differences, **against_own})
+    text = as_text(
+        task, rows, differences, against_own, planned, baseline, notes, picture is not None
+    )
     content = {"task": task.name, "systems": rows, "differences": differences}
-    content |= {"against_own_baselines": against_own, "notes": notes}
+    content |= {"against_own_baselines": against_own, "main": planned, "notes": notes}
     contents: dict[Path, str | bytes] = {
         work / "report" / "report.md": text,
         work / "report" / "report.json": files.as_json(content),
@@ -184,6 +190,8 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
         "fairseq speed": timed("fairseq, beam", SPEED),
         "int8 speed": timed("int8, greedy", SPEED),
         "training": mean([x["words_per_second"] for x in results]),
+        "updates": [x["updates"] for x in results],
+        "hours": [x["hours"] for x in results],
         "signatures": results[0]["signatures"],
         "machine": (speeds or results)[0]["machine"],
     }
@@ -221,6 +229,36 @@ def compared(
     return found
 
 
+def main_comparisons(
+    main: Sequence[str], baselines: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The planned comparisons that can be made: greedy BLEU less that of the baseline.
+
+    Args:
+        main: all that were planned.
+        baselines: of each system.
+        found: by system what `compared` finds against its baseline.
+
+    Returns:
+        By system the figures of `compared`, and its baseline. There is the greatest of the seeds' p
+        values, and what Holm's correction for all planned comparisons makes of it.
+    """
+    made = {
+        name: found[name][GREEDY] for name in main if name in found and found[name][GREEDY]["p"]
+    }
+    greatest = {name: max(one["p"]) for name, one in made.items()}
+    corrected = evidence.holm(greatest, len(main))
+    return {
+        name: {
+            "baseline": baselines[name],
+            **one,
+            "greatest": greatest[name],
+            "holm": corrected[name],
+        }
+        for name, one in made.items()
+    }
+
+
 def bootstrap(
     base: Run, other: Run, reference: Sequence[str], search: str, name: str
 ) -> tuple[float, float]:
@@ -254,6 +292,7 @@ def as_text(
     rows: Sequence[dict[str, Any]],
     differences: dict[str, dict[str, dict[str, Any]]],
     against_own: dict[str, dict[str, Any]],
+    planned: dict[str, dict[str, Any]],
     baseline: str,
     notes: Sequence[str],
     has_picture: bool,
@@ -298,12 +337,25 @@ def as_text(
             for name, found in against_own.items()
         ]
         parts.append(table(["system", "less its baseline", *METRICS, GREEDY], compared_with_own))
+    if planned:
+        compared_as_planned = [
+            [name, one["baseline"], difference(one), f"{one['greatest']:.3f}", f"{one['holm']:.3f}"]
+            for name, one in planned.items()
+        ]
+        head = ["planned", "less its baseline", GREEDY, "greatest p", "by Holm"]
+        parts.append(table(head, compared_as_planned))
     if deployed := against_teacher(rows):
-        parts.append(table(["int8, greedy", "times as fast", "share of BLEU"], deployed))
+        head = ["int8, greedy", "times as fast", "share of BLEU", "times the teacher's int8"]
+        parts.append(table(head, deployed))
         parts.append(
             "Against the teacher in fp32 with the task's beam: the speed of fairseq-generate, and "
-            "BLEU as it was measured with the speeds."
+            "BLEU as it was measured with the speeds. The last column is against the teacher's own "
+            "export, in the same engine and search."
         )
+    trained = [
+        [row["system"], spread(row["updates"], ",.0f"), spread(row["hours"])] for row in rows
+    ]
+    parts.append(table(["trained", "updates", "hours"], trained))
     if has_picture:
         parts.append("![Quality against speed.](quality-speed.png)")
     signatures = rows[0]["signatures"].items()
@@ -313,19 +365,20 @@ def as_text(
 
 
 def against_teacher(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """How fast each student's export is for the teacher by fairseq-generate, and its BLEU."""
+    """Each export against the teacher by fairseq-generate: speed and BLEU; and its own export."""
     teacher = next((row for row in rows if row["system"] == TEACHER), None)
     if not teacher or not teacher[OWN_SPEED]:
         return []
-    best = teacher[FP32]
+    best, exported = teacher[FP32], teacher["int8 speed"]
     return [
         [
             row["system"],
             f"{row['int8 speed'] / teacher[OWN_SPEED]:.1f}",
             f"{100 * row['int8'] / best:.1f} %" if best else NOTHING,
+            f"{row['int8 speed'] / exported:.1f}" if exported else NOTHING,
         ]
         for row in rows
-        if row is not teacher and row["int8 speed"]
+        if row["int8 speed"]
     ]
 
 

@@ -5,15 +5,15 @@
 #   needs   8 GB of memory a run at a time, half of it for what the teacher says; the data in folders of --from;
 #           a GPU, or the hours below; 6 GB of disk for each teacher, whose last epochs are kept with the
 #           optimizer's state (12 bytes a parameter), and 0.5 GB for each student; pip install ctranslate2
-#           matplotlib rapidfuzz
+#           matplotlib rapidfuzz statsmodels
 #   costs   on one CPU core, with 4,096 tokens an update, estimated from docs/howto/distill.md:
 #             teacher                         7 s an update     at most 78 h for 40,000 updates
-#             none, sequence, none-own-bpe    0.8 s             4 h for 20,000
-#             word, both                      1.2 s             7 h
-#             trajectory                      1.5 s             8 h
+#             none, sequence, none-own-bpe    0.8 s             0.9 h for 4,000
+#             word, both                      1.2 s             1.3 h
+#             trajectory                      1.5 s             1.7 h
 #           So it is once the memory knows what the teacher says. The first epoch takes twice as long, and so does what
-#           the memory does not hold. across, uld and mined were not measured. --patience ends many runs earlier.
-#           --student-updates and --max-update end them where you say.
+#           the memory does not hold. --patience ends a teacher earlier. --student-updates and --max-update end runs where
+#           you say.
 #   prints  a line for each finished run, and at the end the table; it may be stopped and started again
 #   leaves  in --work, for each task: results/SYSTEM-seedN.json, distilled/ (the teacher's translations), report/
 #   systems distillation.yaml: none (no teacher), word, sequence, both, trajectory, none-own-bpe, across,

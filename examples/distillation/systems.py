@@ -30,6 +30,7 @@ class Model:
     batches: int
     max_update: int
     flags: str = ""
+    average: int = -1  # how many checkpoints are averaged; 0: the best one alone; -1: as the task
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Settings:
     student: Model
     systems: dict[str, System]  # the first one is the baseline
     distill: str = ""  # flags of `macaron-fairseq distill`
-    average: int = -1  # how many checkpoints are averaged; 0: the best one alone; -1: as the task
+    main: list[str] = field(default_factory=list)  # systems whose comparison was planned
 
     @property
     def baseline(self) -> str:
@@ -67,6 +68,8 @@ def read(path: Path = FILE) -> Settings:
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
+    if unknown := {*found.main} - {*found.systems} | {*found.main} & {found.baseline}:
+        sys.exit(f"{path}: main names {min(unknown)}, which is no system with a baseline")
     return found
 
 
@@ -149,7 +152,7 @@ def recipe(
         "max_update": options.max_update or model.max_update,
         "batch": model.tokens * model.batches,
         "max_tokens": model.tokens,
-        "average": base.average if settings.average < 0 else settings.average,
+        "average": base.average if model.average < 0 else model.average,
         "extra": [*learns, *options.extra],
     }
     return SystemRecipe(

@@ -44,7 +44,11 @@ Reason = tuple[str, str]  # why a job is not done, and what then
 FAILED: Reason = "failed", "start it again to try them again"
 ELSEWHERE: Reason = "left to another process", "start it again when it has done them"
 NOT_BEGUN: Reason = "not begun", "what they need is not there yet"
-NEEDED = {"ctranslate2": "the export in int8", "matplotlib": "the plot of the report"}
+NEEDED = {
+    "ctranslate2": "the export in int8",
+    "matplotlib": "the plot of the report",
+    "statsmodels": "Holm's correction in the report",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -334,7 +338,8 @@ class Plan:
         known = [run for run in self.known(task) if run.path not in why]
         left_out = [f"left out: {x.name}, {why[x.path]}" for x in self.known(task) if x.path in why]
         work, baseline = self.options.work / task.name, self.settings.baseline
-        return distillation_report.report(task, baseline, known, left_out, work, self.args.records)
+        main, records = self.settings.main, self.args.records
+        return distillation_report.report(task, baseline, main, known, left_out, work, records)
 
     def needs(self, what: str, task: Task, system: str, seed: int) -> list[Path]:
         """The files without which a job cannot begin, and which other jobs leave."""
