@@ -28,6 +28,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, DistributedFairseqModel, build_m
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from small import NO_DROPOUT, SMALL_DECODER, arguments, language_task, task
@@ -110,6 +111,34 @@ def test_fairseq_takes_no_layers_to_keep():
     assert args.encoder_layers_to_keep == [0]
     with pytest.raises(AttributeError, match="'list' object has no attribute 'split'"):
         build_model(args, task())
+
+
+# --- a learning rate that cannot fall ------------------------------------------------------------
+
+COSINE = ["data", "--lr-scheduler", "cosine", "--warmup-updates", "10"]
+
+
+def test_fairseqs_cosine_divides_by_the_updates_after_the_warm_up():
+    cfg = CosineLRScheduleConfig(warmup_updates=10, lr=[0.1], max_update=10)
+    optimizer = optim.build_optimizer(
+        OmegaConf.create({"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.1]}),
+        [torch.nn.Parameter(torch.ones(1))],
+    )
+    schedule = CosineLRSchedule(cfg, optimizer)
+    with pytest.raises(ZeroDivisionError):
+        schedule.step_update(10)
+
+
+@pytest.mark.parametrize("updates", ["0", "10", "9"])
+def test_a_cosine_without_updates_to_fall_in(updates):
+    argv = ["fairseq-train", *COSINE, "--max-update", updates]
+    said = sentence_of(lambda: apply(checks.check, argv))
+    assert f"until --max-update {updates}: give a greater one" in said
+
+
+def test_a_cosine_with_updates_to_fall_in():
+    for more in (["--max-update", "11"], ["--lr-period-updates", "5"]):
+        apply(checks.check, ["fairseq-train", *COSINE, "--cpu", *more])
 
 
 # --- files that are not there --------------------------------------------------------------------

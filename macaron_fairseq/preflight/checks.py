@@ -55,6 +55,7 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpus: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, folder = line.args, command_line.first_data(line.others)
+    refuse_cosine_without_a_period(args)
     ranks.check(args, os.environ, gpus)
     for path in command_line.to_restore(args):
         state = checkpoints.load(path)
@@ -108,6 +109,16 @@ def check_devices(args: Namespace, command: str) -> int:
         if args.loss_kernel == "liger":
             liger.refuse_where_impossible(on_gpu=count > 0)
     return count
+
+
+def refuse_cosine_without_a_period(args: Namespace) -> None:
+    """Raise a `UserError` if fairseq's cosine has no updates to fall in, by which it divides."""
+    falls = args.lr_period_updates > 0 or args.max_update > args.warmup_updates
+    if args.lr_scheduler == "cosine" and not falls:
+        raise UserError(
+            f"--lr-scheduler cosine falls after --warmup-updates {args.warmup_updates} until "
+            f"--max-update {args.max_update}: give a greater one, or --lr-period-updates"
+        )
 
 
 def refuse_other_optimizer(path: Path, state: dict[str, Any], args: Namespace) -> None:
