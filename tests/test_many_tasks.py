@@ -259,6 +259,7 @@ def test_jobs_at_a_time_get_a_gpu_each(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 5")
     code = "import os, pathlib; pathlib.Path(os.environ['HERE'] + os.environ[%r]).touch()"
     monkeypatch.setenv("HERE", f"{tmp_path}/gpu")
+    code += "; os.environ['TORCH_CUDNN_SDPA_DEPRIORITIZED']"  # as a job's commands find it
     words = [sys.executable, "-c", code % "CUDA_VISIBLE_DEVICES"]
     jobs = [launch.Job(str(i), words, tmp_path / "log", tmp_path) for i in range(4)]
     assert {status for _, status in launch.local(jobs, 2)} == {0}

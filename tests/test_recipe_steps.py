@@ -105,10 +105,7 @@ def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
     assert end.value.code == 5
 
 
-# --- Checkpoints ---------------------------------------------------------------------------------
-
-
-def test_commands_of_all_recipes_find_the_same_environment(tmp_path, monkeypatch):
+def test_every_command_finds_the_same_environment(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", raising=False)
     tell = (
         "import os, sys; print(sys.flags.utf8_mode, os.environ['TORCH_CUDNN_SDPA_DEPRIORITIZED'])"
@@ -121,6 +118,9 @@ def test_commands_of_all_recipes_find_the_same_environment(tmp_path, monkeypatch
 
     assert told(None) == "1 1\n"
     assert told({"PYTHONUTF8": "0", "TORCH_CUDNN_SDPA_DEPRIORITIZED": "0"}) == "1 0\n"
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):

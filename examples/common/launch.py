@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from options import above_zero
-from steps import hold, say
+from steps import ENVIRONMENT, hold, say
 
 POLL_SECONDS = 5
 LONGEST_LINE = 300
@@ -38,7 +38,7 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     running: set[subprocess.Popen] = set()
     starting = threading.RLock()  # no process is begun while all are ended, nor after that
     has_ended = False
-    environ = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    environ = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", **os.environ}
     gpus = visible_gpus()
     free: SimpleQueue[str] = SimpleQueue()
     for slot in range(at_a_time if gpus else 0):
