@@ -237,6 +237,11 @@ def test_uld_is_unchanged_by_another_order_of_types():
     torch.testing.assert_close(found, expected)
 
 
+def test_the_gradient_of_uld():
+    student, teacher = random(3, 7).double().requires_grad_(), random(3, 9, seed=2).double()
+    assert torch.autograd.gradcheck(lambda x: cross_vocabulary.uld_loss(x, teacher), student)
+
+
 def test_uld_worked_out_by_hand():
     """|.75 - .5| + |.25 - .4| + |0 - .1|."""
     student = torch.tensor([[0.25, 0.75]]).log()

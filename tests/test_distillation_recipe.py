@@ -265,6 +265,8 @@ def test_mistakes(mini, monkeypatch):
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
     file.write_text(SETTINGS.replace("[both]", "[both, none]"))
     assert "main names none, which is no system with a baseline" in mini.call(status=1)
+    file.write_text(SETTINGS.replace("[both]", "[both, both]"))
+    assert "main names a system twice" in mini.call(status=1)
     file.write_text(SETTINGS)
     with mock.patch.dict(teach.NEEDED, {"no_such_package": "the export"}):
         said = mini.call(status=1)
@@ -458,7 +460,10 @@ def test_across_vocabularies_a_student_has_its_own_data():
     assert given["--teacher"] == str(systems.teacher_of(teacher.work))
     # The last of several flags counts: the schedule is the student's, dropout the task's.
     assert (given["--lr-scheduler"], given["--patience"]) == ("cosine", "0")
-    assert given["--dropout"] == "0.1" and (across.average, teacher.average) == (0, 5)
+    assert (across.average, teacher.average) == (0, 5)
+    other = systems.recipe(tasks.read()["multi30k-en-de"], settings, "none", 1, options())
+    words = train_command.flags(other, train_command.plan(other, 0, {}), other.archs[0], 1, False)
+    assert dict(pairwise(words))["--dropout"] == "0.3"
     # It is prepared elsewhere, with other merges, and scored where all are.
     made = across.preparation
     assert (made.data, made.merges, teacher.merges) == (across.data, 4000, 8000)
@@ -628,7 +633,7 @@ def test_a_student_against_its_teacher():
 
 def test_planned_comparisons_are_corrected_for_all_that_were_planned():
     def found(*p):
-        return {"greedy BLEU": {"p": [*p], "mean": 1.0}}
+        return {"greedy BLEU": {"p": [*p], "differences": [1.0, -1.0][: len(p)]}}
 
     made = distillation_report.main_comparisons(
         ["word", "sequence", "across"],
@@ -640,6 +645,7 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
         {"word": 0.04, "sequence": 0.003}
     )
     assert made["word"]["greatest"] == 0.02 and made["word"]["baseline"] == "none"
+    assert (made["word"]["one sign"], made["sequence"]["one sign"]) == ("no", "yes")
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):
@@ -690,6 +696,10 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     found = json.loads((work / "report" / "report.json").read_text())
     assert found["differences"] == {} and [*found["against_own_baselines"]] == ["trajectory"]
     assert "No differences to none, the baseline, which has no results that belong" in text
+    # Nor is what was planned against another baseline compared with this one.
+    without = [run for run in runs if run.recipe.system != "word"]
+    text = distillation_report.report(task, "none", ["trajectory"], without, [], work)
+    assert "| planned" not in text and "| trajectory | 1 2 3 |" in text
     teacher = systems.recipe(task, settings, "teacher", 1, options(tmp_path))
     only = distillation_records.Run(teacher, teacher.result, runs[0].result, {})
     assert "No differences to none" in distillation_report.report(

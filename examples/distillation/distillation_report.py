@@ -22,9 +22,9 @@ BUSY = 1.5
 METRICS = ("BLEU", "chrF")
 GREEDY = "greedy BLEU"
 LIMITS = (
-    "All students learn from one teacher, so the intervals leave out the teacher's variance. The "
-    "checkpoint with the least loss on the original references is scored, also of those that learn "
-    "from translations."
+    "All students learn from one teacher, so the intervals leave out the teacher's variance. Where "
+    "a student's checkpoints are not averaged, the one with the least loss on the original "
+    "references is scored, though it may learn from translations."
 )
 HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
 HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
@@ -81,7 +81,8 @@ def report(
     notes = [*left_out, *missing(known), *about_timing(done), about_training(by_system)]
     notes += about_trained_on(done)
     picture = plot(rows)
-    planned = main_comparisons(main, own, {**differences, **against_own})
+    of_baseline = {x: found for x, found in differences.items() if own[x] == baseline}
+    planned = main_comparisons(main, own, {**of_baseline, **against_own})
     text = as_text(
         task, rows, differences, against_own, planned, baseline, notes, picture is not None
     )
@@ -241,11 +242,10 @@ def main_comparisons(
 
     Returns:
         By system the figures of `compared`, and its baseline. There is the greatest of the seeds' p
-        values, and what Holm's correction for all planned comparisons makes of it.
+        values, and what Holm's correction for all planned comparisons makes of it. "one sign" says
+        whether all seeds have the same.
     """
-    made = {
-        name: found[name][GREEDY] for name in main if name in found and found[name][GREEDY]["p"]
-    }
+    made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
     greatest = {name: max(one["p"]) for name, one in made.items()}
     corrected = evidence.holm(greatest, len(main))
     return {
@@ -254,6 +254,7 @@ def main_comparisons(
             **one,
             "greatest": greatest[name],
             "holm": corrected[name],
+            "one sign": "yes" if len({x > 0 for x in one["differences"]}) == 1 else "no",
         }
         for name, one in made.items()
     }
@@ -339,13 +340,16 @@ def as_text(
         parts.append(table(["system", "less its baseline", *METRICS, GREEDY], compared_with_own))
     if planned:
         compared_as_planned = [
-            [name, one["baseline"], difference(one), f"{one['greatest']:.3f}", f"{one['holm']:.3f}"]
+            [
+                *(name, one["baseline"], " ".join(map(str, one["seeds"])), difference(one)),
+                *(f"{one['greatest']:.3f}", f"{one['holm']:.3f}", one["one sign"]),
+            ]
             for name, one in planned.items()
         ]
-        head = ["planned", "less its baseline", GREEDY, "greatest p", "by Holm"]
-        parts.append(table(head, compared_as_planned))
+        head = ["planned", "less its baseline", "seeds", GREEDY, "greatest p", "by Holm"]
+        parts.append(table([*head, "same sign"], compared_as_planned))
     if deployed := against_teacher(rows):
-        head = ["int8, greedy", "times as fast", "share of BLEU", "times the teacher's int8"]
+        head = ["int8, greedy", "times as fast", "share of BLEU", "times as fast as the teacher's"]
         parts.append(table(head, deployed))
         parts.append(
             "Against the teacher in fp32 with the task's beam: the speed of fairseq-generate, and "

@@ -22,7 +22,7 @@
 #   reproduce.sh --from data --seeds "1 2 3"                       Multi30k and Tatoeba, English to German
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2
 #   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
-#   reproduce.sh --from data --student-updates 5000                students end after 5,000 updates, the teacher not
+#   reproduce.sh --from data --student-updates 9000                students have 9,000 updates, the teacher as before
 #   reproduce.sh report --seeds "1 2 3"                            the table of what is done so far
 #   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm \
 #     --slurm slurm_partition=gpu gpus_per_node=1

@@ -70,6 +70,8 @@ def read(path: Path = FILE) -> Settings:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
     if unknown := {*found.main} - {*found.systems} | {*found.main} & {found.baseline}:
         sys.exit(f"{path}: main names {min(unknown)}, which is no system with a baseline")
+    if len({*found.main}) < len(found.main):
+        sys.exit(f"{path}: main names a system twice")
     return found
 
 

@@ -81,7 +81,8 @@ def parser() -> argparse.ArgumentParser:
         "--student-updates",
         type=recipe_options.above_zero,
         metavar="N",
-        help="end each student there (default: as --max-update, which also ends the teacher)",
+        help="end each student there, and with it the curve of its learning rate (default: as "
+        "--max-update, which also ends the teacher)",
     )
     add(
         "--shards",
@@ -175,7 +176,7 @@ class Plan:
         return systems.recipe(task, self.settings, system, seed, self.options_of(system))
 
     def options_of(self, system: str) -> Options:
-        """The options of a system's runs: students may end earlier than their teacher."""
+        """The options of a system's runs: students may end elsewhere than their teacher."""
         if system == TEACHER or not self.args.student_updates:
             return self.options
         return replace(self.options, max_update=self.args.student_updates)
