@@ -11,6 +11,8 @@
 #             none, sequence, none-own-bpe    0.8 s             0.9 h for 4,000
 #             word, both                      1.2 s             1.3 h
 #             trajectory                      1.5 s             1.7 h
+#             across                          1.1 s             1.2 h
+#             uld, mined                      2 s               2.2 h
 #           So it is once the memory knows what the teacher says. The first epoch takes twice as long, and so does what
 #           the memory does not hold. --patience ends a teacher earlier. --student-updates and --max-update end runs where
 #           you say.
