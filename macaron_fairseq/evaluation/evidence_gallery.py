@@ -69,8 +69,8 @@ def code(runs: Sequence[Run]) -> str:
     for run in runs:
         torch = run.environment.get("versions", {}).get("torch", "of an unknown version")
         counts[f"PyTorch {torch}, code {run.environment.get('revision') or 'unknown'}"] += 1
-    said = "; ".join(f"{counted(number, 'run')} {what}" for what, number in counts.most_common())
-    return f"With which code: {said}. A + after it says that it was modified."
+    said = [f"  - {counted(number, 'run')}: {what}" for what, number in counts.most_common()]
+    return "\n".join(["With which code (a + after it says that it was modified):", *said])
 
 
 def further(runs: Sequence[Run]) -> str:
