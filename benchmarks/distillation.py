@@ -135,15 +135,13 @@ def cases(args: argparse.Namespace, folder: Path) -> dict[str, Case]:
     found = {}
 
     def add(name: str, criterion: Any, student: Any, data: dict[str, Any]) -> None:
-        if criterion.needs_student:
+        if getattr(criterion, "needs_student", False):
             criterion.follow(student)
         found[name] = Case(criterion, student, data)
 
     student = build(args.student, task)[0].train()
     data = batch(torch.randint(4, args.types, shape))
-    found["no teacher"] = Case(
-        ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON), student, data
-    )
+    add("no teacher", ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON), student, data)
     add(WORD, DistilledLabelSmoothedCrossEntropyCriterion(task, **taught), student, data)
     for spans in ("words", "tokens"):
         own: dict[str, Any] = {"trajectory_weight": 2.0, "trajectory_spans": spans}
@@ -155,9 +153,8 @@ def cases(args: argparse.Namespace, folder: Path) -> dict[str, Case]:
     student = build(args.student, task)[0].train()
     words = torch.randint(args.types - 4, shape)
     data = batch(own_tokens(dictionary, words.flatten(0, 1), args.length).view(shape))
-    found["no teacher, its own vocabulary"] = Case(
-        ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON), student, data
-    )
+    criterion = ChunkedLabelSmoothedCrossEntropyCriterion(task, **COMMON)
+    add("no teacher, its own vocabulary", criterion, student, data)
     for kind in KINDS:
         criterion = CrossVocabularyLabelSmoothedCrossEntropyCriterion(
             task, **taught, teacher_data=str(folder / "data"), cross_vocabulary_loss=kind
