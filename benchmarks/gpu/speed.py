@@ -3,6 +3,7 @@
 import gc
 import json
 import time
+import traceback
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -45,7 +46,7 @@ HALF = {
 SCALE = ["--fp16-init-scale", "128"]
 # What is off until a GPU has shown that it is faster. Compiling takes minutes, so of one shape.
 OPTIONS = {"liger": LIGER, "compiled": ["--macaron-compile"]}
-WITH_OPTIONS = ("training", "base", "fp16")
+WITH_OPTIONS = "base", "fp16"
 
 
 def look(device: Device, spoil: bool) -> Outcome:
@@ -62,41 +63,67 @@ def look(device: Device, spoil: bool) -> Outcome:
     passes, said = True, []
     for name, found in figures.items():
         ratios = [1 / x if spoil else x for x in found["stock over ours"]]
-        passes &= median(ratios) >= 1.0
-        says = f"{name} {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
-        for option in OPTIONS:
-            if others := found.get(f"stock over {option}"):
-                says += f", {option} {median(others):.2f}"
-        if "share of products" in found:
-            says += f", {found['share of products']:.0%} of the products' ceiling"
-        if "ours peak MiB" in found:
-            says += f", {found['ours peak MiB']:.0f} MiB of {found['stock peak MiB']:.0f}"
-        said.append(says)
+        passes &= median(ratios) >= 1.0 and not any("failed" in x for x in found)
+        said.append(f"{name} {line(found, ratios)}")
     says = "times as fast as stock: " + "; ".join(said)
     is_judged = device.kind == "cuda"
     return Outcome(passes or not is_judged, says, {} if spoil else figures, is_judged)
 
 
+def line(found: dict[str, Any], ratios: list[float]) -> str:
+    """What is told of a work: the ratios of stock's times to ours, and what else was found."""
+    said = [f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"]
+    for option in OPTIONS:
+        if others := found.get(f"stock over {option}"):
+            said.append(f"{option} {median(others):.2f}")
+        if f"{option} failed" in found:
+            said.append(f"{option} failed")
+    if "share of products" in found:
+        said.append(f"{found['share of products']:.0%} of the products' ceiling")
+    if "ours peak MiB" in found:
+        said.append(f"{found['ours peak MiB']:.0f} MiB of {found['stock peak MiB']:.0f}")
+    return ", ".join(said)
+
+
 def measure(device: Device) -> dict[str, dict[str, Any]]:
-    """What `measure_work` finds, by work, shape and precision."""
-    figures = {}
+    """What `measure_work` finds, by work, shape and precision; options come last, as one may fail.
+
+    Tells each as it is found, since all of them take minutes.
+    """
+    figures: dict[str, dict[str, Any]] = {}
+
+    def add(name: str, found: dict[str, Any]) -> None:
+        figures[name] = figures.get(name, {}) | found
+        print(name, line(figures[name], figures[name]["stock over ours"]), flush=True)
+
     for shape, (flags, types, tokens) in SHAPES[device.kind].items():
         own = Device(device.kind, device.folder, types, device.seed)
         works = [("generation", "fp16" if device.kind == "cuda" else "fp32")]
         halves = [x for x in device.precisions if x != "fp32"]
         works += [("training", x) for x in (halves if device.is_gpu else ["fp32"])]
         for work, precision in works:
-            options = OPTIONS if (work, shape, precision) == WITH_OPTIONS else {}
-            found = measure_work(own, work, flags, tokens, precision, [*options])
-            figures[f"{work} {shape} {precision}"] = found
+            found = measure_work(own, work, flags, tokens, precision)
+            add(f"{work} {shape} {precision}", found)
+    shape, precision = WITH_OPTIONS
+    for option in OPTIONS if device.kind == "cuda" else []:
+        if option != "liger" or has_liger(device):
+            flags, types, tokens = SHAPES[device.kind][shape]
+            own = Device(device.kind, device.folder, types, device.seed)
+            try:
+                found = measure_work(own, "training", flags, tokens, precision, option)
+                found = {x: y for x, y in found.items() if option in x}  # stock's are there
+            except Exception as error:
+                traceback.print_exc()
+                found = {f"{option} failed": f"{type(error).__name__}: {error}"[:300]}
+            add(f"training {shape} {precision}", found)
     return figures
 
 
 def measure_work(
-    device: Device, work: str, flags: list[str], tokens: int, precision: str, options: list[str]
+    device: Device, work: str, flags: list[str], tokens: int, precision: str, side: str = "ours"
 ) -> dict[str, Any]:
-    """Times and ratios of stock, ours and ours with options; on a GPU memory and operations too."""
-    sides = ["stock", "ours", *(x for x in options if x != "liger" or has_liger(device))]
+    """Times of stock and ours, or ours with an option; on a GPU memory and operations too."""
+    sides = ["stock", side]
     make = trained if work == "training" else translated
 
     def step(side: str) -> Callable[[], Any]:
@@ -105,7 +132,7 @@ def measure_work(
     is_cuda = device.kind == "cuda"
     peaks = {f"{side} peak MiB": peak(step(side)) for side in sides} if is_cuda else {}
     found = in_turns({side: step(side) for side in sides}, TURNS[device.kind], is_cuda)
-    if is_cuda and work == "training":
+    if is_cuda and work == "training" and side == "ours":
         found |= share_of_products(device, flags, tokens, precision, found["ours seconds"])
     return {**found, **peaks}
 
