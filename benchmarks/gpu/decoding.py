@@ -11,15 +11,16 @@ from macaron_fairseq.fast.beam_search import CandidateGenerator
 
 SEARCH = {"beam_size": 5, "max_len_b": 12}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-EQUAL = {"fp32": 1.0, "fp16": 0.95, "bf16": 0.95}
-SCORES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-1}
-UNSURE = "bf16"  # its rounding may choose another word where the model is not sure
+# Rounding in bf16 chooses other words: of 24 translations by fairseq on a CPU, those in bf16 and in
+# fp32 were 20 to 24 times the same (eight seeds of either model).
+EQUAL = {"fp32": 1.0, "fp16": 0.95, "bf16": 0.75}
+SCORES = {"fp32": 1e-4, "fp16": 1e-2, "bf16": 1e-1}  # of translations that are the same
 
 
 def look(device: Device, spoil: bool) -> Outcome:
     """How many translations are the same; spoiled: one side's embeddings are noised.
 
-    The peaked model is sure of each word. The unsure one is not: bf16 is not judged there.
+    The peaked model is sure of each word, and the unsure one is not.
     """
     batch = device.batch(sentences=24, longest=10)
     passes, said, figures = True, [], {}
@@ -30,12 +31,11 @@ def look(device: Device, spoil: bool) -> Outcome:
                 for kernels in ("fairseq", "fused")
             ]
             pairs = list(zip(*sides, strict=True))
-            equal = sum(x["tokens"].tolist() == y["tokens"].tolist() for x, y in pairs)
-            share = equal / len(pairs)
-            score = max(abs(float(x["score"]) - float(y["score"])) for x, y in pairs)
+            same = [(x, y) for x, y in pairs if x["tokens"].tolist() == y["tokens"].tolist()]
+            share = len(same) / len(pairs)
+            score = max((abs(float(x["score"]) - float(y["score"])) for x, y in same), default=0)
             figures[f"{precision} {name}"] = {"equal": share, "scores differ by": score}
-            if precision != UNSURE or name == "peaked":
-                passes &= share >= EQUAL[precision] and score < SCORES[precision]
+            passes &= share >= EQUAL[precision] and score < SCORES[precision]
             said.append(f"{precision} {name} {share:.0%}")
     return Outcome(passes, "the same: " + ", ".join(said), figures)
 

@@ -350,8 +350,9 @@ Tensor& set_whole(Tensor& x, c10::Storage storage) {
   return set_storage(x, std::move(storage), 0, {elements}, {1});
 }
 
-Tensor& copy_(Tensor& to, const Tensor& from, bool) {
-  if (on_gpu(from) && !on_gpu(to)) sync("copy to the host");
+Tensor& copy_(Tensor& to, const Tensor& from, bool non_blocking) {
+  if (on_gpu(from) != on_gpu(to) && !non_blocking)
+    sync(on_gpu(to) ? "copy from the host" : "copy to the host");
   count(on_gpu(to) ? on_gpu(from) ? "copy_" : "copy from the host" : "copy to the host");
   auto target = as_cpu(to);
   target.copy_(as_cpu(from));
