@@ -15,6 +15,7 @@ import importlib
 import logging
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -156,7 +157,7 @@ def machine(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
-    for name in ("ve-fairseq", "fairseq-fixed", "numpy", "triton", "liger-kernel"):
+    for name in ("ve-fairseq", "fairseq-fixed", "numpy", "triton"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     found |= {"macaron_fairseq": __version__, "code": environment.code()}
@@ -176,7 +177,8 @@ def machine(device: str) -> dict[str, Any]:
 def driver() -> str | None:
     """The version of NVIDIA's driver, as the system tells it."""
     file = Path("/proc/driver/nvidia/version")
-    return file.read_text("utf-8").splitlines()[0] if file.is_file() else None
+    found = re.search(r"\d+\.\d+(\.\d+)?", file.read_text("utf-8")) if file.is_file() else None
+    return found and found[0]
 
 
 if __name__ == "__main__":

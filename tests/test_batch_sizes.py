@@ -121,7 +121,6 @@ def test_command_prints_a_flag(data_bin, capsys):
     ("flags", "said"),
     [
         (["--fp16"], "--fp16 "),
-        (["--loss-kernel", "liger"], "--loss-kernel liger runs on a GPU"),
         (["--macaron-compile", "--checkpoint-activations"], "do not go together"),
     ],
 )

@@ -11,13 +11,11 @@ from gpu.checks import Outcome
 from gpu.setups import (
     CHUNKED,
     EXACT,
-    LIGER,
     MACARON,
     NO_DROPOUT,
     TINY,
     Batch,
     Device,
-    has_liger,
     on,
 )
 from macaron_fairseq.fast import criterion
@@ -46,7 +44,7 @@ def look(device: Device, spoil: bool) -> Outcome:
     for precision in device.precisions:
         found = errors.setdefault(precision, {})
         for kernels in KERNELS:
-            for name, flags in criteria(device).items():
+            for name, flags in CRITERIA.items():
                 words = [*model, "--macaron-kernels", kernels, *flags]
                 with chunks_of(SMALL_CHUNKS):
                     trainer = device.trainer(words, precision)
@@ -60,11 +58,6 @@ def look(device: Device, spoil: bool) -> Outcome:
         passes &= found["fused, chunked"] <= max(MOST_OF_FAIRSEQS * fairseqs, ROUNDING)
         said.append(f"{precision} {found['fused, chunked']:.1e} (fairseq {fairseqs:.1e})")
     return Outcome(passes, "relative error " + ", ".join(said), {"errors": errors})
-
-
-def criteria(device: Device) -> dict[str, list[str]]:
-    """What computes the loss; Liger-Kernel where it can."""
-    return {**CRITERIA, **({"liger": LIGER} if has_liger(device) else {})}
 
 
 def device_free(device: Device) -> Device:

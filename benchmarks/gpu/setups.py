@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.trainer import Trainer
-
-from macaron_fairseq.preflight import liger
 
 Batch = dict[str, Any]
 
@@ -27,7 +24,6 @@ NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropou
 STOCK = ["--arch", "transformer", "--encoder-normalize-before", "--decoder-normalize-before"]
 MACARON = ["--arch", "macaron_transformer"]
 CHUNKED = ["--criterion", "chunked_label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-LIGER = [*CHUNKED, "--loss-kernel", "liger"]
 EXACT = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
 # As the recipes train.
 OURS = [*MACARON, *CHUNKED, "--task", "macaron_translation"]
@@ -139,8 +135,3 @@ def on(device: str, batch: Batch) -> Batch:
         return x.to(device) if torch.is_tensor(x) else x
 
     return move(batch)
-
-
-def has_liger(device: Device) -> bool:
-    """Whether Liger-Kernel is installed, and has a GPU to run on."""
-    return device.kind == "cuda" and all(find_spec(name) for name in liger.NEEDED)

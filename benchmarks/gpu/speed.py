@@ -12,7 +12,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from gpu.checks import Outcome
-from gpu.setups import FAIRSEQS, LIGER, OURS, TINY, Device, has_liger, on
+from gpu.setups import FAIRSEQS, OURS, TINY, Device, on
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
@@ -44,16 +44,16 @@ HALF = {
     "fp32": {"stock": ["--cpu"], "ours": ["--cpu"]},
 }
 SCALE = ["--fp16-init-scale", "128"]
-# What is off until a GPU has shown that it is faster. Compiling takes minutes, so of one shape.
-OPTIONS = {"liger": LIGER, "compiled": ["--macaron-compile"]}
-WITH_OPTIONS = "base", "fp16"
+# Off until a GPU has shown that it is faster. Compiling takes a minute or more, so of one shape.
+COMPILED = ["--macaron-compile"]
+OF_COMPILED = "base", "fp16"
 
 
 def look(device: Device, spoil: bool) -> Outcome:
     """Time of stock's over ours in each turn, with range; on a GPU below 1.0 fails.
 
-    Ours is `lie-trotter`, the same network. What else may make an update faster is timed next to it
-    and not judged (`OPTIONS`). An update's operations are compared with what the GPU can do.
+    Ours is `lie-trotter`, the same network. Compiled layers are timed next to it and not judged. An
+    update's operations are compared with what the GPU can do.
     Spoiled: the sides change places, with the same times. Elsewhere time is not judged.
     """
     file = device.folder / "speed.json"
@@ -73,11 +73,10 @@ def look(device: Device, spoil: bool) -> Outcome:
 def line(found: dict[str, Any], ratios: list[float]) -> str:
     """What is told of a work: the ratios of stock's times to ours, and what else was found."""
     said = [f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"]
-    for option in OPTIONS:
-        if others := found.get(f"stock over {option}"):
-            said.append(f"{option} {median(others):.2f}")
-        if f"{option} failed" in found:
-            said.append(f"{option} failed")
+    if compiled := found.get("stock over compiled"):
+        said.append(f"compiled {median(compiled):.2f}")
+    if "compiled failed" in found:
+        said.append("compiled failed")
     if "share of products" in found:
         said.append(f"{found['share of products']:.0%} of the products' ceiling")
     if "ours peak MiB" in found:
@@ -86,7 +85,7 @@ def line(found: dict[str, Any], ratios: list[float]) -> str:
 
 
 def measure(device: Device) -> dict[str, dict[str, Any]]:
-    """What `measure_work` finds, by work, shape and precision; options come last, as one may fail.
+    """What `measure_work` finds, by work, shape and precision; compiled layers come last.
 
     Tells each as it is found, since all of them take minutes.
     """
@@ -104,25 +103,24 @@ def measure(device: Device) -> dict[str, dict[str, Any]]:
         for work, precision in works:
             found = measure_work(own, work, flags, tokens, precision)
             add(f"{work} {shape} {precision}", found)
-    shape, precision = WITH_OPTIONS
-    for option in OPTIONS if device.kind == "cuda" else []:
-        if option != "liger" or has_liger(device):
-            flags, types, tokens = SHAPES[device.kind][shape]
-            own = Device(device.kind, device.folder, types, device.seed)
-            try:
-                found = measure_work(own, "training", flags, tokens, precision, option)
-                found = {x: y for x, y in found.items() if option in x}  # stock's are there
-            except Exception as error:
-                traceback.print_exc()
-                found = {f"{option} failed": f"{type(error).__name__}: {error}"[:300]}
-            add(f"training {shape} {precision}", found)
+    if device.kind == "cuda":
+        shape, precision = OF_COMPILED
+        flags, types, tokens = SHAPES[device.kind][shape]
+        own = Device(device.kind, device.folder, types, device.seed)
+        try:
+            found = measure_work(own, "training", flags, tokens, precision, "compiled")
+            found = {x: y for x, y in found.items() if "compiled" in x}  # stock's are there
+        except Exception as error:  # the others' figures stay
+            traceback.print_exc()
+            found = {"compiled failed": f"{type(error).__name__}: {error}"[:300]}
+        add(f"training {shape} {precision}", found)
     return figures
 
 
 def measure_work(
     device: Device, work: str, flags: list[str], tokens: int, precision: str, side: str = "ours"
 ) -> dict[str, Any]:
-    """Times of stock and ours, or ours with an option; on a GPU memory and operations too."""
+    """Times of stock and ours, or compiled layers; on a GPU memory and operations too."""
     sides = ["stock", side]
     make = trained if work == "training" else translated
 
@@ -200,7 +198,7 @@ def trained(
     is_stock = side == "stock"
     base = FAIRSEQS if is_stock else [*OURS, "--macaron-scheme", "lie-trotter"]
     own = ["--optimizer", "fused_adam"] if device.is_gpu and not is_stock else []
-    own += OPTIONS.get(side, [])
+    own += COMPILED * (side == "compiled")
     half = HALF[precision]["stock" if is_stock else "ours"]
     trainer = device.trainer([*base, *flags, *own, *SCALE, *half])
     batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)

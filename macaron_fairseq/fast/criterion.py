@@ -1,7 +1,6 @@
 """The criterion `chunked_label_smoothed_cross_entropy`: fairseq's, in less memory and time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,14 +9,12 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     LabelSmoothedCrossEntropyCriterionConfig,
 )
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from macaron_fairseq.fast import liger
 from macaron_fairseq.fast.linear import (
     PROBABILITIES,
     inherits,
@@ -28,7 +25,6 @@ from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model.base import MacaronModel
 
 NAME = "chunked_label_smoothed_cross_entropy"
-CHUNKS = "chunks"  # the loss of this module
 
 # Tokens x types in memory at a time. From about this size on, matrix products on a CPU are as fast
 # as in one piece. An accelerator wants fewer and larger ones.
@@ -45,41 +41,15 @@ NO_LAYER = -1
 SCALE = 4
 
 
-@dataclass
-class ChunkedLabelSmoothedCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    """fairseq's options, and what computes the loss."""
-
-    loss_kernel: ChoiceEnum([CHUNKS, liger.NAME]) = field(  # type: ignore[valid-type]
-        default=CHUNKS,
-        metadata={
-            "help": f"what computes loss and gradients: this package, or on a GPU {liger.NAME}, "
-            "which is Liger-Kernel"
-        },
-    )
-
-
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     """fairseq's `label_smoothed_cross_entropy` without the matrix of all tokens' logits.
 
-    The options but one, the loss and what is logged are fairseq's. Padding is left out before the
-    output projection. Projection, softmax and both gradients are computed for some tokens at a
-    time, here or by Liger-Kernel.
+    Options, the loss and what is logged are fairseq's. Padding is left out before the output
+    projection. Projection, softmax and both gradients are computed for some tokens at a time.
 
     fairseq's criterion computes in four cases: the model's output is no plain projection; the loss
     of each token is asked for (`reduce=False`); autocast is on; or --find-unused-parameters is set.
     """
-
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        ignore_prefix_size: int = 0,
-        report_accuracy: bool = False,
-        loss_kernel: str = CHUNKS,
-    ) -> None:
-        super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        self.loss_kernel = loss_kernel
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
@@ -97,8 +67,6 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         if "features_only" not in sample["net_input"]:
             return super().compute_loss(model, net_output, sample, reduce)
         features, weight, target = self.select(model, net_output, sample)
-        if self.loss_kernel == liger.NAME and len(target):
-            return liger.label_smoothed_nll_loss(features, weight, target, self.eps)
         return label_smoothed_nll_loss(features, weight, target, self.eps, products_dtype(model))
 
     def compute_accuracy(
@@ -167,7 +135,7 @@ def on_the_host(logging_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def register() -> None:
     """Make the criterion known to fairseq, once: a second import keeps the first class."""
     if NAME not in CRITERION_REGISTRY:
-        config = ChunkedLabelSmoothedCrossEntropyConfig
+        config = LabelSmoothedCrossEntropyCriterionConfig
         register_criterion(NAME, dataclass=config)(ChunkedLabelSmoothedCrossEntropyCriterion)
 
 

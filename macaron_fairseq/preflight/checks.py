@@ -26,7 +26,6 @@ from macaron_fairseq.preflight import (
     command_line,
     compiling,
     gpus,
-    liger,
     ranks,
     samples,
 )
@@ -38,9 +37,9 @@ logger = logging.getLogger(__name__)
 def check(line: CommandLine) -> None:
     """Refuse what would fail or silently go wrong.
 
-    GPUs here may not do what the flags ask for. `--macaron-matmul bf16`, `--macaron-compile` and
-    `--loss-kernel liger` may not work here. A checkpoint may be missing, bad, or of another model,
-    task or optimizer. Processes may train apart. Data may be cut short, or make no batch.
+    GPUs here may not do what the flags ask for. `--macaron-matmul bf16` and `--macaron-compile` may
+    not work here. A checkpoint may be missing, bad, or of another model, task or optimizer.
+    Processes may train apart. Data may be cut short, or make no batch.
 
     Raises:
         UserError: naming what to change.
@@ -106,8 +105,6 @@ def check_devices(args: Namespace, command: str) -> int:
         if args.macaron_compile:
             compiling.refuse_where_wrong(args)
             compiling.refuse_where_impossible(count)
-        if args.loss_kernel == "liger":
-            liger.refuse_where_impossible(on_gpu=count > 0)
     return count
 
 
