@@ -471,6 +471,25 @@ def test_a_python_without_the_package_is_told_in_a_sentence(folder, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("before", ["", "/nowhere"])
+def test_a_recipe_and_its_commands_take_the_package_next_to_it(before, tmp_path):
+    """Not the installed one, which records would name though another trained."""
+    common, package = tmp_path / "examples" / "common", tmp_path / "macaron_fairseq"
+    shutil.copytree(EXAMPLES / "common", common)
+    package.mkdir()
+    (package / "__init__.py").touch()
+    program = tmp_path / "examples" / "program.py"
+    program.write_text(
+        "import subprocess, sys, macaron_fairseq\n"
+        "print(macaron_fairseq.__file__, flush=True)\n"
+        "if len(sys.argv) == 2:\n    subprocess.run([sys.executable, sys.argv[0]])\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": before}
+    words = [sys.executable, common / "start.py", program, "again"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == [str(package / "__init__.py")] * 2
+
+
 def test_a_search_path_of_cd_does_not_lead_astray():
     done = subprocess.run(
         ["bash", "examples/multi30k/reproduce.sh", "--help"],

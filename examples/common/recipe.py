@@ -34,6 +34,7 @@ def header(script: Path) -> str:
 
 def run(file: Path, words: Sequence[str]) -> None:
     """Run the stages that the command line names; mistakes end the program with a sentence."""
+    start.take_own_package()
     # These need what `refusals` has looked for.
     import options
     import stage_evaluate

@@ -1,4 +1,4 @@
-"""Start a recipe's program, or say in a sentence that the package is not there.
+"""Start a recipe's program with the package next to it, or say in a sentence that none is there.
 
 usage: start.py FILE.py [WORD...]
 """
@@ -18,10 +18,22 @@ def refuse_missing_package() -> None:
         )
 
 
+def take_own_package() -> None:
+    """Let this program, and all that it starts, import the package of its own checkout.
+
+    The installed one may be another checkout's, and a record names the code that made it.
+    """
+    own = str(Path(__file__).resolve().parents[2])
+    sys.path.insert(0, own)
+    paths = own, os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+
+
 def main(words: list[str]) -> None:
     """Become `python FILE.py WORD...` with the same Python, in UTF-8 mode."""
     try:
         refuse_missing_package()
+        take_own_package()
     except SystemExit as end:
         sys.exit(f"{Path(words[0]).parent.name}: {end.code}")
     os.execv(sys.executable, [sys.executable, "-X", "utf8", *words])

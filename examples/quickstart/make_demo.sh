@@ -20,4 +20,4 @@ case $folder in
     ;;
 esac
 "$here/run.sh" --setting demo --work "$root/runs/quickstart-demo" "${@:2}"
-exec python3 -X utf8 "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"
+exec python3 -X utf8 "$here/../common/start.py" "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"
