@@ -19,7 +19,7 @@ def refuse_missing_package() -> None:
 
 
 def take_own_package() -> None:
-    """Let this program, and all that it starts, import the package of its own checkout.
+    """Let this program, and all that it starts, import the package of the checkout it is in.
 
     The installed one may be another checkout's, and a record names the code that made it.
     """
