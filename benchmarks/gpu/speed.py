@@ -145,8 +145,10 @@ def peak(step: Callable[[], Any]) -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
-def in_turns(steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool) -> dict[str, Any]:
-    """Seconds of each side's turns, and the ratios of stock's to the others'."""
+def in_turns(
+    steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool, base: str | None = "stock"
+) -> dict[str, Any]:
+    """Seconds of each side's turns, and ratios of the base's to the others', if there is one."""
     found: dict[str, Any] = {f"{side} seconds": [] for side in steps}
     for turn in range(-3 if is_cuda else -1, turns):  # the first ones warm up
         for side in sorted(steps, reverse=bool(turn % 2)):
@@ -158,9 +160,9 @@ def in_turns(steps: dict[str, Callable[[], Any]], turns: int, is_cuda: bool) -> 
                 torch.cuda.synchronize()
             if turn >= 0:
                 found[f"{side} seconds"].append(time.perf_counter() - start)
-    for side in sorted({*steps} - {"stock"}):
-        pairs = zip(found["stock seconds"], found[f"{side} seconds"], strict=True)
-        found[f"stock over {side}"] = [x / y for x, y in pairs]
+    for side in sorted({*steps} - {base}) if base else []:
+        pairs = zip(found[f"{base} seconds"], found[f"{side} seconds"], strict=True)
+        found[f"{base} over {side}"] = [x / y for x, y in pairs]
     return found
 
 

@@ -1,0 +1,226 @@
+"""What each part of macaron_fairseq/fast gains on a GPU, and where the host's time goes.
+
+examples:
+  python benchmarks/gpu_parts.py --json parts.json
+  python benchmarks/gpu_parts.py --device fake --shapes tiny --turns 1   # whether it runs
+
+A row leaves out one part: at 1.10 the same update, or search, takes 1.10 times as long without it.
+All rows take each turn one after the other in one process; the figure is the median, with
+quartiles. Data and sizes are those of gpu_check.py's check `speed`. Then PyTorch's profiler tells,
+of stock and of everything, how long the GPU is busy and which operators take the host's time.
+"""
+
+import argparse
+import contextlib
+import logging
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+from unittest.mock import patch
+
+import gpu_check
+
+SIZES = ["iwslt", "base", "big"]
+PROFILED = 5  # updates or searches
+OPERATORS = 25
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is left out, and how."""
+
+    about: str
+    flags: tuple[str, ...] = ()
+    instead: tuple[Any, str, Any] | None = None  # object, attribute, what it is for the moment
+    side: str = "ours"
+
+    def left_out(self) -> AbstractContextManager:
+        """A time without the part."""
+        return patch.object(*self.instead) if self.instead else nullcontext()
+
+
+EVERYTHING = "everything"
+
+
+def main() -> None:
+    """Measure, print the tables and write the JSON."""
+    args = parse()
+    gpu_check.begin(args.device)
+    from gpu import speed
+    from gpu.setups import Device
+
+    from macaron_fairseq.common import files
+    from macaron_fairseq.common.markdown import table
+
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    shapes = speed.SHAPES[args.device]
+    if unknown := {*args.shapes} - {*shapes}:
+        sys.exit(f"--shapes {min(unknown)}: on this device there are {', '.join(shapes)}")
+    found: dict[str, Any] = {"machine": gpu_check.machine(args.device), "parts": {}, "profiles": {}}
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        for shape in args.shapes:
+            flags, types, tokens = shapes[shape]
+            device = Device(args.device, Path(folder), types)
+            for work, rows in rows_of_works().items():
+                name = f"{work} {shape} {args.precision}"
+                print(f"{name} ...", flush=True)
+                case = device, work, flags, tokens, args.precision
+                found["parts"][name] = compare(rows, case, args.turns)
+                if args.device == "cuda":
+                    sides = "stock fairseq", EVERYTHING
+                    found["profiles"][name] = {x: profile(rows[x], case) for x in sides}
+                if args.json:  # after each: a job may be cut
+                    files.write(args.json, files.as_json(found))
+    for name, parts in found["parts"].items():
+        print(table(["left out", name], [[row, says(parts, row)] for row in parts]), end="\n\n")
+    for name, profiles in found["profiles"].items():
+        for side, x in profiles.items():
+            print(f"{name}, {side}: host {x['host ms']:.1f} ms, GPU busy {x['GPU ms']:.1f} ms")
+            lines = [[op, f"{n:.1f}", f"{ms:.2f}"] for op, (n, ms) in x["operators"].items()]
+            print(table(["operator", "calls", "host, ms of its own"], lines), end="\n\n")
+
+
+def rows_of_works() -> dict[str, dict[str, Row]]:
+    """The rows of each work; PyTorch is imported only once there is a device."""
+    import torch
+    from fairseq.sequence_generator import SequenceGenerator
+    from gpu import speed
+    from gpu.setups import EXACT
+    from torch.nn import functional
+
+    from macaron_fairseq.fast import launches
+    from macaron_fairseq.fast.attention import Attention
+    from macaron_fairseq.fast.beam_search import CandidateModel
+    from macaron_fairseq.fast.layers import FusedLayer
+
+    def never(*_: Any) -> bool:
+        return False
+
+    def dropped_relu(x: Any, weight: Any, bias: Any, p: float) -> Any:
+        return functional.dropout(functional.linear(x, weight, bias).relu(), p)
+
+    def joined_linear(x: Any, maps: Any) -> Any:
+        return torch.cat([functional.linear(x, m.weight, m.bias) for m in maps], -1)
+
+    attention = Row("fairseq's instead", instead=(Attention, "is_plain", never))
+    kernels = Row("none of launches.py", instead=(launches, "are_for", never))
+    ours, stock = Row("all parts"), Row("a Transformer of equal size", side="stock")
+    weights = CandidateModel, "constant_weights", lambda *_: nullcontext()
+    return {
+        "training": {
+            EVERYTHING: ours,
+            "criterion": Row("fairseq's instead", tuple(EXACT)),
+            "attention": attention,
+            "optimizer": Row("fairseq's adam instead", ("--optimizer", "adam")),
+            "dropout in the steps' sums": Row(
+                "dropout, then the sum", instead=(FusedLayer, "takes_plain_steps", never)
+            ),
+            "ReLU in its product": Row(
+                "PyTorch's operators instead", instead=(launches, "dropped_relu", dropped_relu)
+            ),
+            "joined projections": Row(
+                "one product each", instead=(launches, "joined_linear", joined_linear)
+            ),
+            "the last three": kernels,
+            "stock fairseq": stock,
+        },
+        "generation": {
+            EVERYTHING: ours,
+            "candidate search": Row(
+                "fairseq's instead", instead=(speed, "CandidateGenerator", SequenceGenerator)
+            ),
+            "attention": attention,
+            "constant weights": Row("fused for each token", instead=weights),
+            "kernels": kernels,
+            "stock fairseq": stock,
+        },
+    }
+
+
+def step_of(row: Row, case: Any) -> Callable[[], Any]:
+    """One update or search of a row."""
+    from gpu import speed
+
+    device, work, flags, tokens, precision = case
+    make = speed.trained if work == "training" else speed.translated
+    with row.left_out():
+        step = make(device, row.side, [*flags, *row.flags], tokens, precision)
+
+    def run() -> None:
+        with row.left_out():
+            step()
+
+    return run
+
+
+def compare(rows: dict[str, Row], case: Any, turns: int) -> dict[str, list[float]]:
+    """The seconds of each row in each turn."""
+    from gpu import speed
+
+    steps = {name: step_of(row, case) for name, row in rows.items()}
+    found = speed.in_turns(steps, turns, case[0].kind == "cuda", base=None)
+    return {name: found[f"{name} seconds"] for name in rows}
+
+
+def profile(row: Row, case: Any) -> dict[str, Any]:
+    """Milliseconds of an update or search, of the host and of the GPU, and of operators."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    step = step_of(row, case)
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(PROFILED):
+            step()
+        torch.cuda.synchronize()
+    on_host = torch.autograd.DeviceType.CPU
+    events = [x for x in profiler.key_averages() if x.device_type == on_host]
+    events.sort(key=lambda x: -x.self_cpu_time_total)
+    return {
+        "host ms": sum(x.self_cpu_time_total for x in events) / 1e3 / PROFILED,
+        "GPU ms": sum(x.self_device_time_total for x in events) / 1e3 / PROFILED,
+        "operators": {
+            x.key: (x.count / PROFILED, x.self_cpu_time_total / 1e3 / PROFILED)
+            for x in events[:OPERATORS]
+        },
+    }
+
+
+def says(parts: dict[str, list[float]], row: str) -> str:
+    """The time with everything, or the ratio of a row's to it."""
+    if row == EVERYTHING:
+        return f"{1000 * median(parts[row]):.1f} ms"
+    pairs = zip(parts[row], parts[EVERYTHING], strict=True)
+    ratios = [without / within for without, within in pairs]
+    if len(ratios) == 1:
+        return f"{ratios[0]:.2f}"
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", choices=["cuda", "fake"], default="cuda", help="(default: cuda)")
+    add("--shapes", nargs="+", default=SIZES, metavar="SHAPE", help=f"(default: {' '.join(SIZES)})")
+    add("--precision", choices=["fp16", "bf16"], default="fp16", help="(default: fp16)")
+    add("--turns", type=int, default=15, metavar="N", help="(default: 15)")
+    add("--json", type=Path, metavar="FILE", help="write all figures there, after each work")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
