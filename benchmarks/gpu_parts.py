@@ -7,7 +7,8 @@ examples:
 A row leaves out one part: at 1.10 the same update, or search, takes 1.10 times as long without it.
 All rows take each turn one after the other in one process; the figure is the median, with
 quartiles. Data and sizes are those of gpu_check.py's check `speed`. Then PyTorch's profiler tells,
-of stock and of everything, how long the GPU is busy and which operators take the host's time.
+of stock and of everything, how long the GPU is busy and which operators take the host's time. A
+fake GPU has no profile, and counts kernels.
 """
 
 import argparse
@@ -79,12 +80,13 @@ def main() -> None:
                 if args.json:  # after each: a job may be cut
                     files.write(args.json, files.as_json(found))
     for name, parts in found["parts"].items():
-        print(table(["left out", name], [[row, says(parts, row)] for row in parts]), end="\n\n")
+        cells = [[row, says(parts, row), str(x["kernels"] or "-")] for row, x in parts.items()]
+        print(table(["left out", name, "kernels"], cells), end="\n\n")
     for name, profiles in found["profiles"].items():
         for side, x in profiles.items():
             print(f"{name}, {side}: host {x['host ms']:.1f} ms, GPU busy {x['GPU ms']:.1f} ms")
             lines = [[op, f"{n:.1f}", f"{ms:.2f}"] for op, (n, ms) in x["operators"].items()]
-            print(table(["operator", "calls", "host, ms of its own"], lines), end="\n\n")
+            print(table(["operator", "calls", "host, ms without inner ones"], lines), end="\n\n")
 
 
 def rows_of_works() -> dict[str, dict[str, Row]]:
@@ -160,13 +162,27 @@ def step_of(row: Row, case: Any) -> Callable[[], Any]:
     return run
 
 
-def compare(rows: dict[str, Row], case: Any, turns: int) -> dict[str, list[float]]:
-    """The seconds of each row in each turn."""
+def compare(rows: dict[str, Row], case: Any, turns: int) -> dict[str, dict[str, Any]]:
+    """The seconds of each row in each turn, and how many kernels a fake GPU counts."""
     from gpu import speed
 
     steps = {name: step_of(row, case) for name, row in rows.items()}
     found = speed.in_turns(steps, turns, case[0].kind == "cuda", base=None)
-    return {name: found[f"{name} seconds"] for name in rows}
+    fake = sys.modules.get("fakegpu")
+    return {
+        name: {
+            "seconds": found[f"{name} seconds"],
+            "kernels": count_kernels(fake, step) if fake else None,
+        }
+        for name, step in steps.items()
+    }
+
+
+def count_kernels(fake: Any, step: Callable[[], Any]) -> int:
+    """The kernels of an update or a search."""
+    fake.clear()
+    step()
+    return fake.counts()["kernels"]
 
 
 def profile(row: Row, case: Any) -> dict[str, Any]:
@@ -196,11 +212,12 @@ def profile(row: Row, case: Any) -> dict[str, Any]:
     }
 
 
-def says(parts: dict[str, list[float]], row: str) -> str:
+def says(parts: dict[str, dict[str, Any]], row: str) -> str:
     """The time with everything, or the ratio of a row's to it."""
+    without_it, with_all = (parts[x]["seconds"] for x in (row, EVERYTHING))
     if row == EVERYTHING:
-        return f"{1000 * median(parts[row]):.1f} ms"
-    pairs = zip(parts[row], parts[EVERYTHING], strict=True)
+        return f"{1000 * median(with_all):.1f} ms"
+    pairs = zip(without_it, with_all, strict=True)
     ratios = [without / within for without, within in pairs]
     if len(ratios) == 1:
         return f"{ratios[0]:.2f}"

@@ -50,6 +50,32 @@ def check(*words):
     return {name: rest for name, *rest in lines}, done.returncode, done.stderr
 
 
+# --- what each part gains ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_each_part_of_a_gpus_work_can_be_left_out(fake, tmp_path):
+    """Which a fake GPU sees by the kernels that come instead."""
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "gpu_parts.py", "--device", "fake", "--shapes", "tiny"]
+        + ["--turns", "1", "--json", tmp_path / "found.json"],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())["parts"]
+    assert list(found) == ["training tiny fp16", "generation tiny fp16"]
+    for name, parts in found.items():
+        counts = {row: x["kernels"] for row, x in parts.items()}
+        least = counts.pop("everything")
+        if name.startswith("generation"):  # the search is not about kernels
+            del counts["candidate search"], counts["stock fairseq"]
+        assert min(counts.values()) > least, counts
+        assert all(len(x["seconds"]) == 1 for x in parts.values())
+    assert "| stock fairseq |" in done.stdout
+
+
 # --- the checks ----------------------------------------------------------------------------------
 
 

@@ -134,3 +134,18 @@ def test_a_model_in_fewer_kernels_is_fairseqs(flags, monkeypatch):
     largest = max(x.abs().max() for x in expected)
     for one, other in zip(found, expected, strict=True):
         assert (one - other).abs().max() <= 2e-6 * largest
+
+
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+@pytest.mark.parametrize("dropout", ["0.5", "1"])
+def test_without_dropout_a_model_in_fewer_kernels_is_fairseqs(dropout, flags, monkeypatch):
+    """As in translating; a dropout of all elements counts in training alone."""
+    flags = [*SMALL, *flags, *NO_DROPOUT, "--dropout", dropout]
+    stock, mine = (build("macaron_transformer", *flags, *x) for x in (STOCK, []))
+    monkeypatch.setattr(launches, "are_for", lambda x: True)
+    source, lengths, previous = batch(sizes=SHORT)
+    for mode in ["eval"] if dropout != "1" else ["eval", "train"]:
+        with torch.no_grad():
+            y, found = (getattr(x, mode)()(source, lengths, previous)[0] for x in (stock, mine))
+        words = previous != 1
+        torch.testing.assert_close(found[words], y[words], rtol=1e-5, atol=1e-6)

@@ -202,7 +202,7 @@ def trained(
     own = ["--optimizer", "fused_adam"] if device.is_gpu and not is_stock else []
     own += COMPILED * (side == "compiled")
     half = HALF[precision]["stock" if is_stock else "ours"]
-    trainer = device.trainer([*base, *flags, *own, *SCALE, *half])
+    trainer = device.trainer([*base, *own, *flags, *SCALE, *half])
     batch = device.batch(sentences=tokens // WORDS, longest=WORDS + 8)
     return lambda: trainer.train_step([batch])
 

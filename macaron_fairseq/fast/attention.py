@@ -237,13 +237,14 @@ class Attention(MultiheadAttention):
         else:  # one kernel
             unused = q.new_empty(1, 1, 1)
             scores = torch.baddbmm(unused, q, keys.transpose(1, 2), beta=0, alpha=self.scaling)
-        scores = scores.unflatten(0, (sentences, -1))
+        scores = scores.view(sentences, self.num_heads, *scores.shape[1:])
         probabilities = (scores if mask is None else scores.add_(mask)).softmax(-1)
         y = torch.bmm(self.dropout_module(probabilities).flatten(0, 1), values)
         weights = None
         if need_weights and not self.self_attention:
             weights = probabilities.transpose(1, 2).reshape(rows, self.num_heads, 1, -1)
-        y = y.unflatten(0, (sentences, -1)).transpose(1, 2).reshape(time, rows, channels)
+        y = y.view(sentences, self.num_heads, *y.shape[1:])
+        y = y.transpose(1, 2).reshape(time, rows, channels)
         return y, weights
 
     def project_token(self, x: Tensor) -> Tensor:

@@ -51,8 +51,11 @@ class Batch:
 
     def cache(self, attention: Any, evaluation: int) -> Cache:
         """The cache of one evaluation of fairseq's attention, by its name for states."""
-        attention = attention._incremental_state_id  # which copies of both keep
-        return self.caches.setdefault((attention, evaluation), Cache())
+        key = attention._incremental_state_id, evaluation  # which copies of both keep
+        found = self.caches.get(key)
+        if found is None:
+            found = self.caches[key] = Cache()
+        return found
 
     def append(self, cache: Cache, written: Tensor, padding: Tensor | None) -> Tensor | None:
         """Write the last token's keys and values, (2, sentence, head, slot, channel).
@@ -83,7 +86,7 @@ class Batch:
         if self.slots is None or (self.beam == 1 and padding is None and self.padding is None):
             return
         sentences, beam, length = self.slots.shape
-        own = torch.arange(beam, device=self.slots.device)
+        own = self.slots[0, :, -1]  # 0 to beam - 1: the last token's slots
         seen = self.slots[..., None] == own  # (sentence, beam, position, slot)
         if padding is not None or self.padding is not None:
             before, last = self.padding, padding
@@ -113,7 +116,9 @@ class Batch:
         """Keys and values, (sentence * head, position * slot, channel)."""
         if cache.memory is None:
             raise AssertionError("the cache is written before it is read")
-        return cache.memory[:, :, :, : cache.length].flatten(3, 4).flatten(1, 2).unbind()
+        written = cache.memory[:, :, :, : cache.length]
+        _, sentences, heads, positions, slots, channels = written.shape
+        return written.reshape(2, sentences * heads, positions * slots, channels).unbind()
 
     def reorder(self, new_order: Tensor) -> None:
         """Make row i what row `new_order[i]` was; rows may be left out or repeated."""
@@ -195,7 +200,10 @@ def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
 
 def batch(incremental_state: IncrementalState) -> Batch:
     """The batch that an incremental state belongs to."""
-    return incremental_state.setdefault(BATCH, Batch())
+    found = incremental_state.get(BATCH)
+    if found is None:
+        found = incremental_state[BATCH] = Batch()
+    return found
 
 
 def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:

@@ -43,6 +43,10 @@ class Dropout(FairseqDropout):
         """Whether it leaves out some elements, and not all."""
         return 0 < self.p < 1 and (self.training or self.apply_during_inference)
 
+    def leaves_nothing(self) -> bool:
+        """Whether it leaves out all elements."""
+        return self.p == 1 and (self.training or self.apply_during_inference)
+
 
 class RememberedDropout(torch.autograd.Function):
     """PyTorch's dropout, which remembers in one byte for each element whether it was kept."""

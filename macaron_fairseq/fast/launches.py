@@ -33,7 +33,12 @@ def dropped_relu(x: Tensor, weight: Tensor, bias: Tensor, p: float) -> Tensor:
     Args:
         p: the share that dropout leaves out, below 1; 0 for no dropout.
     """
-    return DroppedRelu.apply(x.flatten(0, -2), weight, bias, p).view(*x.shape[:-1], len(weight))
+    rows = x.flatten(0, -2)
+    if torch.is_grad_enabled() or p:
+        y = DroppedRelu.apply(rows, weight, bias, p)
+    else:
+        y = torch._addmm_activation(bias, rows, weight.t())
+    return y.view(*x.shape[:-1], len(weight))
 
 
 class DroppedRelu(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from fairseq.models.transformer import TransformerConfig
 from fairseq.modules import gelu
 from torch import Tensor, nn
@@ -53,17 +54,20 @@ class FusedLayer(SplittingLayer):
         On a GPU dropout is part of each step's sum, and what it keeps is drawn for all steps.
         """
         dropout = self.dropout_module
-        is_fused = launches.are_for(x) and self.takes_plain_steps()
-        if not (is_fused and dropout.is_on() and not is_watched(dropout)):
+        is_plain = launches.are_for(x) and self.takes_plain_steps() and not is_watched(dropout)
+        if not is_plain or dropout.leaves_nothing():
             return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
         p = dropout.p
-        all_kept = launches.draw_kept(len(steps), x, p)
+        all_kept = launches.draw_kept(len(steps), x, p) if dropout.is_on() else [None] * len(steps)
         for step, kept in zip(steps, all_kept, strict=True):
             network, layer_norm = self.weights(step.operators[0])
             y = layer_norm(x) if self.normalize_before else x
             y = evaluate(step.operators[0].kind, network, y)
-            x = launches.add_dropped(x, y, kept, p, step.size)
+            if kept is None:
+                x = torch.add(x, y, alpha=step.size)
+            else:
+                x = launches.add_dropped(x, y, kept, p, step.size)
             if not self.normalize_before:
                 x = layer_norm(x)
         return x
