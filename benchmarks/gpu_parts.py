@@ -7,18 +7,21 @@ examples:
 A row leaves out one part: at 1.10 the same update, or search, takes 1.10 times as long without it.
 All rows take each turn one after the other in one process; the figure is the median, with
 quartiles. Data and sizes are those of gpu_check.py's check `speed`. Then PyTorch's profiler tells,
-of stock and of everything, how long the GPU is busy and which operators take the host's time. A
-fake GPU has no profile, and counts kernels.
+of stock and of everything, how long the GPU is busy and which operators take the host's time. The
+rest is Python, and waiting. A fake GPU has no profile, and counts kernels. The models
+of all rows are there at once: some 30 GiB at size big.
 """
 
 import argparse
 import contextlib
+import gc
 import logging
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -38,15 +41,20 @@ class Row:
 
     about: str
     flags: tuple[str, ...] = ()
-    instead: tuple[Any, str, Any] | None = None  # object, attribute, what it is for the moment
+    instead: tuple[tuple[Any, str, Any], ...] = ()  # object, attribute, what it is for the moment
     side: str = "ours"
 
-    def left_out(self) -> AbstractContextManager:
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
         """A time without the part."""
-        return patch.object(*self.instead) if self.instead else nullcontext()
+        with contextlib.ExitStack() as stack:
+            for one in self.instead:
+                stack.enter_context(patch.object(*one))
+            yield
 
 
 EVERYTHING = "everything"
+TIMES = "all", "operators", "GPU busy"
 
 
 def main() -> None:
@@ -73,20 +81,27 @@ def main() -> None:
                 name = f"{work} {shape} {args.precision}"
                 print(f"{name} ...", flush=True)
                 case = device, work, flags, tokens, args.precision
-                found["parts"][name] = compare(rows, case, args.turns)
+                found["parts"][name] = parts = compare(rows, case, args.turns)
+                cells = [
+                    [row, rows[row].about, says(parts, row), str(x["kernels"] or "-")]
+                    for row, x in parts.items()
+                ]
+                show(table(["left out", "how", name, "kernels"], cells))
                 if args.device == "cuda":
-                    sides = "stock fairseq", EVERYTHING
-                    found["profiles"][name] = {x: profile(rows[x], case) for x in sides}
+                    profiles = found["profiles"][name] = {}
+                    for side in ("stock fairseq", EVERYTHING):
+                        profiles[side] = x = profile(rows[side], case)
+                        times = ", ".join(f"{part} {x[part]:.1f} ms" for part in TIMES)
+                        lines = [[op, f"{n:.1f}", f"{ms:.2f}"] for op, (n, ms) in x["ops"].items()]
+                        show(f"{name}, {side}: {times}")
+                        show(table(["operator", "calls", "host, ms without inner ones"], lines))
                 if args.json:  # after each: a job may be cut
                     files.write(args.json, files.as_json(found))
-    for name, parts in found["parts"].items():
-        cells = [[row, says(parts, row), str(x["kernels"] or "-")] for row, x in parts.items()]
-        print(table(["left out", name, "kernels"], cells), end="\n\n")
-    for name, profiles in found["profiles"].items():
-        for side, x in profiles.items():
-            print(f"{name}, {side}: host {x['host ms']:.1f} ms, GPU busy {x['GPU ms']:.1f} ms")
-            lines = [[op, f"{n:.1f}", f"{ms:.2f}"] for op, (n, ms) in x["operators"].items()]
-            print(table(["operator", "calls", "host, ms without inner ones"], lines), end="\n\n")
+
+
+def show(text: str) -> None:
+    """Print a result at once; other words go to standard error."""
+    print(text, end="\n\n", file=sys.__stdout__, flush=True)
 
 
 def rows_of_works() -> dict[str, dict[str, Row]]:
@@ -111,9 +126,11 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     def joined_linear(x: Any, maps: Any) -> Any:
         return torch.cat([functional.linear(x, m.weight, m.bias) for m in maps], -1)
 
-    attention = Row("fairseq's instead", instead=(Attention, "is_plain", never))
-    kernels = Row("none of launches.py", instead=(launches, "are_for", never))
-    ours, stock = Row("all parts"), Row("a Transformer of equal size", side="stock")
+    attention = Row("fairseq's instead, caches too", instead=((Attention, "is_plain", never),))
+    ours, stock = Row("all is there"), Row("a Transformer of equal size", side="stock")
+    steps = FusedLayer, "takes_plain_steps", never
+    relu = launches, "dropped_relu", dropped_relu
+    joined = launches, "joined_linear", joined_linear
     weights = CandidateModel, "constant_weights", lambda *_: nullcontext()
     return {
         "training": {
@@ -121,26 +138,22 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
             "criterion": Row("fairseq's instead", tuple(EXACT)),
             "attention": attention,
             "optimizer": Row("fairseq's adam instead", ("--optimizer", "adam")),
-            "dropout in the steps' sums": Row(
-                "dropout, then the sum", instead=(FusedLayer, "takes_plain_steps", never)
-            ),
-            "ReLU in its product": Row(
-                "PyTorch's operators instead", instead=(launches, "dropped_relu", dropped_relu)
-            ),
-            "joined projections": Row(
-                "one product each", instead=(launches, "joined_linear", joined_linear)
-            ),
-            "the last three": kernels,
+            "dropout in the steps' sums": Row("dropout, then the sum", instead=(steps,)),
+            "ReLU in its product": Row("product, ReLU, dropout", instead=(relu,)),
+            "joined projections": Row("one product each", instead=(joined,)),
+            "the last three": Row("all of that", instead=(steps, relu, joined)),
             "stock fairseq": stock,
         },
         "generation": {
             EVERYTHING: ours,
             "candidate search": Row(
-                "fairseq's instead", instead=(speed, "CandidateGenerator", SequenceGenerator)
+                "fairseq's instead; constant weights go with it",
+                instead=((speed, "CandidateGenerator", SequenceGenerator),),
             ),
             "attention": attention,
-            "constant weights": Row("fused for each token", instead=weights),
-            "kernels": kernels,
+            "constant weights": Row("fused for each token", instead=(weights,)),
+            "ReLU in its product": Row("product, then ReLU", instead=(relu,)),
+            "plain steps": Row("each by way of its sub-step", instead=(steps,)),
             "stock fairseq": stock,
         },
     }
@@ -164,8 +177,11 @@ def step_of(row: Row, case: Any) -> Callable[[], Any]:
 
 def compare(rows: dict[str, Row], case: Any, turns: int) -> dict[str, dict[str, Any]]:
     """The seconds of each row in each turn, and how many kernels a fake GPU counts."""
+    import torch
     from gpu import speed
 
+    gc.collect()  # the models before these
+    torch.cuda.empty_cache()
     steps = {name: step_of(row, case) for name, row in rows.items()}
     found = speed.in_turns(steps, turns, case[0].kind == "cuda", base=None)
     fake = sys.modules.get("fakegpu")
@@ -186,7 +202,7 @@ def count_kernels(fake: Any, step: Callable[[], Any]) -> int:
 
 
 def profile(row: Row, case: Any) -> dict[str, Any]:
-    """Milliseconds of an update or search, of the host and of the GPU, and of operators."""
+    """Milliseconds of an update or search, of PyTorch's operators in it, and of the GPU."""
     import torch
     from torch.profiler import ProfilerActivity
 
@@ -194,18 +210,31 @@ def profile(row: Row, case: Any) -> dict[str, Any]:
     for _ in range(3):
         step()
     torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(PROFILED):
+        step()
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - begin
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(PROFILED):
             step()
         torch.cuda.synchronize()
     on_host = torch.autograd.DeviceType.CPU
-    events = [x for x in profiler.key_averages() if x.device_type == on_host]
+    events = [
+        x
+        for x in profiler.key_averages()
+        # fairseq's names of phases span operators, and waiting is no work.
+        if x.device_type == on_host
+        and not getattr(x, "is_user_annotation", False)
+        and "Synchronize" not in x.key
+    ]
     events.sort(key=lambda x: -x.self_cpu_time_total)
     return {
-        "host ms": sum(x.self_cpu_time_total for x in events) / 1e3 / PROFILED,
-        "GPU ms": sum(x.self_device_time_total for x in events) / 1e3 / PROFILED,
-        "operators": {
+        "all": 1e3 * seconds / PROFILED,
+        "operators": sum(x.self_cpu_time_total for x in events) / 1e3 / PROFILED,
+        "GPU busy": sum(x.self_device_time_total for x in events) / 1e3 / PROFILED,
+        "ops": {
             x.key: (x.count / PROFILED, x.self_cpu_time_total / 1e3 / PROFILED)
             for x in events[:OPERATORS]
         },

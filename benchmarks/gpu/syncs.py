@@ -66,6 +66,7 @@ def of_cuda(step: Any) -> dict[str, Any]:
     with torch.profiler.profile(activities=activities) as profile:
         step()
     launched = [x for x in profile.events() if x.device_type == torch.autograd.DeviceType.CUDA]
+    launched = [x for x in launched if not getattr(x, "is_user_annotation", False)]
     names = [x.name for x in launched if "Memcpy" not in x.name and "Memset" not in x.name]
     backward = "bwd", "bprop", "backward"
     flash = [x for x in names if "flash" in x.lower() and not any(y in x for y in backward)]

@@ -219,7 +219,7 @@ class CandidateGenerator(SequenceGenerator):
 
 
 def is_measured(weight: Tensor) -> bool:
-    """Whether it pays to project to candidates here: on a GPU, and on a CPU in fp32."""
+    """Whether to project to candidates here: on a GPU, and on a CPU in fp32, where it pays."""
     return weight.device.type != "cpu" or weight.dtype == torch.float32
 
 
