@@ -58,6 +58,10 @@ examples:
 """
 
 
+# Of a system's errors those of writing; what they are about, a file or a pipe, they do not say.
+OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
+
+
 class Parser(argparse.ArgumentParser):
     """Names the option that does not exist, before argparse says what is missing without it."""
 
@@ -67,7 +71,8 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers:  # whose options follow the command
             words = [*takewhile(lambda word: word.startswith("-"), words)]
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
-            self.error(sentence)
+            of_fairseqs = any(action.dest == "flags" for action in self._actions)
+            self.error(sentence + "; flags of fairseq-train follow a word --" * of_fairseqs)
         return super().parse_known_args(args, namespace)
 
 
@@ -89,10 +94,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser = make_parser(words[:1])  # which may import PyTorch, for seconds
         if words and not words[0].startswith("-") and words[0] not in COMMANDS:
             parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
-        args = parser.parse_args(words)
+        try:
+            args = parser.parse_args(words)
+        except SystemExit:  # as after --help
+            flush_stdout()
+            raise
         args.run(args)
-        if sys.stdout:
-            sys.stdout.flush()
+        flush_stdout()
     except KeyboardInterrupt:
         print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)  # as a shell says it
@@ -103,10 +111,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         if error.errno == errno.ENAMETOOLONG:
             name = f"{str(error.filename)[:60]}..."
             raise UserError(f"{name}: is this text? Give the name of a file") from error
-        if error.filename is not None or error.errno is None:  # not what is printed
+        if error.errno is None:  # of a library that does not load
             raise
+        if isinstance(error, PermissionError) and error.filename is not None:
+            raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
+        if error.filename is not None:
+            raise
+        if error.errno not in OF_OUTPUT:
+            raise UserError(f"the system refuses: {error.strerror}") from error
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error
+
+
+def flush_stdout() -> None:
+    """Write what was printed, or learn now that it cannot be written."""
+    if sys.stdout:
+        sys.stdout.flush()
 
 
 def make_parser(asked: Collection[str]) -> argparse.ArgumentParser:

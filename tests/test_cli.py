@@ -15,6 +15,8 @@ from macaron_fairseq import UserError, cli
 from macaron_fairseq.commands.particles import CHOICES
 
 COMMAND = [sys.executable, "-m", "macaron_fairseq"]
+# Without it argparse itself prints into nowhere, and says nothing.
+BUFFERED = {name: x for name, x in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def test_python_m_is_the_command_and_quiet():
@@ -24,13 +26,14 @@ def test_python_m_is_the_command_and_quiet():
 
 
 @pytest.mark.parametrize(
-    "words", [["user-dir"], ["tokenize", "--language", "en", "--steps", "lowercase"]]
+    "words", [["user-dir"], ["--help"], ["tokenize", "--language", "en", "--steps", "lowercase"]]
 )
 def test_a_cut_pipe_ends_as_a_shell_says_it(words):
     """141 is 128 + SIGPIPE, as for other programs in `... | head -1`; and nothing is said."""
     process = subprocess.Popen(
         [*COMMAND, *words],
         cwd=ROOT,
+        env=BUFFERED,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -42,13 +45,39 @@ def test_a_cut_pipe_ends_as_a_shell_says_it(words):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_full_disk_is_one_sentence():
+@pytest.mark.parametrize(
+    ("word", "what"), [("user-dir", "to standard output"), ("--version", "the output")]
+)
+def test_a_full_disk_is_one_sentence(word, what):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [*COMMAND, "user-dir"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True
+            [*COMMAND, word],
+            cwd=ROOT,
+            env=BUFFERED,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
         )
     assert done.returncode == 1
-    assert done.stderr == "cannot write the output: No space left on device\n"
+    assert done.stderr == f"cannot write {what}: No space left on device\n"
+
+
+def test_a_folder_that_others_may_not_search_is_one_sentence(monkeypatch, capsys):
+    """Root may, so the refusal is made up."""
+
+    def refused(path, **_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refused)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["translate", "private/a.en", "--path", "private/a.pt", "--data", "private"])
+    assert re.fullmatch(r"cannot use private\S*: Permission denied", str(ended.value))
+
+
+def test_a_forgotten_double_dash_is_named(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["suggest-batch", "data-bin", "--arch", "x"])
+    assert "flags of fairseq-train follow a word --" in capsys.readouterr().err
 
 
 def test_closed_streams_are_no_traceback(tmp_path):
@@ -122,6 +151,17 @@ def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     with pytest.raises(FileNotFoundError) as raised:
         cli.main(["user-dir"])
     assert raised.value is error and not isinstance(error, UserError)
+
+
+def test_too_little_memory_is_no_output_that_failed(monkeypatch):
+    from macaron_fairseq.commands import user_dir
+
+    def failed(args):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(user_dir, "run", failed)
+    with pytest.raises(UserError, match="the system refuses: Cannot allocate memory"):
+        cli.main(["user-dir"])
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Reading and writing files, and what the commands say where a disk is full."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from run_folders import BASE, make_run
 from stored import CHECKPOINT, write_data
 
@@ -184,6 +186,21 @@ def test_standard_output_on_a_full_disk_gets_a_sentence(name, folder, monkeypatc
             cli.main([name, *PRINTING[name].split()])
         sys.stdout.close()
     assert str(error.value) == "cannot write to standard output: No space left on device"
+
+
+@pytest.mark.parametrize("mode", [">", ">>"])
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/dev/stderr", "/dev/fd/2"])
+def test_what_standard_output_goes_to_is_not_replaced(name, mode, tmp_path):
+    """A file, by the name that the system has for it."""
+    program = "import sys; from pathlib import Path; from macaron_fairseq.common import files\n"
+    program += "files.write(Path(sys.argv[1]), 'result\\n')"
+    log = tmp_path / "log"
+    log.write_text("before\n")
+    script = f'(echo first; "$1" -c "$2" "$3"; echo last) {mode} "$4" 2>&1'
+    words = ["bash", "-c", script, "-", sys.executable, program, name, log]
+    subprocess.run(words, check=True, cwd=ROOT)
+    expected = ["before"] * (mode == ">>") + ["first", "result", "last"]
+    assert log.read_text().split() == expected
 
 
 def test_what_a_file_is_called_while_it_is_written_is_no_input(tmp_path):

@@ -36,7 +36,14 @@ from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
 from macaron_fairseq.compat import pretrained
-from macaron_fairseq.preflight import binarised, checks, command_line, ranks, samples
+from macaron_fairseq.preflight import (
+    binarised,
+    checks,
+    command_line,
+    ranks,
+    samples,
+    save_folder,
+)
 
 STORED = FIXTURES / "stored"
 
@@ -72,6 +79,21 @@ def test_flags_and_defaults_are_fairseqs():
     assert command_line.parse([])[0].distributed_world_size is None  # not given
     task = options.get_training_parser().parse_known_args(["data"])[0].task
     assert command_line.parse([])[0].task == task
+
+
+def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
+    """As the pairs of a multilingual task are."""
+    long = ",".join(f"{x}-{y}" for x in range(20) for y in range(20))
+    flags = ["--lang-pairs", long, "--save-dir", long, "--restore-file", long]
+    line = command_line.read(["fairseq-train", str(tmp_path), *flags])
+    assert command_line.first_data(line.others) == tmp_path
+    checks.refuse_truncated_data(line.others, "train")
+    save_folder.claim(line)  # fairseq will say that this is no folder
+    assert not save_folder.held
+
+
+def test_who_asks_for_help_is_not_told_what_is_missing(tmp_path):
+    assert command_line.read(["fairseq-train", str(tmp_path), "--help"]) is None
 
 
 def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
@@ -429,6 +451,29 @@ def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
         if count == 7:
             assert f"no batch of its {count} samples" in refusal(*words)
     apply(checks.check, [str(word) for word in words])
+
+
+@pytest.mark.parametrize("mode", ["complete", "complete_doc"])
+def test_short_documents_fit_into_a_batch_that_a_whole_sample_does_not(tmp_path, mode):
+    """Each of 20 tokens, and an empty line after it."""
+    builder = make_builder(str(tmp_path / "train.bin"), "mmap", vocab_size=20)
+    for _ in range(20):
+        builder.add_item(torch.full((20,), 5))
+        builder.add_item(torch.full((1,), 2))
+    builder.finalize(str(tmp_path / "train.idx"))
+    words = ["fairseq-train", tmp_path, "--cpu", "--task", "language_modeling"]
+    words += ["--max-tokens", 200, "--tokens-per-sample", 300, "--disable-validation"]
+    words = [str(word) for word in [*words, "--required-batch-size-multiple", 1]]
+    apply(checks.check, [*words, "--sample-break-mode", mode])
+    assert "a sample of 300 tokens does not fit" in refusal(*words)
+
+
+def test_sets_in_fairseqs_older_formats_are_left_to_fairseq(tmp_path):
+    builder = make_builder(str(tmp_path / "train.bin"), "lazy")
+    builder.add_item(torch.full((7,), 5))
+    builder.finalize(str(tmp_path / "train.idx"))
+    words = ["fairseq-train", tmp_path, "--cpu", "--task", "language_modeling"]
+    apply(checks.check, [str(x) for x in [*words, "--max-tokens", 64, "--disable-validation"]])
 
 
 @pytest.mark.parametrize("flags", [[], ["--max-target-positions", "48"]])

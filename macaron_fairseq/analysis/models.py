@@ -1,6 +1,7 @@
 """Trained models that can be measured: load them, refuse what does not fit, give them to read."""
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -314,11 +315,19 @@ def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:
                     f"{one.path} was trained with another dictionary than {dictionary}, as its "
                     "run's manifest.json says: compare models of the same data, and give its folder"
                 )
-            if own and own.is_file() and files.sha256(own) != files.sha256(dictionary):
+            if own and is_readable(own) and files.sha256(own) != files.sha256(dictionary):
                 raise UserError(
                     f"{one.path} was trained with the dictionary {own}, and {dictionary} is "
                     "another: compare models of the same data, and give its folder"
                 )
+
+
+def is_readable(path: Path) -> bool:
+    """Whether there is a file that may be read; a folder that a checkpoint names may be private."""
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except OSError:
+        return False
 
 
 def refuse_other_sides(found: Sequence[TrainedModel]) -> None:

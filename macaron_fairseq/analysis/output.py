@@ -92,7 +92,6 @@ def report(text: str, written: Iterable[Path] = ()) -> None:
     Raises:
         UserError: if standard output cannot be written.
     """
-    sys.stdout.flush()
     files.write(Path("-"), text)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)

@@ -6,6 +6,7 @@ import warnings
 from contextlib import suppress
 
 from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 
 DESCRIPTION = """\
@@ -82,4 +83,5 @@ def run(args: argparse.Namespace) -> None:
         return found
 
     sizes = batch_sizes.doubled(args.least, args.most)
-    print(f"--max-tokens {batch_sizes.suggested(batch_sizes.search(sizes, measure)).max_tokens}")
+    found = batch_sizes.suggested(batch_sizes.search(sizes, measure))
+    files.show(f"--max-tokens {found.max_tokens}")

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from macaron_fairseq.common import files
+
 EXAMPLES = """\
 example:
   fairseq-train data-bin --user-dir "$(macaron-fairseq user-dir)" --arch macaron_transformer_tiny
@@ -21,4 +23,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    print(Path(__file__).parent.parent)
+    files.show(str(Path(__file__).parent.parent))

@@ -1,10 +1,12 @@
 """Files in and out: text is UTF-8 whatever the locale, output is written whole or not at all."""
 
+import errno
 import hashlib
 import io
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -132,11 +134,17 @@ def partial_of(path: Path) -> Path:
 
 
 def is_there(path: str | Path) -> bool:
-    """Whether there is a file or folder; False for text that is too long to be a name."""
+    """Whether there is a file or folder; False for text that is too long to be a name.
+
+    Raises:
+        OSError: if the folder that it would be in may not be searched.
+    """
     try:
         return Path(path).exists()
-    except OSError:
-        return False
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise
 
 
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
@@ -171,12 +179,17 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+# Names that a system gives to what a program has open. It may be a file with other content.
+OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
+
+
 @contextmanager
 def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     """A file to write to, which gets its name once it is complete and on the disk.
 
     "-" is standard output. A pipe or a device stays what it is, and so does a link: what it points
-    to is replaced. With `keep_partial`, PATH.part is left where writing ends early.
+    to is replaced. /dev/stdout is "-", and other files that are open already go on where they
+    stand. With `keep_partial`, PATH.part is left where writing ends early.
 
     Raises:
         UserError: if it cannot be written; a file that had the name is left as it was.
@@ -184,8 +197,12 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     """
     target: AbstractContextManager[BinaryIO]
     try:
-        if str(path) == "-":
+        opened = OPEN_FILE.fullmatch(str(path))
+        number = opened and int(opened[2] or ("stdout", "stderr").index(opened[1]) + 1)
+        if str(path) == "-" or number == 1:
             target = to_stdout()
+        elif number:  # where it stands
+            target = os.fdopen(os.dup(number), "wb")
         elif path.exists() and not path.is_file():
             target = path.open("wb")
         else:
@@ -197,6 +214,11 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     except OSError as error:
         name = "to standard output" if str(path) == "-" else path
         raise UserError(f"cannot write {name}: {error.strerror or error}") from error
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether it is one; a stream that was closed before the program began is none."""
+    return stream is not None and stream.isatty()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
 from macaron_fairseq.common.errors import UserError
 
 # An index: magic, version, the tokens' type, how many sentences, their sizes, where each begins.
+MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
 HEAD = np.dtype([("magic", "V9"), ("version", "<u8"), ("type", "u1"), ("sentences", "<u8")])
 SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
 
@@ -40,6 +41,18 @@ def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
                     )
 
 
+def is_there(path: Path) -> bool:
+    """Whether a set is there, and in the format that fairseq-preprocess writes today.
+
+    Args:
+        path: of its files, without .bin and .idx.
+    """
+    if not MMapIndexedDataset.exists(str(path)):
+        return False
+    with Path(f"{path}.idx").open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def expected_sizes(index: Path) -> list[int]:
     """How many bytes an index and its tokens must have, as far as that is known."""
     try:
@@ -49,7 +62,7 @@ def expected_sizes(index: Path) -> list[int]:
     if len(content) < HEAD.itemsize:
         return [HEAD.itemsize]
     head = content[: HEAD.itemsize].view(HEAD)[0]
-    if head["magic"].tobytes() != MMapIndexedDataset.Index._HDR_MAGIC:  # another format
+    if head["magic"].tobytes() != MAGIC:  # another format
         return []
     n = int(head["sentences"])
     end_of_sizes = HEAD.itemsize + n * SIZE.itemsize

@@ -194,5 +194,5 @@ def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:
     names = {name for subset in subsets for name in subset.split(",")}
     for word in words:
         for folder in word.split(os.pathsep):
-            if not command_line.is_remote(word) and Path(folder).is_dir():
+            if not command_line.is_remote(word) and command_line.is_folder(folder):
                 binarised.refuse_truncated(Path(folder), names)

@@ -31,10 +31,11 @@ class CommandLine:
 def read(argv: Sequence[str]) -> CommandLine | None:
     """One of fairseq's command lines.
 
-    None of other programs, and where a value is not of its flag's type: fairseq will say it.
+    None of other programs, of one that asks for help, and where a value is not of its flag's type:
+    fairseq will say it.
     """
     command = command_name(argv[0]) if argv else None
-    if command not in COMMANDS:
+    if command not in COMMANDS or {"-h", "--help"} & {*argv}:
         return None
     try:
         args, others = parse(argv[1:], command)
@@ -102,8 +103,16 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
 
 def first_data(words: Sequence[str]) -> Path | None:
     """The first data folder among the words that `parse` leaves, which has the dictionary."""
-    folders = (Path(word.split(os.pathsep)[0]) for word in words if not is_remote(word))
-    return next((folder for folder in folders if folder.is_dir()), None)
+    names = (word.split(os.pathsep)[0] for word in words if not is_remote(word))
+    return next((Path(name) for name in names if is_folder(name)), None)
+
+
+def is_folder(word: str) -> bool:
+    """Whether a word names a folder; many are no names, and some too long for one."""
+    try:
+        return Path(word).is_dir()
+    except OSError:
+        return False
 
 
 def to_restore(args: Namespace) -> Iterator[Path]:

@@ -43,13 +43,13 @@ def refuse_where_impossible(count: int) -> None:
         reason = "Triton is not installed, which PyTorch compiles with for a GPU"
     elif gpus.may_be_asked(count) and torch.cuda.get_device_capability() < OLDEST:
         reason = "this GPU is older than compute capability 7.0, for which Triton has no code"
-    elif not count and not any(map(shutil.which, compilers())):
-        reason = "there is no C++ compiler (g++ or clang++, or the one that CXX names)"
+    elif not count and not shutil.which(compiler()):
+        reason = "there is no C++ compiler (g++, or the one that CXX names)"
     else:
         return
     raise UserError(f"--macaron-compile cannot work here, since {reason}: drop it")
 
 
-def compilers() -> list[str]:
-    """The names under which a C++ compiler is looked for."""
-    return [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+def compiler() -> str:
+    """The name under which PyTorch looks for a C++ compiler."""
+    return os.environ.get("CXX") or "g++"

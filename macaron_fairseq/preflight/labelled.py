@@ -15,6 +15,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.preflight import binarised
 
 SPECIAL = Dictionary()  # its symbols come before the labels
 
@@ -41,7 +42,7 @@ def refuse_unfit(folder: Path, sets: Iterable[str], args: Namespace) -> None:
     for name in sets:
         counts = {}
         for text in ("input0", "input1"):
-            if MMapIndexedDataset.exists(str(folder / text / name)):
+            if binarised.is_there(folder / text / name):
                 counts[text] = len(MMapIndexedDataset(str(folder / text / name)))
         if args.regression_target:
             counts["label"] = count_of_numbers(label / f"{name}.label", args.num_classes)

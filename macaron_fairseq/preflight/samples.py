@@ -13,6 +13,7 @@ from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.preflight import binarised
 
 TASKS = "language_modeling", "masked_lm"
 
@@ -34,7 +35,7 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
         limits = args.max_tokens_valid or args.max_tokens, args.batch_size_valid or args.batch_size
         sets |= dict.fromkeys(args.valid_subset.split(","), limits)
     for name, limits in sets.items():
-        if MMapIndexedDataset.exists(str(folder / name)):
+        if binarised.is_there(folder / name):
             refuse_without_batch(folder / name, args, *limits)
 
 
@@ -57,7 +58,8 @@ def refuse_without_batch(
     if size <= begin:
         raise UserError(f"--tokens-per-sample is {size}: give a number above {begin}")
     mode, multiple = args.sample_break_mode or "none", args.required_batch_size_multiple
-    if mode != "eos" and max_tokens and min(size, tokens) > max_tokens:
+    # Samples of other modes end with sentences or documents, and are shorter.
+    if mode == "none" and max_tokens and min(size, tokens) > max_tokens:
         raise UserError(
             f"a sample of {min(size, tokens)} tokens does not fit into a batch of {max_tokens}: "
             f"give --max-tokens {min(size, tokens)} or more, or a smaller --tokens-per-sample"

@@ -15,7 +15,7 @@ from typing import IO
 from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.preflight import ranks
-from macaron_fairseq.preflight.command_line import CommandLine
+from macaron_fairseq.preflight.command_line import CommandLine, is_folder
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +35,14 @@ def claim(line: CommandLine) -> None:
     if line.command != "train" or multiprocessing.parent_process():
         return
     args = line.args
-    has_data = any(Path(name).is_dir() for word in line.others for name in word.split(os.pathsep))
+    has_data = any(is_folder(name) for word in line.others for name in word.split(os.pathsep))
     if not has_data or args.no_save or not ranks.is_first(args, os.environ):
         return
     folder = Path(args.save_dir)
-    is_new = not folder.exists()
+    try:
+        is_new = not folder.exists()
+    except OSError:  # fairseq will say it
+        return
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from macaron_fairseq.common import files
+
 
 def is_typed(source: Path) -> bool:
     """Whether that is standard input, and a terminal."""
@@ -23,7 +25,7 @@ def typed_lines(source: str, target: str) -> Iterator[str]:
     print(f"{source} to {target}: type a line; Ctrl-D ends.", file=sys.stderr, flush=True)
     while True:
         prompt = f"{source}> "
-        if not sys.stdout.isatty():  # where `input` would write it, too
+        if not files.is_terminal(sys.stdout):  # where `input` would write it, too
             print(prompt, end="", file=sys.stderr, flush=True)
             prompt = ""
         try:

@@ -107,7 +107,7 @@ def translate_file(
     else:
         lines = files.read_lines(source)
     # Where the text is on a terminal, a bar would stand between its lines.
-    on_terminal = is_typed or (str(output) == "-" and sys.stdout.isatty())
+    on_terminal = is_typed or (str(output) == "-" and files.is_terminal(sys.stdout))
     with tqdm(bar_format=BAR, unit=" lines", disable=on_terminal or None) as bar:
         blocks = translate(
             lines,
