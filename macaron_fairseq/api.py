@@ -19,7 +19,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
@@ -431,10 +431,15 @@ def dynamics(
     if not checkpoints:
         raise UserError("there is no model to measure: name a checkpoint")
     refuse_str(labels, "the labels", "")
-    if labels and len(labels) != len(checkpoints):
+    names.refuse_labels(labels, checkpoints)
+    for name, value in (("sentences", sentences), ("longest", longest)):
+        if value is not None and value < 1:
+            raise UserError(f"{name} {value} should be above 0")
+    if not -1 <= threshold <= 1:
+        raise UserError(f"threshold {threshold} is no cosine: give a number from -1 to 1")
+    if not beta > 0 or jacobian_sentences < 0:
         raise UserError(
-            f"each checkpoint needs a label: there are {len(checkpoints)} of the one "
-            f"and {len(labels)} of the other"
+            f"beta {beta} should be above 0, and jacobian_sentences {jacobian_sentences} not below"
         )
     refuse_str(text, "the sentences")
     refuse_str(target, "their translations")

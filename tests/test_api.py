@@ -209,6 +209,10 @@ def test_what_has_no_dynamics(data, models):
     for arguments, options, sentence in (
         ((), {"labels": "ab"}, "the labels are one str: give a list of them"),
         ((), {"labels": ["one"]}, "needs a label: there are 2 of the one and 1 of the other"),
+        ((), {"labels": ["one", "one"]}, "two models have the same name"),
+        ((), {"sentences": 0}, "sentences 0 should be above 0"),
+        ((), {"threshold": 5}, "threshold 5 is no cosine"),
+        ((), {"beta": 0}, "beta 0 should be above 0"),
         (("the new",), {}, "the sentences are one str"),
         (([],), {}, "the text holds no sentence"),
         ((["the", "new"],), {"target": ["the"]}, "its translation ends after 1 line, and the t"),

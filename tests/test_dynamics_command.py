@@ -694,7 +694,7 @@ def test_an_operator_that_occurs_many_times_has_a_dash_of_its_own():
 def test_models_of_one_name_are_refused(data, tmp_path):
     for flags in ([], ["--label", "a", "a"]):
         said = refused(data, *flags, path=[CHECKPOINT, CHECKPOINT], out=tmp_path / "out")
-        assert said == "two models have the same name: give each its own with --label"
+        assert said == "two models have the same name: give each another label"
 
 
 def test_a_sentence_with_padding_is_refused(data, tmp_path):

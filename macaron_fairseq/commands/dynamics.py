@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive, seed
+from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
@@ -344,16 +345,9 @@ def run(args: argparse.Namespace) -> None:
     """Measure the models and write OUTPUT."""
     if args.target and not args.input:
         raise UserError("--target is the translation of INPUT: name that file too, or drop it")
-    if args.label and len(args.label) != len(args.path):
-        raise UserError(
-            f"each checkpoint needs a label: there are {len(args.path)} of the one "
-            f"and {len(args.label)} of the other"
-        )
+    names.refuse_labels(args.label, args.path, may_repeat=args.jacobian)
     refuse_unused(args)
     refuse_text(args.path)
-    names = args.label or [*map(str, args.path)]
-    if len({*names}) < len(names) and not args.jacobian:
-        raise UserError("two models have the same name: give each its own with --label")
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TypeVar
 
 from macaron_fairseq.common.errors import UserError
@@ -57,3 +58,26 @@ def listed(names: Iterable[str]) -> str:
     """a, b or c."""
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def refuse_labels(
+    labels: Sequence[str] | None, paths: Sequence[str | Path], may_repeat: bool = False
+) -> None:
+    """Check what models are to be called.
+
+    Args:
+        labels: a name for each; None to call them by their files.
+        paths: of the models.
+        may_repeat: whether models of one name belong together.
+
+    Raises:
+        UserError: if there are more or fewer names than models, or two of one name.
+    """
+    if labels and len(labels) != len(paths):
+        raise UserError(
+            f"each checkpoint needs a label: there are {len(paths)} of the one "
+            f"and {len(labels)} of the other"
+        )
+    names = labels or [*map(str, paths)]
+    if len({*names}) < len(names) and not may_repeat:
+        raise UserError("two models have the same name: give each another label")
