@@ -228,10 +228,37 @@ def test_the_baselines_are_fairseqs_own_class():
 
 
 @pytest.mark.parametrize("value", ["nan", "-0.1", "1.5", "inf"])
-@pytest.mark.parametrize("flag", ["--dropout", "--attention-dropout", "--activation-dropout"])
+@pytest.mark.parametrize(
+    "flag",
+    ["--dropout", "--attention-dropout", "--activation-dropout", "--adaptive-softmax-dropout"],
+)
 def test_a_dropout_that_is_no_probability_is_refused(flag, value):
     with pytest.raises(UserError, match=f"{flag} {value} is no probability: give one from 0 to 1"):
         build_unfilled("macaron_transformer_tiny", flag, value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ["--cross-self-attention", "--no-cross-attention", "--decoder-embed-dim", "64"],
+            "--cross-self-attention attends to both sides at once, but --encoder-embed-dim is 128",
+        ),
+        (
+            ["--share-decoder-input-output-embed", "--decoder-output-dim", "8"],
+            "projects by embeddings of width 128, but --decoder-output-dim is 8: give it 128",
+        ),
+    ],
+)
+def test_widths_that_do_not_go_together_are_refused(flags, said):
+    with pytest.raises(UserError, match=said):
+        build_unfilled("macaron_transformer_tiny", *flags)
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+def test_some_layers_are_kept_of_both_kinds(arch):
+    model = build_unfilled(arch, "--encoder-layers-to-keep", "0,2", "--decoder-layers-to-keep", "1")
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (2, 1)
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])

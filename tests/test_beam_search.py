@@ -281,6 +281,16 @@ def test_an_ensemble_that_is_made_already():
     assert_same(ensemble, beam=3)
 
 
+def test_a_search_goes_on_outside_the_mode_of_inference():
+    """Memory that is kept from one batch to the next must not stay closed to changes."""
+    generator = CandidateGenerator([model()], WORDS, beam_size=2)
+    data = sample_of(2)
+    with torch.inference_mode():
+        expected = generator.generate([], data)
+    found = generator.generate([], data)
+    assert [x[0]["tokens"].tolist() for x in found] == [x[0]["tokens"].tolist() for x in expected]
+
+
 def test_models_that_are_used_otherwise_are_projected_by_fairseq():
     """Not by the matrix product of this search, which would not see a hook or a quantised map."""
     hooked = model("transformer")

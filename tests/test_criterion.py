@@ -253,6 +253,17 @@ def noisy(model):
     model.decoder.output_projection.register_forward_pre_hook(lambda module, inputs: None)
 
 
+def muting(model):
+    def mute(module, inputs, output):
+        output[0][..., 5] = -1e4
+
+    model.decoder.register_forward_hook(mute)
+
+
+def watched(model):
+    model.register_forward_hook(lambda module, inputs, output: (output[0] / 2, output[1]))
+
+
 def warmer(model):
     class Warmer(type(model.decoder)):
         def output_layer(self, features):
@@ -269,7 +280,7 @@ def without_features_only(model):
     model.__class__ = Other
 
 
-@pytest.mark.parametrize("change", [biased, noisy, warmer, without_features_only])
+@pytest.mark.parametrize("change", [biased, noisy, muting, watched, warmer, without_features_only])
 def test_other_outputs_are_left_to_fairseq(change):
     model = build(ARCHITECTURES[0], *SMALL)
     assert is_chunked(model)

@@ -258,6 +258,25 @@ def test_what_does_not_go_together_is_refused(arch):
         build(arch, *SMALL_DECODER, for_task=masked_task())
 
 
+@pytest.mark.parametrize("arch", ["macaron_transformer_lm_tiny", "transformer_lm_tiny_pre_norm"])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--adaptive-input", "--adaptive-input needs --adaptive-input-cutoff"),
+        ("--tie-adaptive-weights", "--tie-adaptive-weights needs --adaptive-input"),
+        (
+            "--adaptive-input --adaptive-input-cutoff 20,40 --tie-adaptive-weights "
+            "--adaptive-softmax-cutoff 10,40",
+            "--adaptive-input-cutoff is 20,40 and --adaptive-softmax-cutoff 10,40",
+        ),
+        ("--share-decoder-input-output-embed --decoder-output-dim 8", "give it 256, or drop one"),
+    ],
+)
+def test_embeddings_that_do_not_go_together_are_refused(flags, said, arch):
+    with pytest.raises(UserError, match=said):
+        lm(arch, *flags.split())
+
+
 @pytest.mark.parametrize("name", ["attn", "fc", "heads", "resids"])
 def test_scales_of_fairseqs_layers_are_refused(name):
     with pytest.raises(UserError, match=f"--scale-{name} is for fairseq's own layers: leave it"):

@@ -115,6 +115,12 @@ def test_a_changed_head_is_left_to_fairseq():
     head.register_forward_hook(lambda module, inputs, output: 2 * output)
     assert not has_plain_head(model)
     assert_same(*both(model, sample()))
+    for part in ("encoder", None):
+        model = model_of("macaron_roberta_tiny")
+        of_part = getattr(model, part) if part else model
+        of_part.register_forward_hook(lambda module, inputs, output: (2 * output[0], *output[1:]))
+        assert not has_plain_head(model)
+        assert_same(*both(model, sample()))
     model.encoder.lm_head = nn.Identity()
     assert not has_plain_head(model)
     for method in ("forward", "output_layer"):

@@ -51,6 +51,18 @@ def test_updates_are_those_of_fairseqs_adam():
             torch.testing.assert_close(y, x, rtol=2e-6, atol=2e-7)
 
 
+def test_experts_are_left_out_of_the_norm_as_by_fairseq():
+    """Of which each process has others; they are scaled all the same."""
+    theirs, ours = parameters(), parameters()
+    found = []
+    for params, kind in ((theirs, adam), (ours, optimizer)):
+        params[0].expert = True
+        set_gradients(params, 1)
+        chosen = kind.FairseqAdam(config(), params)
+        found.append((float(chosen.clip_grad_norm(0.1)), params[0].grad, params[1].grad))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def norms(update):
     """The gradients of an update."""
     params = parameters()

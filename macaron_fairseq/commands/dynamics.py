@@ -345,9 +345,9 @@ def run(args: argparse.Namespace) -> None:
     """Measure the models and write OUTPUT."""
     if args.target and not args.input:
         raise UserError("--target is the translation of INPUT: name that file too, or drop it")
-    names.refuse_labels(args.label, args.path, may_repeat=args.jacobian)
     refuse_unused(args)
     refuse_text(args.path)
+    names.refuse_labels(args.label, args.path, may_repeat=args.jacobian)
     import torch
 
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from fairseq.modules import MultiheadAttention
-from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.fast import caches, launches
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import ConstantLinear, Linear, is_linear, linear
+from macaron_fairseq.fast.linear import ConstantLinear, Linear, is_linear, is_watched, linear
 from macaron_fairseq.model.incremental import IncrementalState
 
 SHORT = 64  # keys up to which two matrix products attend on a CPU
@@ -27,7 +26,7 @@ class Attention(MultiheadAttention):
     source and target together (`--cross-self-attention`).
     """
 
-    dropout_module: FairseqDropout
+    dropout_module: Dropout
     out_proj: nn.Module
     constant: ConstantLinear | None = None  # queries, keys and values, see `constant_weights`
 
@@ -129,9 +128,8 @@ class Attention(MultiheadAttention):
             (q,) = self.project(query, self.q_proj)
             k, v = self.project(key, self.k_proj, self.v_proj)
         dropout = self.dropout_module
-        p = dropout.p if self.training or dropout.apply_during_inference else 0.0
-        weights = None
-        if not need_weights and is_for_kernel(q, k, p):
+        p, weights = dropout.share(), None
+        if not need_weights and not is_watched(dropout) and is_for_kernel(q, k, p):
             hides_future = getattr(attn_mask, "hides_future", False)
             mask = None
             if key_padding_mask is not None:

@@ -100,7 +100,7 @@ class CandidateModel(EnsembleModel):
             )
             return self.search.choose(log_probs), attention
         decoder: Any = self.single_model.decoder
-        features, extra = decoder(
+        features, extra = decoder.forward(  # past its hooks, as fairseq's search calls it
             tokens, encoder_outs[0], incremental_states[0], features_only=True
         )
         logits = (self.projection or decoder.output_projection)(features[:, -1])
@@ -166,7 +166,8 @@ class CandidateModel(EnsembleModel):
         if logits.device.type != "cpu":  # PyTorch's allocator does so there
             return torch.log_softmax(logits, -1, dtype=torch.float32)
         rows, types = logits.shape
-        if self.memory.shape[1] != types or len(self.memory) < rows:
+        is_closed = self.memory.is_inference() and not torch.is_inference_mode_enabled()
+        if self.memory.shape[1] != types or len(self.memory) < rows or is_closed:
             self.memory = torch.empty_like(logits)
         return torch.log_softmax(logits, -1, out=self.memory[:rows])
 

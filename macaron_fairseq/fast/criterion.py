@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from macaron_fairseq.fast.linear import (
     PROBABILITIES,
     inherits,
+    is_watched,
     multiply_transposed,
     projects_features,
 )
@@ -399,5 +400,6 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     return (
         inherits(model, owner, "forward")
         and inherits(model, kind, *PROBABILITIES)
+        and not is_watched(model)
         and projects_features(model.decoder)
     )

@@ -35,17 +35,13 @@ class Dropout(FairseqDropout):
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
         is_for_loops = x.device.type == "cpu" and not torch.compiler.is_compiling()
-        if self.is_on() and not inplace and is_for_loops and loops() is not None:
+        if 0 < self.share() < 1 and not inplace and is_for_loops and loops() is not None:
             return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
 
-    def is_on(self) -> bool:
-        """Whether it leaves out some elements, and not all."""
-        return 0 < self.p < 1 and (self.training or self.apply_during_inference)
-
-    def leaves_nothing(self) -> bool:
-        """Whether it leaves out all elements."""
-        return self.p == 1 and (self.training or self.apply_during_inference)
+    def share(self) -> float:
+        """The share of elements that it leaves out now."""
+        return self.p if self.training or self.apply_during_inference else 0.0
 
 
 class RememberedDropout(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""Sub-steps in fewer kernels on a GPU, where a small model waits for the next launch.
+"""Parts of a layer in fewer kernels on a GPU, where a small model waits for the next launch.
 
 Each function has the values and gradients of the plain formula that it names. They run on a CPU
 too, where the tests compare them; only a GPU gains.

@@ -51,15 +51,16 @@ class FusedLayer(SplittingLayer):
     def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
         """The state x after all steps.
 
-        On a GPU dropout is part of each step's sum, and what it keeps is drawn for all steps.
+        On a GPU plain steps go by no sub-step, which costs the host less. Dropout is part of each
+        step's sum, and what it keeps is drawn for all steps.
         """
         dropout = self.dropout_module
+        p = dropout.share()
         is_plain = launches.are_for(x) and self.takes_plain_steps() and not is_watched(dropout)
-        if not is_plain or dropout.leaves_nothing():
+        if not is_plain or p == 1:
             return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
-        p = dropout.p
-        all_kept = launches.draw_kept(len(steps), x, p) if dropout.is_on() else [None] * len(steps)
+        all_kept = launches.draw_kept(len(steps), x, p) if p else [None] * len(steps)
         for step, kept in zip(steps, all_kept, strict=True):
             network, layer_norm = self.weights(step.operators[0])
             y = layer_norm(x) if self.normalize_before else x
@@ -79,15 +80,13 @@ class FusedLayer(SplittingLayer):
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
-        is_seen = is_watched(dropout)  # by hooks, which ReLU must come before
-        has_dropout = dropout.p > 0 and (dropout.training or dropout.apply_during_inference)
-        is_plain = is_linear(fc2) and not has_dropout and not is_seen
-        if self.activation_fn is gelu and is_plain and activation.is_useful():
+        p, is_seen = dropout.share(), is_watched(dropout)  # by hooks, which ReLU must come before
+        is_plain = not p and not is_seen
+        if self.activation_fn is gelu and is_plain and is_linear(fc2) and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:
             return super().feed_forward(network, x)
-        if launches.are_for(x) and is_linear(fc1) and dropout.p < 1:
-            p = dropout.p if dropout.is_on() else 0.0
+        if launches.are_for(x) and is_linear(fc1) and p < 1:
             return fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
         return fc2(functional.relu(dropout(fc1(x))))
 
@@ -98,7 +97,8 @@ class FusedLayer(SplittingLayer):
         """
         dropout = self.dropout_module
         is_on_cpu = x.device.type == "cpu"
-        if not dropout.is_on() or is_watched(dropout) or slope.dtype != x.dtype or not is_on_cpu:
+        is_its_result = 0 < dropout.share() < 1 and not is_watched(dropout)
+        if not is_its_result or slope.dtype != x.dtype or not is_on_cpu:
             return super().move(x, slope, size)
         return (slope if size == 1 else slope.mul_(size)).add_(x)
 

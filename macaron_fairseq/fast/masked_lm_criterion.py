@@ -76,7 +76,7 @@ def has_plain_head(model: BaseFairseqModel) -> bool:
         and inherits(encoder, RobertaEncoder, "output_layer")
         and type(head) in (RobertaLMHead, MaskedTokenHead)
         and is_linear(head.dense)
-        and not is_watched(head)
+        and not any(map(is_watched, (model, encoder, head)))
         and not torch.is_autocast_enabled(head.weight.device.type)
     )
 

@@ -192,10 +192,13 @@ class FairseqAdam(adam.FairseqAdam):
             Their norm before, on the CPU: fairseq asks several times for its value, and a GPU is
             waited for once.
         """
-        grads = [x.grad.detach() for x in self.params if x.grad is not None]
-        if not grads:
+        trained = [x for x in self.params if x.grad is not None]
+        grads = [x.grad.detach() for x in trained]
+        # fairseq leaves experts out of the norm, of which each process has others.
+        shared = [x.grad.detach() for x in trained if not hasattr(x, "expert")]
+        if not shared:
             return torch.zeros(())
-        norms = torch._foreach_norm(grads, 2, dtype=torch.float32)
+        norms = torch._foreach_norm(shared, 2, dtype=torch.float32)
         norm = torch.linalg.vector_norm(torch.stack(norms))
         if aggregate_norm_fn is not None:
             norm = aggregate_norm_fn(norm)

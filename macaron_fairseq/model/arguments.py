@@ -114,6 +114,23 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
             f"--share-all-embeddings needs one width, but --encoder-embed-dim is "
             f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
         )
+    if args.cross_self_attention and args.encoder_embed_dim != args.decoder_embed_dim:
+        raise UserError(
+            f"--cross-self-attention attends to both sides at once, but --encoder-embed-dim is "
+            f"{args.encoder_embed_dim} and --decoder-embed-dim {args.decoder_embed_dim}: set both"
+        )
+    refuse_other_output(args, args.decoder_embed_dim)
+
+
+def refuse_other_output(args: Namespace, width: int) -> None:
+    """Refuse to project features of another width than that of the embeddings, by these."""
+    output = getattr(args, "decoder_output_dim", None) or width
+    is_shared = args.share_decoder_input_output_embed and not args.adaptive_softmax_cutoff
+    if is_shared and output != width:
+        raise UserError(
+            f"--share-decoder-input-output-embed projects by embeddings of width {width}, but "
+            f"--decoder-output-dim is {output}: give it {width}, or drop one of the two"
+        )
 
 
 def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
@@ -132,8 +149,9 @@ def refuse_uneven_heads(args: Namespace, sides: Sequence[str] = SIDES) -> None:
 def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> None:
     """Refuse dropouts that are no probabilities, NaN among them, and sizes that are none."""
     dropped = [f"{side}_layerdrop" for side in sides]
-    for name in ("dropout", "attention_dropout", "activation_dropout", *dropped):
-        if not 0 <= getattr(args, name, 0) <= 1:
+    further = "adaptive_softmax_dropout", "pooler_dropout"
+    for name in ("dropout", "attention_dropout", "activation_dropout", *further, *dropped):
+        if not 0 <= (getattr(args, name, 0) or 0) <= 1:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
     for side in sides:

@@ -55,6 +55,7 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
         args = as_namespace(args)
         cls.complete(args, task)
         refuse_scales(args)
+        refuse_unlike_embeddings(args)
         complete_positions(args)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
@@ -99,6 +100,7 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args)
+        refuse_unlike_embeddings(args)
         model = TransformerLanguageModel.build_model(args, task)
         initialization.start(model, args)
         return model
@@ -117,6 +119,24 @@ def refuse_scales(args: Namespace) -> None:
                 f"--{name.replace('_', '-')} is for fairseq's own layers: leave it out, or take a "
                 "transformer_lm"
             )
+
+
+def refuse_unlike_embeddings(args: Namespace) -> None:
+    """Raise a `UserError` where embeddings of input and output do not go together."""
+    if not args.adaptive_input:
+        arguments.refuse_other_output(args, args.decoder_input_dim)
+    if args.adaptive_input and not args.adaptive_input_cutoff:
+        raise UserError("--adaptive-input needs --adaptive-input-cutoff, such as 2000,8000")
+    if args.tie_adaptive_weights:
+        if not args.adaptive_input:
+            raise UserError("--tie-adaptive-weights needs --adaptive-input: give it, or drop this")
+        for name in ("cutoff", "factor"):
+            ours, theirs = (getattr(args, f"adaptive_{x}_{name}") for x in ("input", "softmax"))
+            if ours != theirs:
+                raise UserError(
+                    f"--tie-adaptive-weights needs one {name} on both sides, but "
+                    f"--adaptive-input-{name} is {ours} and --adaptive-softmax-{name} {theirs}"
+                )
 
 
 def complete_positions(args: Namespace) -> None:

@@ -135,6 +135,7 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerModel:
         """Build fairseq's transformer from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronTransformerModel.tasks)
+        complete_layers_to_keep(args)
         model = TransformerModel.build_model(args, task)
         initialization.start(model, args)
         return model
