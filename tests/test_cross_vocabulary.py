@@ -672,6 +672,14 @@ def refusal(world, task=None, **options):
             {"trajectory_layers": "9:9", "cross_vocabulary_loss": "uld"},
             "--trajectory-layers has no effect with --cross-vocabulary-loss uld",
         ),
+        (
+            {"distill_temperature": 4.0, "cross_vocabulary_loss": "uld"},
+            "--distill-temperature has no effect with --cross-vocabulary-loss uld",
+        ),
+        (
+            {"geometry_weight": 1.0, "cross_vocabulary_loss": "mined"},
+            "--geometry-weight has no effect with --cross-vocabulary-loss mined",
+        ),
         ({"teacher": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher_data": ""}, "needs --teacher CHECKPOINT and --teacher-data FOLDER"),
         ({"teacher": "gone.pt"}, "--teacher gone.pt: no such checkpoint"),

@@ -508,7 +508,7 @@ def test_marks_tell_settings_apart_and_not_places():
 
     assert mark() == mark(work=EXAMPLES / "elsewhere")
     others = [mark(), mark("none"), mark("both"), mark(max_update=5), mark(extra=("--lr", "1"))]
-    others += [mark(cpu=False), mark("teacher"), learning("--distill-weight 0.1")]
+    others += [mark("teacher"), learning("--distill-weight 0.1")]
     assert len({*others}) == len(others)
     # How much is kept in memory changes no result.
     flags = usual.systems["word"].flags
@@ -518,7 +518,8 @@ def test_marks_tell_settings_apart_and_not_places():
     # A student's teacher is known by its SHA-256, and may be of a GPU.
     larger = replace(usual, teacher=replace(usual.teacher, arch="macaron_transformer"))
     assert mark() == mark(settings=larger) and mark("teacher") != mark("teacher", larger)
-    assert mark("teacher") == mark("teacher", cpu=False)
+    # Where it is trained stands next to it: a report may be drawn on another machine.
+    assert mark() == mark(cpu=False) and mark("teacher") == mark("teacher", cpu=False)
 
 
 def test_translations_by_other_flags_are_refused(tmp_path):
@@ -710,6 +711,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
 def written(recipe, **changes):
     """A result of a run as the job leaves it, but for what the report alone reads."""
     result = {"settings": "s", "data": "d", "references": "r", "checkpoint": "c", "teacher": ""}
+    result["precision"] = "fp32"
     result |= {name: {} for name in ("scores", "greedy", "hypotheses", "signatures", "machine")}
     recipe.result.parent.mkdir(parents=True, exist_ok=True)
     recipe.result.write_text(json.dumps({**result, **changes}))
@@ -723,8 +725,9 @@ def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_pat
         return systems.recipe(task, settings, system, seed, options(tmp_path))
 
     recipes = [
-        written(recipe("teacher"), checkpoint="t"),
+        written(recipe("teacher"), checkpoint="t", precision="fp16"),  # of a GPU
         written(recipe("none")),
+        written(recipe("none", 2), precision="fp16"),
         written(recipe("word"), teacher="t"),
         written(recipe("word", 2), teacher="another"),
         written(recipe("sequence"), teacher="t", data="translations"),
@@ -736,11 +739,15 @@ def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_pat
     known = distillation_records.known(recipes, None)
     found = distillation_records.unlike(known, ["s"] * len(known))
     assert [(run.name, what.split(" than ")[0]) for run, what in found] == [
+        ("none seed 2", "another precision"),
         ("word seed 2", "another teacher"),
         ("sequence seed 2", "other data"),
         ("trajectory seed 1", "other settings"),
         ("across seed 1", "other references"),
     ]
+    # What is to be trained decides, and not what comes first; of a teacher neither.
+    found = distillation_records.unlike(known[:3], ["s"] * 3, "fp16")
+    assert [run.name for run, _ in found] == ["none seed 1"]
     # What is prepared here decides, and not what comes first.
     folder = recipe("none").data
     folder.mkdir()

@@ -124,6 +124,13 @@ def test_a_student_whose_layers_may_all_be_left_out_is_refused(teacher):
     Following(Plan(decoder_layers="none"), model, teacher.model, translation())
 
 
+def test_a_recurrent_model_has_no_layers_to_follow():
+    model = build("lstm", "--encoder-embed-dim", "8", "--decoder-embed-dim", "8")
+    assert layers.layers_of(model) == {}
+    with pytest.raises(UserError, match="has no layers to follow"):
+        layers.recorded(model).__enter__()
+
+
 def test_a_model_without_layers_is_refused():
     with pytest.raises(UserError, match="a Linear has no layers to follow"):
         layers.recorded(nn.Linear(2, 2)).__enter__()

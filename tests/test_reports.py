@@ -875,6 +875,29 @@ def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
     assert len(longer["starts"]) == 2 and longer["flags"][-2:] == ["--max-update", "9000"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "depends"),
+    [
+        ("--lr-scheduler cosine", True),
+        ("--lr-scheduler cosine --lr-period-updates 500", False),
+        ("--lr-scheduler polynomial_decay", True),
+        ("--lr-scheduler polynomial_decay --total-num-update 500", False),
+        ("--lr-scheduler tri_stage --phase-ratio (0.1,0.4,0.5)", True),
+        ("--lr-scheduler inverse_sqrt", False),
+    ],
+)
+def test_the_end_stays_where_the_learning_rate_depends_on_it(flags, depends, prepared, tmp_path):
+    folder = tmp_path / "run"
+    words = [*COMMAND, *flags.split(), "--max-update"]
+    write_manifest(folder, prepared, *words, "4000")
+    (folder / "checkpoint_last.pt").touch()
+    if not depends:
+        write_manifest(folder, prepared, *words, "9000")
+        return
+    with pytest.raises(UserError, match="was trained with --max-update 4000, and the flags now"):
+        write_manifest(folder, prepared, *words, "9000")
+
+
 def test_other_data_than_the_runs_are_refused(prepared, tmp_path):
     folder = tmp_path / "run"
     write_manifest(folder, prepared)

@@ -39,7 +39,7 @@ def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
             sys.exit(f"{path}: {name} has {how.merges} merges")
         try:
             flags_of(how, Path(), Path())
-        except (AttributeError, IndexError, KeyError, ValueError):
+        except ValueError:
             sys.exit(
                 f"{path}: the flags of {name}: only {{teacher}} and {{teacher_data}} stand for a "
                 "path, and quotes should be closed"
@@ -48,8 +48,12 @@ def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
 
 def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:
     """The flags of a system, with the paths of its teacher."""
-    places = {"teacher": teacher, "teacher_data": teacher_data}
-    return [word.format(**places) for word in split(how.flags)]
+    words = split(how.flags)
+    for name, path in (("{teacher}", teacher), ("{teacher_data}", teacher_data)):
+        words = [word.replace(name, str(path)) for word in words]
+    if unknown := [word for word in words if "{" in word or "}" in word]:
+        raise ValueError(unknown[0])
+    return words
 
 
 def refuse_missing_packages(

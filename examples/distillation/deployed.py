@@ -73,7 +73,7 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
             "seed": recipe.seeds[0],
             "checkpoint": checkpoint,
             "bytes": sum(path.stat().st_size for path in folder.iterdir()),
-            "machine": machine(),
+            "machine": machine(with_gpus=False),
             "search": vars(wanted),
         }
         for name, engine in engines.items():
@@ -98,14 +98,14 @@ def search(decode: str) -> Search:
     return Search(**vars(parser.parse_known_args(split(decode))[0]))
 
 
-def machine() -> dict[str, Any]:
-    """Where it ran, in short."""
+def machine(with_gpus: bool) -> dict[str, Any]:
+    """Where it ran, in short; the GPUs where they took part."""
     found, versions = environment.hardware(), environment.versions()
     wanted = ("python", "torch", "sacrebleu", "ctranslate2", *environment.FAIRSEQ)
     return {
         "cpu": found["cpu"],
         "cores": len(os.sched_getaffinity(0)),
-        "gpus": found["gpus"],
+        "gpus": found["gpus"] if with_gpus else [],
         "versions": {name: versions[name] for name in wanted if name in versions},
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from systems import SystemRecipe, teacher_of
+from systems import TEACHER, SystemRecipe, teacher_of
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -19,7 +19,7 @@ from macaron_fairseq.common.errors import UserError
 HINT = "it should be what --records has written"
 # What a record has, and of which type.
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher"), str),
+    **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher", "precision"), str),
     **dict.fromkeys(("scores", "greedy", "hypotheses", "signatures", "machine"), dict),
 }
 UNLIKE = {
@@ -27,6 +27,7 @@ UNLIKE = {
     "data": "other data than what is here",
     "references": "other references than those here",
     "teacher": "another teacher than the one here",
+    "precision": "another precision than the students here",  # a GPU's teacher may teach on CPUs
 }
 
 
@@ -128,14 +129,16 @@ def keep(folder: Path, runs: Iterable[Run]) -> None:
 # --- Whether they belong together ----------------------------------------------------------------
 
 
-def unlike(runs: Sequence[Run], marks: Sequence[str]) -> list[tuple[Run, str]]:
+def unlike(runs: Sequence[Run], marks: Sequence[str], precision: str = "") -> list[tuple[Run, str]]:
     """The runs of a task that are not of a piece with the rest, and what of them is other.
 
     Args:
         runs: the teacher first.
         marks: their settings here.
+        precision: of the students that are to be trained; "" for that of the first one.
     """
     here = {
+        "precision": precision,
         "teacher": teacher_here(runs[0]),
         "references": sha256_of_references(runs[0].recipe),
     }
@@ -143,6 +146,8 @@ def unlike(runs: Sequence[Run], marks: Sequence[str]) -> list[tuple[Run, str]]:
     found = []
     for run, mark in zip(runs, marks, strict=True):
         result, data = run.result, run.recipe.data
+        if run.recipe.system == TEACHER:
+            result = {name: x for name, x in result.items() if name != "precision"}
         # What is not here is what the first run says that it was.
         here |= {name: here[name] or result.get(name, "") for name in here}
         of_data[data] = of_data.get(data) or fingerprint(data) or result.get("data", "")
@@ -165,9 +170,9 @@ def fingerprint(data: Path) -> str:
     return load(data / "preprocessing.json").get("fingerprint", "")[:12]
 
 
-def references(recipe: SystemRecipe) -> Path:
-    """The references of the test set, which are the same in all data folders of a task."""
-    return recipe.work / "data" / "reference" / f"{recipe.test}.{recipe.target}"
+def references(recipe: SystemRecipe, data: Path | None = None) -> Path:
+    """The references of the test set in a data folder, by default the task's."""
+    return (data or recipe.work / "data") / "reference" / f"{recipe.test}.{recipe.target}"
 
 
 def place_of_references(folder: Path, recipe: SystemRecipe) -> Path:

@@ -139,7 +139,7 @@ def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
 
 
 def about_trained_on(done: Sequence[Run]) -> list[str]:
-    """What keeps training speeds from being compared: several machines, or other tokens."""
+    """What keeps runs from being compared: several machines or codes, or other tokens."""
     by_machine: dict[str, list[str]] = {}
     for run in done:
         by_machine.setdefault(called(run.result["machine"]), []).append(run.name)
@@ -149,6 +149,12 @@ def about_trained_on(done: Sequence[Run]) -> list[str]:
         notes.append(
             f"training speeds do not compare between machines, and are of several: {places}"
         )
+    by_code: dict[str, list[str]] = {}
+    for run in done:
+        by_code.setdefault(run.result.get("revision") or "unknown", []).append(run.name)
+    if len(by_code) > 1:
+        codes = "; ".join(f"{x} ({', '.join(names)})" for x, names in by_code.items())
+        notes.append(f"runs were made with several states of the code: {codes}")
     if own := dict.fromkeys(run.recipe.system for run in done if run.recipe.has_own_bpe):
         notes.append(
             f"training speeds of {', '.join(own)} count tokens of other merges, of which a "

@@ -36,8 +36,9 @@ from options import own_and_flags  # noqa: E402
 from steps import made, step  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
+from train_command import Devices  # noqa: E402
 
-from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.common import environment, files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 
 WHAT = ("prepare", "train", "translate", "join", "time")
@@ -60,7 +61,8 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
         if recipe.system == TEACHER or recipe.has_own_bpe:
             prepare(recipe)
         teacher = sha256_of_teacher(recipe)
-        load = train_and_tell_load(recipe)
+        devices = stage_train.plan(recipe)
+        load = train_and_tell_load(recipe, devices)
         stage_evaluate.evaluate(recipe)
         greedy = decode_greedily(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
@@ -78,7 +80,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "arch": recipe.archs[0],
             "settings": systems.mark(task, settings, recipe, options),
             "data": distillation_records.fingerprint(recipe.data),
-            "references": distillation_records.sha256_of_references(recipe),
+            "references": files.sha256(distillation_records.references(recipe, recipe.data)),
             "checkpoint": files.sha256(recipe.checkpoint),
             "teacher": teacher,
             "scores": {test: figures(found) for test, found in scores.items()},
@@ -93,16 +95,18 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "hours": training.hours,
             "words_per_second": training.words_per_second,
             "load": load,
-            "machine": deployed.machine(),
+            "precision": recipe.precision if devices.gpus else "fp32",
+            "revision": environment.summary()["revision"],
+            "machine": deployed.machine(with_gpus=devices.gpus > 0),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
 
 
-def train_and_tell_load(recipe: SystemRecipe) -> float | None:
+def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:
     """Train; returns how many processes ran in its last quarter of an hour, if that is known."""
     path, is_trained = recipe.folder_of_run / "load", (recipe.folder_of_run / "trained").is_file()
-    stage_train.train(recipe, stage_train.plan(recipe))
+    stage_train.train(recipe, devices)
     if not is_trained:
         files.write(path, f"{os.getloadavg()[2]:.2f}\n")
     return float(path.read_text("utf-8")) if path.is_file() else None

@@ -174,11 +174,7 @@ def teacher_of(work: Path) -> Path:
 
 
 def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> str:
-    """Stands for all that a run depends on, next to its data, its seed and its teacher's SHA-256.
-
-    Which precision it had counts for students, which are compared with one another. A teacher of a
-    GPU may teach on CPUs.
-    """
+    """Stands for what a run depends on, next to data, seed, precision and the teacher's SHA-256."""
     model = settings.teacher if recipe.system == TEACHER else settings.student
     training = task.benchmark.training
     words = [
@@ -188,7 +184,6 @@ def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options)
         repr(task.benchmark.evaluation),
     ]
     words.append(str(recipe.average))
-    words += [recipe.precision] * (recipe.system != TEACHER)
     words += [f"{recipe.merges} merges"] * recipe.has_own_bpe
     own = lasting([*recipe.learns, *options.extra])
     translations = [settings.distill] * recipe.reads_translations

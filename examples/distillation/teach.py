@@ -117,12 +117,17 @@ def run(words: Sequence[str]) -> None:
     """The stages that the command line names."""
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    recipe_options.check_extra(extra, 0)
     if args.records and args.records.exists() and not args.records.is_dir():
         sys.exit(f"{args.records}, given by --records, is no folder")
     settings = systems.read(args.settings)
     names = systems.chosen(settings, args.systems or [*settings.systems])
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
+    averages = [
+        task.benchmark.evaluation.average if model.average < 0 else model.average
+        for task in chosen
+        for model in (settings.teacher, settings.student)
+    ]
+    recipe_options.check_extra(extra, max(averages))
     folders = [task.kind.folder for task in chosen]
     options = many_runs.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
@@ -295,15 +300,17 @@ class Plan:
         """The runs that are not done here."""
         return [recipe for recipe in self.of(task) if not recipe.result.is_file()]
 
-    def unlike(self, task: Task) -> list[tuple[Run, str]]:
-        """The runs that do not belong together, and why."""
+    def unlike(self, task: Task, precision: str = "") -> list[tuple[Run, str]]:
+        """The runs that do not belong together, and why; see `distillation_records.unlike`."""
         known = self.known(task)
         marks = [systems.mark(task, self.settings, run.recipe, self.options) for run in known]
-        return distillation_records.unlike(known, marks)
+        return distillation_records.unlike(known, marks, precision)
 
     def refuse_others(self, task: Task) -> None:
         """End the program where a run is known that was made otherwise than the others."""
-        for run, why in self.unlike(task):
+        # What a cluster's job has nobody knows here.
+        is_known = self.args.launcher == "local" and self.left(task)
+        for run, why in self.unlike(task, self.of(task)[-1].precision if is_known else ""):
             sys.exit(
                 f"{run.path} was made with {why}: give the options that it was made with, or "
                 "another --work and no such --records"

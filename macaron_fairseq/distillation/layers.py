@@ -26,13 +26,16 @@ Pairs = list[tuple[int, int]]  # a student's layer and a teacher's, each from 1
 
 
 def layers_of(model: Any) -> dict[str, Sequence[Any]]:
-    """The layers of each side that a model has; a language model has a decoder alone."""
+    """The layers of each side that a model has; a language model has a decoder alone.
+
+    A recurrent or convolutional side has none of a Transformer's.
+    """
     sides: dict[str, Any] = {side: getattr(model, side, None) for side in SIDES}
     # Going through fairseq's list in training would leave out the layers that dropout leaves out.
     return {
         side: [x.layers[i] for i in range(len(x.layers))]
         for side, x in sides.items()
-        if hasattr(x, "layers")
+        if all(hasattr(layer, "embed_dim") for layer in getattr(x, "layers", (None,)))
     }
 
 

@@ -182,7 +182,10 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
                     f"other than that of {training_flags.show(name, given)}: {fix}"
                 )
             continue
-        if name not in training_flags.CHANGEABLE and was.get(name) != given.get(name):
+        is_fixed = name not in training_flags.CHANGEABLE or (
+            name == "--max-update" and training_flags.falls_until_the_end(was)
+        )
+        if is_fixed and was.get(name) != given.get(name):
             raise UserError(
                 f"{run} was trained with {training_flags.show(name, was)}, and the flags now say "
                 f"{training_flags.show(name, given)}: {fix}"

@@ -1,7 +1,7 @@
 """The flags of a fairseq-train, as a table of names and values."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 # Where things lie changes nothing in what is trained; the data itself is compared by its hashes.
 # "" stands for what precedes the first flag: the folder with the data.
@@ -24,7 +24,7 @@ DEVICES = (
     "--distributed-backend",
     "--ddp-backend",
 )
-# Where a training ends may be moved; up to there it is the same.
+# Where a training ends may be moved; up to there it is the same (see `falls_until_the_end`).
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
 # How often it is saved and logged, and how many processes read the data.
 SAVING = (
@@ -42,6 +42,15 @@ CACHES = ("--teacher-memory",)
 CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING, *CACHES)
 # What a report names with the architecture.
 SCHEME = ("--macaron-scheme", "--macaron-substep")
+
+
+def falls_until_the_end(flags: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the curve of the learning rate depends on where a training ends; see `parse`."""
+    scheduler = " ".join(flags.get("--lr-scheduler", ()))
+    if scheduler == "tri_stage":
+        return "--phase-ratio" in flags
+    period = {"cosine": "--lr-period-updates", "polynomial_decay": "--total-num-update"}
+    return scheduler in period and period[scheduler] not in flags
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

@@ -44,6 +44,7 @@ from macaron_fairseq.fast.criterion import (
 )
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
+TEMPERATURE, GEOMETRY_WEIGHT = 2.0, 50.0  # by default
 LOGGED = "cross_loss", "cosine_loss", "geometry_loss", "shared_loss"
 
 logger = logging.getLogger(__name__)
@@ -75,10 +76,12 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
         },
     )
     distill_temperature: float = field(
-        default=2.0, metadata={"help": "temperature T of the softmax in the KL of sra and mined"}
+        default=TEMPERATURE,
+        metadata={"help": "temperature T of the softmax in the KL of sra and mined"},
     )
     geometry_weight: float = field(
-        default=50.0, metadata={"help": "what sra's geometry term counts; the authors take 50"}
+        default=GEOMETRY_WEIGHT,
+        metadata={"help": "what sra's geometry term counts; the authors take 50"},
     )
 
 
@@ -99,8 +102,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         teacher_data: str = "",
         distill_weight: float = 0.5,
         cross_vocabulary_loss: str = SRA,
-        distill_temperature: float = 2.0,
-        geometry_weight: float = 50.0,
+        distill_temperature: float = TEMPERATURE,
+        geometry_weight: float = GEOMETRY_WEIGHT,
         trajectory_layers: str = "",
         trajectory_encoder_layers: str = "",
         trajectory_decoder_layers: str = "",
@@ -126,7 +129,12 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self.geometry_weight = geometry_weight
         layers = trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers
         self.plan = LayerPlan(*layers)
-        if distill_weight and self.kind != SRA and (unused := self.plan.named()):
+        unused = self.plan.named()
+        unused += ["--geometry-weight"] * (geometry_weight != GEOMETRY_WEIGHT)
+        unused += ["--distill-temperature"] * (
+            distill_temperature != TEMPERATURE and self.kind != MINED
+        )
+        if distill_weight and self.kind != SRA and unused:
             raise UserError(
                 f"{unused[0]} has no effect with --cross-vocabulary-loss {self.kind}: leave it out"
             )
