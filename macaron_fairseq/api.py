@@ -437,10 +437,10 @@ def dynamics(
             raise UserError(f"{name} {value} should be above 0")
     if not -1 <= threshold <= 1:
         raise UserError(f"threshold {threshold} is no cosine: give a number from -1 to 1")
-    if not beta > 0 or jacobian_sentences < 0:
-        raise UserError(
-            f"beta {beta} should be above 0, and jacobian_sentences {jacobian_sentences} not below"
-        )
+    if not beta > 0:
+        raise UserError(f"beta {beta} should be above 0")
+    if jacobian_sentences < 0:
+        raise UserError(f"jacobian_sentences {jacobian_sentences} should be 0 or more")
     refuse_str(text, "the sentences")
     refuse_str(target, "their translations")
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")

@@ -71,8 +71,10 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers:  # whose options follow the command
             words = [*takewhile(lambda word: word.startswith("-"), words)]
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
-            of_fairseqs = any(action.dest == "flags" for action in self._actions)
-            self.error(sentence + "; flags of fairseq-train follow a word --" * of_fairseqs)
+            takes_flags = "--" not in words and any(x.dest == "flags" for x in self._actions)
+            if takes_flags and not sentence.endswith("?"):
+                sentence += "; flags of fairseq-train follow a word --"
+            self.error(sentence)
         return super().parse_known_args(args, namespace)
 
 

@@ -213,6 +213,7 @@ def test_what_has_no_dynamics(data, models):
         ((), {"sentences": 0}, "sentences 0 should be above 0"),
         ((), {"threshold": 5}, "threshold 5 is no cosine"),
         ((), {"beta": 0}, "beta 0 should be above 0"),
+        ((), {"jacobian_sentences": -1}, "jacobian_sentences -1 should be 0 or more"),
         (("the new",), {}, "the sentences are one str"),
         (([],), {}, "the text holds no sentence"),
         ((["the", "new"],), {"target": ["the"]}, "its translation ends after 1 line, and the t"),

@@ -756,6 +756,24 @@ def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_pat
     assert ("none seed 1", "other data than what is here") in [(x.name, what) for x, what in found]
 
 
+def test_finished_students_of_a_gpu_need_none_and_others_do_not_join_them(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    kept, here = tmp_path / "kept", options(tmp_path / "gpu")
+    for system in ("teacher", "none"):
+        recipe = systems.recipe(task, settings, system, 1, here)
+        mark = systems.mark(task, settings, recipe, here)
+        written(recipe, settings=mark, precision="fp16")
+        distillation_records.keep(kept, distillation_records.known([recipe], None))
+    for seeds in ("1", "1 2"):
+        args = teach.parser().parse_args(["--records", str(kept), "--seeds", seeds])
+        plan = teach.Plan(args, settings, [task], ["none"], options(tmp_path / "cpu"))
+        if seeds == "1":
+            plan.refuse_others(task)
+        else:
+            with pytest.raises(SystemExit, match="was made with another precision than the stud"):
+                plan.refuse_others(task)
+
+
 def test_a_record_of_another_training_is_refused(tmp_path):
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
     recipe = written(systems.recipe(task, settings, "none", 1, options(tmp_path)))

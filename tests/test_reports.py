@@ -880,6 +880,7 @@ def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
     [
         ("--lr-scheduler cosine", True),
         ("--lr-scheduler cosine --lr-period-updates 500", False),
+        ("--lr-scheduler cosine --lr-period-updates -1", True),
         ("--lr-scheduler polynomial_decay", True),
         ("--lr-scheduler polynomial_decay --total-num-update 500", False),
         ("--lr-scheduler tri_stage --phase-ratio (0.1,0.4,0.5)", True),

@@ -156,8 +156,7 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
         check_parts(recipe, run, had)
         if had > recipe.max_update:
             sys.exit(
-                f"{run} has had {had} updates already: give --max-update {had} or more, or another "
-                "--work"
+                f"{run} has had {had} updates already: give its own --max-update, or another --work"
             )
         whole = train_command.flags(recipe, devices, arch, seed, has_tensorboard())
         call(["macaron-fairseq", "manifest", run, "--data", recipe.data, "--", *whole])

@@ -1,4 +1,4 @@
-"""Start a recipe's program with the package next to it, or say in a sentence that none is there.
+"""Start a recipe's program with the package next to it, or say that Python has none installed.
 
 usage: start.py FILE.py [WORD...]
 """

@@ -19,7 +19,7 @@ from macaron_fairseq.common.errors import UserError
 HINT = "it should be what --records has written"
 # What a record has, and of which type.
 FIELDS: dict[str, type] = {
-    **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher", "precision"), str),
+    **dict.fromkeys(("settings", "data", "references", "checkpoint", "teacher"), str),
     **dict.fromkeys(("scores", "greedy", "hypotheses", "signatures", "machine"), dict),
 }
 UNLIKE = {

@@ -38,7 +38,7 @@ from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
 from train_command import Devices  # noqa: E402
 
-from macaron_fairseq.common import environment, files  # noqa: E402
+from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.evaluation import training_log  # noqa: E402
 
 WHAT = ("prepare", "train", "translate", "join", "time")
@@ -96,11 +96,19 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "words_per_second": training.words_per_second,
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
-            "revision": environment.summary()["revision"],
+            "revision": revision_of(folder),
             "machine": deployed.machine(with_gpus=devices.gpus > 0),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
+
+
+def revision_of(run: Path) -> str | None:
+    """The state of the code that trained, or of each start where it was another."""
+    starts = json.loads((run / "manifest.json").read_text("utf-8"))["starts"]
+    codes = [x["code"] for x in starts if x["code"]]
+    named = (code["revision"][:12] + "+" * code["modified"] for code in codes)
+    return ", ".join(dict.fromkeys(named)) or None
 
 
 def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:

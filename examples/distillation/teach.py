@@ -309,7 +309,8 @@ class Plan:
     def refuse_others(self, task: Task) -> None:
         """End the program where a run is known that was made otherwise than the others."""
         # What a cluster's job has nobody knows here.
-        is_known = self.args.launcher == "local" and self.left(task)
+        is_left = any(not run.result for run in self.known(task)[1:])
+        is_known = self.args.launcher == "local" and is_left
         for run, why in self.unlike(task, self.of(task)[-1].precision if is_known else ""):
             sys.exit(
                 f"{run.path} was made with {why}: give the options that it was made with, or "

@@ -32,11 +32,12 @@ def layers_of(model: Any) -> dict[str, Sequence[Any]]:
     """
     sides: dict[str, Any] = {side: getattr(model, side, None) for side in SIDES}
     # Going through fairseq's list in training would leave out the layers that dropout leaves out.
-    return {
+    found = {
         side: [x.layers[i] for i in range(len(x.layers))]
         for side, x in sides.items()
-        if all(hasattr(layer, "embed_dim") for layer in getattr(x, "layers", (None,)))
+        if hasattr(x, "layers")
     }
+    return {side: x for side, x in found.items() if all(hasattr(y, "embed_dim") for y in x)}
 
 
 def read_by(side: str, inputs: Mapping[str, Tensor]) -> Tensor:

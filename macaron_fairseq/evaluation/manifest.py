@@ -22,8 +22,9 @@ HASHED = ("dict.*", "*.bin", "*.idx")
 def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     """Record in RUN/manifest.json that a training run starts or resumes, and return its path.
 
-    A run that resumes, or its teacher, may have moved. It may end elsewhere, and may divide a batch
-    otherwise among devices; all else must be the same. The flags of each start are kept.
+    A run that resumes, or its teacher, may have moved. It may divide a batch otherwise among
+    devices, and end elsewhere, unless its learning rate falls until the end; all else must be the
+    same. The flags of each start are kept.
 
     Args:
         run: the folder of the run.

@@ -49,8 +49,10 @@ def falls_until_the_end(flags: Mapping[str, Sequence[str]]) -> bool:
     scheduler = " ".join(flags.get("--lr-scheduler", ()))
     if scheduler == "tri_stage":
         return "--phase-ratio" in flags
-    period = {"cosine": "--lr-period-updates", "polynomial_decay": "--total-num-update"}
-    return scheduler in period and period[scheduler] not in flags
+    if scheduler == "cosine":
+        period = flags.get("--lr-period-updates", ())
+        return not (period and is_number(period[0]) and float(period[0]) > 0)
+    return scheduler == "polynomial_decay" and "--total-num-update" not in flags
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

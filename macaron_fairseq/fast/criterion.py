@@ -401,5 +401,6 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
         inherits(model, owner, "forward")
         and inherits(model, kind, *PROBABILITIES)
         and not is_watched(model)
+        and not is_watched(model.decoder)
         and projects_features(model.decoder)
     )

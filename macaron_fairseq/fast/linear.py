@@ -287,7 +287,6 @@ def projects_features(decoder: Any) -> bool:
         and inherits(decoder, TransformerDecoderBase, "forward", "output_layer", *PROBABILITIES)
         and decoder.adaptive_softmax is None
         and is_linear(decoder.output_projection)
-        and not is_watched(decoder)  # by hooks, which get its logits
         and decoder.output_projection.bias is None
         and not torch.is_autocast_enabled(decoder.output_projection.weight.device.type)
     )

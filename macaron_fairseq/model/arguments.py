@@ -125,10 +125,11 @@ def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
 def refuse_other_output(args: Namespace, width: int) -> None:
     """Refuse to project features of another width than that of the embeddings, by these."""
     output = getattr(args, "decoder_output_dim", None) or width
-    is_shared = args.share_decoder_input_output_embed and not args.adaptive_softmax_cutoff
-    if is_shared and output != width:
+    names = "share_all_embeddings", "share_decoder_input_output_embed"
+    shared = [name for name in names if getattr(args, name, False)]
+    if shared and not args.adaptive_softmax_cutoff and output != width:
         raise UserError(
-            f"--share-decoder-input-output-embed projects by embeddings of width {width}, but "
+            f"--{shared[0].replace('_', '-')} projects by embeddings of width {width}, but "
             f"--decoder-output-dim is {output}: give it {width}, or drop one of the two"
         )
 

@@ -136,6 +136,7 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
         """Build fairseq's transformer from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronTransformerModel.tasks)
         complete_layers_to_keep(args)
+        arguments.refuse_unworkable(args, task)
         model = TransformerModel.build_model(args, task)
         initialization.start(model, args)
         return model

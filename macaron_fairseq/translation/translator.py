@@ -139,9 +139,12 @@ def refuse_missing(paths: str, what: str) -> None:
     """
     if "://" in paths:
         return
-    missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
-    if missing and not files.is_there(paths):
-        raise UserError(f"{missing[0]}: no such {what}")
+    try:
+        missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
+        if missing and not files.is_there(paths):
+            raise UserError(f"{missing[0]}: no such {what}")
+    except OSError as error:  # a folder that may not be searched
+        raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
 
 
 def translate(
