@@ -1,7 +1,7 @@
 """One table of a task's systems, and a plot of quality against speed."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -117,13 +117,18 @@ def about_timing(done: Sequence[Run]) -> list[str]:
             f"timed on a busy machine, with up to {most:.1f} processes, so that speeds may be too "
             f"low: {', '.join(run.name for run in busy)}"
         )
-    by_cpu: dict[str, list[str]] = {}
-    for run in timed:
-        by_cpu.setdefault(run.speed["machine"]["cpu"], []).append(run.name)
-    if len(by_cpu) > 1:
-        places = "; ".join(f"{cpu} ({', '.join(names)})" for cpu, names in by_cpu.items())
-        notes.append(f"speeds cannot be compared between CPUs, and were timed on several: {places}")
+    if cpus := several(timed, lambda run: run.speed["machine"]["cpu"]):
+        notes.append(f"speeds cannot be compared between CPUs, and were timed on several: {cpus}")
     return notes
+
+
+def several(runs: Sequence[Run], kind: Callable[[Run], str]) -> str:
+    """Which runs are of which kind, where there is more than one; else ""."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        found.setdefault(kind(run), []).append(run.name)
+    listed = "; ".join(f"{x} ({', '.join(names)})" for x, names in found.items())
+    return listed if len(found) > 1 else ""
 
 
 def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
@@ -140,20 +145,12 @@ def about_training(by_system: Mapping[str, Sequence[Run]]) -> str:
 
 def about_trained_on(done: Sequence[Run]) -> list[str]:
     """What keeps runs from being compared: several machines or codes, or other tokens."""
-    by_machine: dict[str, list[str]] = {}
-    for run in done:
-        by_machine.setdefault(called(run.result["machine"]), []).append(run.name)
     notes = []
-    if len(by_machine) > 1:
-        places = "; ".join(f"{x} ({', '.join(names)})" for x, names in by_machine.items())
+    if machines := several(done, lambda run: called(run.result["machine"])):
         notes.append(
-            f"training speeds do not compare between machines, and are of several: {places}"
+            f"training speeds do not compare between machines, and are of several: {machines}"
         )
-    by_code: dict[str, list[str]] = {}
-    for run in done:
-        by_code.setdefault(run.result.get("revision") or "unknown", []).append(run.name)
-    if len(by_code) > 1:
-        codes = "; ".join(f"{x} ({', '.join(names)})" for x, names in by_code.items())
+    if codes := several(done, lambda run: run.result.get("revision") or "unknown"):
         notes.append(f"runs were made with several states of the code: {codes}")
     if own := dict.fromkeys(run.recipe.system for run in done if run.recipe.has_own_bpe):
         notes.append(

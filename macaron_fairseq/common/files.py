@@ -180,7 +180,8 @@ def sha256(path: Path) -> str:
 
 
 # Names that a system gives to what a program has open. It may be a file with other content.
-OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
+OPEN_FILE = re.compile(r"(?:/dev|/proc/self)/fd/(\d+)")
+STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
@@ -197,8 +198,7 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     """
     target: AbstractContextManager[BinaryIO]
     try:
-        opened = OPEN_FILE.fullmatch(str(path))
-        number = opened and int(opened[2] or ("stdout", "stderr").index(opened[1]) + 1)
+        number = number_of_open(path)
         if str(path) == "-" or number == 1:
             target = to_stdout()
         elif number:  # where it stands
@@ -214,6 +214,12 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     except OSError as error:
         name = "to standard output" if str(path) == "-" else path
         raise UserError(f"cannot write {name}: {error.strerror or error}") from error
+
+
+def number_of_open(path: Path) -> int:
+    """By which number a program has a file open that its path names so; 0 for other paths."""
+    opened = OPEN_FILE.fullmatch(str(path))
+    return int(opened[1]) if opened else STREAMS.get(str(path), 0)
 
 
 def is_terminal(stream: Any) -> bool:

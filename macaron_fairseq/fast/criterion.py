@@ -400,7 +400,6 @@ def has_plain_projection(model: BaseFairseqModel) -> bool:
     return (
         inherits(model, owner, "forward")
         and inherits(model, kind, *PROBABILITIES)
-        and not is_watched(model)
-        and not is_watched(model.decoder)
+        and not any(map(is_watched, (model, model.decoder)))
         and projects_features(model.decoder)
     )
