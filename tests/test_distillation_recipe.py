@@ -20,6 +20,7 @@ from small import NO_DROPOUT, SMALL
 from macaron_fairseq import cli
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
 
@@ -238,6 +239,18 @@ def test_from_data_to_table(mini):
     assert f"{records}/mini-en-de/teacher-seed1.json was made with other settings" in refused
     assert not mini.work.exists()
 
+    # The teacher is given instead of trained.
+    given, trained = mini.folder / "teacher" / "checkpoint.pt", json.loads(teacher.read_text())
+    said = mini.call("--teacher", given, "--systems", "none")
+    taken = result(mini, "teacher")
+    same = "arch", "checkpoint", "data", "greedy", "hypotheses", "parameters", "revision", "scores"
+    assert {x: taken[x] for x in same} == {x: trained[x] for x in same}
+    assert (taken["given"], taken["hours"], trained["given"]) == (True, None, False)
+    assert not (mini.work / "runs" / "teacher" / "seed1" / "train.log").exists()
+    assert "| trained | updates | hours |\n| --- | --- | --- |\n| none | 3 |" in said
+    again = mini.call("--systems", "none")  # it need not be given again
+    assert again.count("runs are done already") == 3  # teacher, student, speeds
+
 
 def both_of(report, name):
     return next(row[name] for row in report["systems"] if row["system"] == "both")
@@ -307,12 +320,14 @@ def no_work(tmp_path, monkeypatch):
         recipe = plan.recipe(task, "teacher" if what in ("translate", "join") else system, seed)
         if what == "train":
             recipe.checkpoint.parent.mkdir(parents=True)
-            recipe.checkpoint.write_text(f"{task.name} {system}")
+            if recipe.given_teacher:
+                one_system.put(recipe.given_teacher, recipe.checkpoint)
+            else:
+                recipe.checkpoint.write_text(f"{task.name} {system}")
             checkpoint = files.sha256(recipe.checkpoint)
             if system == "teacher":
                 place = systems.teacher_of(recipe.work)
-                place.parent.mkdir(parents=True)
-                shutil.copy(recipe.checkpoint, place)
+                one_system.put(recipe.checkpoint, place)
             written(
                 recipe,
                 settings=systems.mark(task, plan.settings, recipe, plan.options_of(system)),
@@ -321,6 +336,7 @@ def no_work(tmp_path, monkeypatch):
                 references="",
                 teacher=one_system.sha256_of_teacher(recipe),
                 scores={"test": {"BLEU": 1.0, "chrF": 1.0}},
+                given=bool(recipe.given_teacher),
                 **{"hours": 1, "updates": 1},
             )
         elif what == "time":
@@ -350,9 +366,9 @@ def no_work(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "local", start)
     monkeypatch.setattr(teach, "Plan", Plan)
 
-    def call(stage="run"):
+    def call(stage="run", task="mini-en-de mini-de-en", more=()):
         begun.clear()
-        words = [stage, "--tasks", "mini-en-de mini-de-en", "--work", tmp_path / "work", "--cpu"]
+        words = [stage, *more, "--tasks", task, "--work", tmp_path / "work", "--cpu"]
         words += ["--tasks-file", tmp_path / "tasks.yaml", "--settings", tmp_path / "settings.yaml"]
         try:
             teach.main([*map(str, words)])
@@ -388,6 +404,52 @@ def test_what_fails_keeps_nothing_back_that_does_not_need_it(no_work, capsys):
     assert no_work.call() == 0
     assert of("mini-en-de") == ["teacher seed 1", *translated, "both seed 1", *timed]
     assert of("mini-de-en") == []
+
+
+def a_teacher(folder, fingerprint="mini-en-de prepare"):
+    """A checkpoint and the manifest of its run, where recipes leave averaged ones."""
+    start = {"date": "", "code": {}, "versions": {}, "hardware": {}}
+    content = {"arch": "a", "seed": 1, "flags": [], "starts": [start]}
+    content["data"] = {"source": "en", "target": "de", "tests": [], "sha256": {}}
+    content["data"]["fingerprint"] = fingerprint
+    path = folder / "averaged" / "checkpoint.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("weights\n")
+    (folder / "manifest.json").write_text(json.dumps(content))
+    return path
+
+
+def test_a_teacher_that_is_given_is_that_of_the_students(no_work, capsys):
+    path = a_teacher(no_work.folder / "elsewhere")
+
+    def call(teacher=path, task="mini-en-de"):
+        status = no_work.call(task=task, more=["--teacher", teacher, "--records", kept])
+        return capsys.readouterr().err if status else "done"
+
+    kept = no_work.folder / "kept"
+    assert "--teacher is a teacher of one task: give that" in call(task="mini-en-de mini-de-en")
+    other = a_teacher(no_work.folder / "other", fingerprint="of other data")
+    assert "was trained with other data than" in call(other)
+    other.write_text("other weights\n")
+    alone = no_work.folder / "elsewhere.pt"
+    alone.write_text("weights\n")
+    assert "elsewhere.pt: no manifest.json, next to it or one folder above" in call(alone)
+    assert "gone.pt: no such checkpoint" in call(no_work.folder / "gone.pt")
+    assert call() == "done" and "mini-en-de both seed 1" in no_work.begun
+    place = no_work.folder / "work" / "mini-en-de" / "teacher" / "checkpoint.pt"
+    # That is it, wherever the students are trained.
+    other = a_teacher(no_work.folder / "other")
+    other.write_text("other weights\n")
+    assert "is not the teacher of" in call(other)
+    shutil.rmtree(no_work.folder / "work")
+    (kept / "mini-en-de" / "both-seed1.json").unlink()
+    assert no_work.call(task="mini-en-de", more=["--records", kept]) == 1
+    assert "give it with --teacher, since both seed 1 needs it" in capsys.readouterr().err
+    assert call() == "done" and "mini-en-de teacher seed 1" not in no_work.begun
+    assert place.read_text() == path.read_text()
+    assert (place.parent / "manifest.json").read_bytes() == (
+        path.parent.parent / "manifest.json"
+    ).read_bytes()
 
 
 def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch, capsys):

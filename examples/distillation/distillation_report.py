@@ -360,7 +360,9 @@ def as_text(
             "export, in the same engine and search."
         )
     trained = [
-        [row["system"], spread(row["updates"], ",.0f"), spread(row["hours"])] for row in rows
+        [row["system"], spread(row["updates"], ",.0f"), spread(row["hours"])]
+        for row in rows
+        if None not in row["updates"] + row["hours"]  # as those of a teacher that was given
     ]
     parts.append(table(["trained", "updates", "hours"], trained))
     if has_picture:

@@ -29,6 +29,7 @@ import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
+import train_command  # noqa: E402
 import translations  # noqa: E402
 from launch import only_one  # noqa: E402
 from many_runs import Options  # noqa: E402
@@ -39,7 +40,9 @@ from tasks import Task  # noqa: E402
 from train_command import Devices  # noqa: E402
 
 from macaron_fairseq.common import files  # noqa: E402
-from macaron_fairseq.evaluation import training_log  # noqa: E402
+from macaron_fairseq.evaluation import manifest, training_log  # noqa: E402
+from macaron_fairseq.text import data_folder  # noqa: E402
+from macaron_fairseq.translation.translator import Search  # noqa: E402
 
 WHAT = ("prepare", "train", "translate", "join", "time")
 OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
@@ -62,27 +65,27 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             prepare(recipe)
         teacher = sha256_of_teacher(recipe)
         devices = stage_train.plan(recipe)
-        load = train_and_tell_load(recipe, devices)
+        if recipe.given_teacher:
+            take(recipe, recipe.given_teacher)
+            load = None
+        else:
+            load = train_and_tell_load(recipe, devices)
         stage_evaluate.evaluate(recipe)
         greedy = decode_greedily(recipe)
         if recipe.system == TEACHER:  # for the students it must stay where it is
-            place = systems.teacher_of(recipe.work)
-            place.parent.mkdir(exist_ok=True)
-            shutil.copy(recipe.checkpoint, place.with_suffix(".part"))
-            place.with_suffix(".part").replace(place)
-            shutil.copy(folder / "manifest.json", place.parent)  # what it was trained with
+            put(recipe.checkpoint, systems.teacher_of(recipe.work))
         scores = {test: scores_of(folder / test) for test in recipe.tests}
-        training = training_log.read(folder / "train.log")
         result = {
             "task": task.name,
             "system": recipe.system,
             "seed": recipe.seeds[0],
-            "arch": recipe.archs[0],
+            "arch": manifest.read(folder, "train again")["arch"],
             "settings": systems.mark(task, settings, recipe, options),
             "data": distillation_records.fingerprint(recipe.data),
             "references": files.sha256(distillation_records.references(recipe, recipe.data)),
             "checkpoint": files.sha256(recipe.checkpoint),
             "teacher": teacher,
+            "given": recipe.given_teacher is not None,
             "scores": {test: figures(found) for test, found in scores.items()},
             "greedy": figures(scores_of(greedy)),
             "hypotheses": {
@@ -90,10 +93,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
                 "greedy": hypotheses(greedy),
             },
             "signatures": {x["metric"]: x["signature"] for x in scores[recipe.test]},
-            "parameters": training.parameters,
-            "updates": training.updates,
-            "hours": training.hours,
-            "words_per_second": training.words_per_second,
+            **of_training(recipe),
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
             "revision": revision_of(folder),
@@ -101,6 +101,41 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
+
+
+def take(recipe: SystemRecipe, given: Path) -> None:
+    """Put a given teacher where a training leaves its best checkpoint."""
+    put(given, recipe.checkpoint)
+    asked = train_command.identity(
+        recipe, stage_prepare.fingerprint(recipe.data), recipe.archs[0], recipe.seeds[0]
+    )
+    files.write(recipe.folder_of_run / "trained", f"{asked}\n")
+
+
+def put(checkpoint: Path, place: Path) -> None:
+    """Copy a checkpoint, and the manifest that says what it was trained with."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if run := manifest.run_of(checkpoint):
+        files.write(place.parent / manifest.NAME, (run / manifest.NAME).read_bytes())
+    part = place.with_suffix(".part")
+    shutil.copyfile(checkpoint, part)
+    part.replace(place)
+
+
+def of_training(recipe: SystemRecipe) -> dict[str, Any]:
+    """What its log says of a training; of a given teacher, which has none here, its size alone."""
+    names = "parameters", "updates", "hours", "words_per_second"
+    if not recipe.given_teacher:
+        found = training_log.read(recipe.folder_of_run / "train.log")
+        return {name: getattr(found, name) for name in names}
+    # Here, since its imports take seconds.
+    from macaron_fairseq import plugin as plugin
+    from macaron_fairseq.translation import fairseq_engine
+
+    data = data_folder.read(recipe.data)
+    engine = fairseq_engine.load(str(recipe.checkpoint), data, Search(), use_gpu=False)
+    size = sum(parameter.numel() for parameter in engine.models[0].parameters())
+    return {**dict.fromkeys(names), "parameters": size}
 
 
 def revision_of(run: Path) -> str | None:
@@ -161,10 +196,19 @@ def figures(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
 # --- The command line ----------------------------------------------------------------------------
 
 
-def words(what: str, task: Task, system: str, seed: int, file: Path, shared: Options) -> list[str]:
+def words(
+    what: str,
+    task: Task,
+    system: str,
+    seed: int,
+    file: Path,
+    shared: Options,
+    given_teacher: Path | None = None,
+) -> list[str]:
     """The command that does one job."""
     result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
     result += [what, task.name, system, str(seed), *shared.words(), "--settings", str(file)]
+    result += ["--teacher", str(given_teacher)] if given_teacher else []
     return [*result, *shared.extra_words()]
 
 
@@ -178,12 +222,13 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("seed", type=int)
     many_runs.add_run_options(parser, tasks.FILE)
     parser.add_argument("--settings", type=Path, default=systems.FILE)
+    parser.add_argument("--teacher", type=Path)
     args = parser.parse_args(own)
     options = many_runs.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
     system = TEACHER if args.what in OF_TASK else args.system
-    recipe = systems.recipe(task, settings, system, args.seed, options)
+    recipe = systems.recipe(task, settings, system, args.seed, options, args.teacher)
     if args.what == "prepare":
         prepare(recipe)
     elif args.what == "train":

@@ -25,6 +25,7 @@
 #   reproduce.sh --from data --tasks tatoeba-en-de --systems "none sequence" --cpu --jobs 2
 #   reproduce.sh --from data --seeds "1 2 3" --records ~/records   keeps what is done, for another machine
 #   reproduce.sh --from data --student-updates 9000                students have 9,000 updates, the teacher as before
+#   reproduce.sh --from data --tasks multi30k-en-de --teacher teacher/checkpoint.pt   it is there already
 #   reproduce.sh report --seeds "1 2 3"                            the table of what is done so far
 #   reproduce.sh --from data --seeds "1 2 3" --shards 8 --jobs 8 --launcher slurm \
 #     --slurm slurm_partition=gpu gpus_per_node=1

@@ -85,6 +85,7 @@ class SystemRecipe(Recipe):
     learns: tuple[str, ...] = field(default=())  # the flags of the system alone
     baseline: str = ""
     test: str = ""  # the test set that is compared
+    given_teacher: Path | None = None  # a checkpoint that is taken as the teacher's run
 
     @property
     def asks_teacher(self) -> bool:
@@ -130,13 +131,19 @@ class SystemRecipe(Recipe):
 
 
 def recipe(
-    task: Task, settings: Settings, system: str, seed: int, options: Options
+    task: Task,
+    settings: Settings,
+    system: str,
+    seed: int,
+    options: Options,
+    given_teacher: Path | None = None,
 ) -> SystemRecipe:
-    """The recipe that trains and scores one run."""
+    """The recipe that trains and scores one run; a given teacher is only scored."""
     base = tasks.recipe(task, tasks.variant(BASELINE), seed, None, options)
     shared = {x.name: getattr(base, x.name) for x in fields(Recipe)}
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
+    given = given_teacher if system == TEACHER else None
     work = options.work / task.name
     learns = student_systems.flags_of(how, teacher_of(work), work / "data")
     training = replace(
@@ -154,7 +161,7 @@ def recipe(
         "max_update": options.max_update or model.max_update,
         "batch": model.tokens * model.batches,
         "max_tokens": model.tokens,
-        "average": base.average if model.average < 0 else model.average,
+        "average": 0 if given else base.average if model.average < 0 else model.average,
         "extra": [*learns, *options.extra],
     }
     return SystemRecipe(
@@ -165,6 +172,7 @@ def recipe(
         learns=tuple(split(how.flags)),
         baseline=how.baseline or settings.baseline,
         test=task.kind.test,
+        given_teacher=given,
     )
 
 
@@ -175,6 +183,8 @@ def teacher_of(work: Path) -> Path:
 
 def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> str:
     """Stands for what a run depends on, next to data, seed, precision and the teacher's SHA-256."""
+    if recipe.given_teacher:  # its SHA-256 stands for how it was trained
+        return hash_of("given", repr(task.benchmark.evaluation))[:12]
     model = settings.teacher if recipe.system == TEACHER else settings.student
     training = task.benchmark.training
     words = [

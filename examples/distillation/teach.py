@@ -34,6 +34,7 @@ from tasks import Task  # noqa: E402
 from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.errors import UserError  # noqa: E402
 from macaron_fairseq.common.wording import counted  # noqa: E402
+from macaron_fairseq.evaluation import manifest  # noqa: E402
 
 NAME = "distillation"
 STAGES = ("run", "report")
@@ -78,6 +79,13 @@ def parser() -> argparse.ArgumentParser:
     )
     many_runs.add_options(result, NAME, tasks.FILE)
     add(
+        "--teacher",
+        type=Path,
+        metavar="FILE",
+        help="take this checkpoint as the teacher, and train none. A recipe has trained it on the "
+        "task's data, and its manifest.json is next to it",
+    )
+    add(
         "--student-updates",
         type=recipe_options.above_zero,
         metavar="N",
@@ -119,6 +127,15 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     if args.records and args.records.exists() and not args.records.is_dir():
         sys.exit(f"{args.records}, given by --records, is no folder")
+    if args.teacher and len({*args.tasks}) > 1:
+        sys.exit("--teacher is a teacher of one task: give that with --tasks")
+    if args.teacher and not args.teacher.is_file():
+        sys.exit(f"--teacher {args.teacher}: no such checkpoint")
+    if args.teacher and not manifest.run_of(args.teacher):
+        sys.exit(
+            f"--teacher {args.teacher}: no manifest.json, next to it or one folder above, tells "
+            "what data it was trained with; see macaron-fairseq manifest --help"
+        )
     settings = systems.read(args.settings)
     names = systems.chosen(settings, args.systems or [*settings.systems])
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
@@ -174,11 +191,21 @@ class Plan:
     ) -> None:
         self.args, self.settings, self.options = args, settings, options
         self.tasks, self.names = chosen, names
+        self.given = {task.name: self.given_teacher(task) for task in chosen}
         self.not_done: dict[Reason, list[str]] = {x: [] for x in (FAILED, ELSEWHERE, NOT_BEGUN)}
 
     def recipe(self, task: Task, system: str, seed: int) -> SystemRecipe:
         """The recipe of a run."""
-        return systems.recipe(task, self.settings, system, seed, self.options_of(system))
+        given = self.given[task.name]
+        return systems.recipe(task, self.settings, system, seed, self.options_of(system), given)
+
+    def given_teacher(self, task: Task) -> Path | None:
+        """The checkpoint that is taken as a task's teacher: of this call or of an earlier one."""
+        usual = systems.recipe(task, self.settings, TEACHER, TEACHER_SEED, self.options)
+        result = distillation_records.known([usual], self.args.records)[0].result
+        if not result:
+            return self.args.teacher and self.args.teacher.absolute()
+        return systems.teacher_of(usual.work) if result.get("given") else None
 
     def options_of(self, system: str) -> Options:
         """The options of a system's runs: students may end elsewhere than their teacher."""
@@ -197,7 +224,9 @@ class Plan:
         """A job of a task."""
         model = TEACHER if what in one_system.OF_TASK else system
         recipe, options = self.recipe(task, model, seed), self.options_of(model)
-        words = one_system.words(what, task, system, seed, self.args.settings, options)
+        words = one_system.words(
+            what, task, system, seed, self.args.settings, options, self.given[task.name]
+        )
         label, result = {
             "prepare": (
                 f"{task.name} data, {recipe.merges} merges",
@@ -230,6 +259,7 @@ class Plan:
         for task in self.tasks:
             if taken := distillation_records.take(self.known(task)):
                 say(task.name, f"{taken} runs are taken from {self.args.records}")
+            self.put_known_teacher(task)
         self.attempt([step for task in self.tasks for step in self.preparations(task)])
         for task in self.tasks:
             self.refuse_others(task)  # now that there is data
@@ -316,19 +346,42 @@ class Plan:
                 f"{run.path} was made with {why}: give the options that it was made with, or "
                 "another --work and no such --records"
             )
+        if self.args.teacher:
+            self.refuse_other_teacher(task, self.args.teacher)
+
+    def refuse_other_teacher(self, task: Task, path: Path) -> None:
+        """End the program where --teacher is not the teacher that is known, or had other data."""
+        known = self.known(task)[0]
+        if known.result and known.result["checkpoint"] != files.sha256(path):
+            sys.exit(
+                f"--teacher {path} is not the teacher of {known.path}: give that one, or another "
+                "--work and no such --records"
+            )
+        here = distillation_records.fingerprint(known.recipe.data)
+        theirs = manifest.read(manifest.run_of(path) or path.parent, "give another teacher")
+        if here and not theirs["data"]["fingerprint"].startswith(here):
+            sys.exit(f"--teacher {path} was trained with other data than {known.recipe.data}")
+
+    def put_known_teacher(self, task: Task) -> None:
+        """Put --teacher, if its result is known, where the students that are left look for it."""
+        known = self.known(task)[0]
+        place = systems.teacher_of(known.recipe.work)
+        is_there = place.is_file() and files.sha256(place) == known.result.get("checkpoint")
+        if self.args.teacher and known.result and not is_there:
+            one_system.put(self.args.teacher, place)
 
     def refuse_without_teacher(self, task: Task) -> None:
         """End the program where a student cannot be trained since another's teacher is gone."""
         teacher, *students = self.known(task)
         path = systems.teacher_of(teacher.recipe.work)
         if not teacher.result:  # its job would leave this model, or train another one
-            own = teacher.recipe.checkpoint
+            own = teacher.recipe.given_teacher or teacher.recipe.checkpoint
             model = files.sha256(own) if own.is_file() else ""
             for student in students:
                 if student.result.get("teacher", "") not in ("", model):
                     sys.exit(
                         f"{student.path} has learnt from a teacher whose result is not here: give "
-                        "the --records that hold it, or another --work"
+                        "the --records that hold it, or that --teacher, or another --work"
                     )
             return
         has_translations = (teacher.recipe.work / "distilled").is_dir()
@@ -336,8 +389,8 @@ class Plan:
             if recipe.asks_teacher or (recipe.reads_translations and not has_translations):
                 if not path.is_file() or files.sha256(path) != teacher.result["checkpoint"]:
                     sys.exit(
-                        f"{path} is not the teacher of {teacher.path}: put it there, since "
-                        f"{recipe.system} seed {recipe.seeds[0]} needs it"
+                        f"{path} is not the teacher of {teacher.path}: give it with --teacher, "
+                        f"since {recipe.system} seed {recipe.seeds[0]} needs it"
                     )
                 return
 
@@ -406,6 +459,8 @@ def shown(path: Path) -> str:
     if "scores" in content:
         scores = next(iter(content["scores"].values()))
         figures = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
+        if content["hours"] is None:  # of a given teacher
+            return figures
         return f"{figures} ({launch.span(3600 * content['hours'])} in {content['updates']} updates)"
     if "int8, greedy" not in content:
         return "done"

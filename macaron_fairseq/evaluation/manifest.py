@@ -84,18 +84,26 @@ def read(run: Path, hint: str) -> dict[str, Any]:
     return found
 
 
-def data_hashes(checkpoint: Path) -> dict[str, str]:
-    """The SHA-256 of the data files that a checkpoint's run was trained with, by name.
+def run_of(checkpoint: Path) -> Path | None:
+    """The folder of the run that left a checkpoint, by its manifest; None without one.
 
-    Empty if no manifest is in the checkpoint's folder, or in the one above, as of averaged ones.
+    It is the checkpoint's folder, or the one above, as of averaged ones.
     """
     checkpoint = checkpoint.absolute()  # and not resolved: beside a link, as the manifest is
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
-            found = files.load_json(folder / NAME, "")["data"]["sha256"]
-            if data_folder.is_mapping(found):
-                return found
-    return {}
+            if data_folder.is_mapping(files.load_json(folder / NAME, "")["data"]["sha256"]):
+                return folder
+    return None
+
+
+def data_hashes(checkpoint: Path) -> dict[str, str]:
+    """The SHA-256 of the data files that a checkpoint's run was trained with, by name.
+
+    Empty where no manifest tells, see `run_of`.
+    """
+    run = run_of(checkpoint)
+    return files.load_json(run / NAME, "")["data"]["sha256"] if run else {}
 
 
 def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
