@@ -20,7 +20,6 @@ from small import NO_DROPOUT, SMALL
 from macaron_fairseq import cli
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
 
