@@ -469,7 +469,7 @@ def options(work="/w", **changes):
 
 
 @pytest.mark.parametrize(
-    ("name", "missing"), [("g2p-hun", "bleu and chrf"), ("multi30k-en-de", "")]
+    ("name", "missing"), [("g2p-hun", "BLEU and chrF"), ("multi30k-en-de", "")]
 )
 def test_a_task_without_the_metrics_of_the_table_is_refused(name, missing):
     with pytest.raises(SystemExit, match=missing) if missing else contextlib.nullcontext():
@@ -480,7 +480,7 @@ def test_the_metrics_of_a_task_are_looked_at_first(no_work, capsys):
     path = no_work.folder / "tasks.yaml"
     path.write_text(path.read_text().replace("--metric bleu chrf", "--metric wer bleu"))
     assert no_work.call() == 1 and no_work.begun == []
-    assert "mini-en-de is not scored by chrf, which this table" in capsys.readouterr().err
+    assert "mini-en-de is not scored by chrF, which this table" in capsys.readouterr().err
 
 
 def test_recipes_of_the_settings_that_come_with_it():

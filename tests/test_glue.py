@@ -300,7 +300,7 @@ def test_the_server_gets_a_file_for_each_test_set():
     assert glue_report.missing(scores) == lacks
 
 
-def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
+def test_a_training_is_kept_while_its_plan_is_the_same_and_a_result_always(tmp_path):
     plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", "", False, "")
     glue_run.plan_of(tmp_path, plan)
     (tmp_path / "result.json").write_text('{"settings": "one", "start": ""}')
@@ -310,7 +310,8 @@ def test_a_finished_run_is_kept_while_its_plan_is_the_same(tmp_path):
     glue_run.plan_of(
         tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", "", False, "")
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.json", "run.lock"]
+    kept = ["plan.json", "result.json", "run.lock"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
 
 # --- Records -------------------------------------------------------------------------------------
@@ -436,6 +437,16 @@ def test_runs_of_two_models_do_not_share_a_row(tmp_path):
     glue_records.add(path, [made(found), made(found, 2, start="another")])
     for stage in (glue.finetune, glue.report):
         assert "of a start from different pre-trained models" in refusal(stage, found)
+
+
+def test_a_result_of_other_options_is_not_lost(tmp_path):
+    found = prepared(tmp_path)
+    pretrained(found, 1)
+    path = glue.place(found, "RTE", SYSTEM, 1, 1) / "result.json"
+    write(path, '{"settings": "other", "start": ""}')
+    said = refusal(glue.finetune, found)
+    assert f"{path} was made with other options" in said
+    assert [x.name for x in path.parent.iterdir()] == ["result.json"]
 
 
 def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_path):

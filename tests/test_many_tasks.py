@@ -124,6 +124,10 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
             tasks.FILE.read_text().replace("tasks: [g2p-hun,", "tasks: [g2p-hum,"),
             "families/g2p/tuning/tasks names g2p-hum, which is no task",
         ),
+        (
+            tasks.FILE.read_text().replace("metric: WER", "metric: Wer"),
+            "families/g2p/metric is Wer, but runs of g2p-ady are scored by WER, PER",
+        ),
     ],
 )
 def test_a_file_of_tasks_that_is_not_as_it_should_be(text, said, tmp_path):
@@ -206,6 +210,22 @@ def test_the_plans_rule(found, said):
     part = [run for run in done if run.key != ("g2p-kor", "lie-trotter", 5)]
     said = "149 of the plan's 150 runs are done, so there is no verdict yet"
     assert plan.verdict(announced, known, part, found).endswith(said)
+
+
+def test_runs_that_are_not_in_the_plan_decide_nothing():
+    """`parallel` is planned on five languages, with which no test decides; there are more."""
+    known = {name: x for name, x in tasks.read().items() if x.family == "g2p"}
+    keys = [key for key in plan.announced(plan.read(), known) if key[1] == "parallel"]
+    others = [(name, "parallel", 1) for name in known if name not in {key[0] for key in keys}]
+    runs = [
+        record(task, scheme, seed, edits)
+        for task, _, seed in [*keys, *others]
+        for scheme, edits in (("lie-trotter", "1111"), ("parallel", "0120"))
+    ]
+    found = report.compared(runs, known, [])
+    (verdict,) = found.verdicts
+    assert verdict.startswith("parallel on g2p: the tests cannot find a difference with so few")
+    assert [one.tasks for one in found.overall] == [15]
 
 
 def test_the_plan_corrects_for_all_its_schemes():

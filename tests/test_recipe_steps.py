@@ -179,15 +179,23 @@ def test_a_cut_checkpoint_is_replaced_without_hard_links(tmp_path, monkeypatch):
     assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == cut
 
 
-def test_a_training_ends_with_its_recipe(tmp_path):
-    """SIGTERM ends both: a training without its recipe would have no log."""
-    code = """
+@pytest.mark.parametrize(
+    "call",
+    [
+        'stage_train.follow_training(child, dict(os.environ), Path("log"), "x", 0, 9)',
+        'steps.call(child, stdout=open("log", "w"))',
+        'steps.logged(Path("errors"), child, stdout=open("log", "w"))',
+    ],
+)
+def test_a_command_ends_with_its_recipe(call, tmp_path):
+    """SIGTERM ends both: a command without its recipe would hold the locks."""
+    code = f"""
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import stage_train
+import stage_train, steps
 from pathlib import Path
 child = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
-stage_train.follow_training(child, dict(os.environ), Path("log"), "x", 0, 9)
+{call}
 """
     words = [sys.executable, "-c", code, EXAMPLES / "common"]
     recipe = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -313,6 +321,8 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
         assert said == f"{other} is not for {task}: name one that is in --archs"
     half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
     assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
+    with pytest.raises(SystemExit, match="was killed: is there too little memory"):
+        stage_train.apart(signal.raise_signal, signal.SIGKILL)
 
 
 # --- What a recipe ends with ---------------------------------------------------------------------

@@ -227,8 +227,13 @@ def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) ->
     return result
 
 
-def add_training(result: Parser) -> None:
-    """Add the options of any recipe that trains: where, what, with which batch, on what."""
+def add_training(result: Parser, with_seeds: str = "train each architecture") -> None:
+    """Add the options of any recipe that trains: where, what, with which batch, on what.
+
+    Args:
+        result: the recipe's parser.
+        with_seeds: what is done with each of --seeds.
+    """
 
     def option(name: str, metavar: str, help: str, **rest: Any) -> None:
         result.add_argument(name, metavar=metavar, help=help, **rest)
@@ -253,7 +258,7 @@ def add_training(result: Parser) -> None:
     option(
         "--seeds",
         '"1 2 3"',
-        "train each architecture with each of these (default: 1)",
+        f"{with_seeds} with each of these (default: 1)",
         action=Once,
         type=seeds_of,
         default=[1],
@@ -374,6 +379,8 @@ def read(
     of_archives = ("from", "mirror", "sizes")
     if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
         sys.exit(f"--{useless[0]} is for archives: this recipe makes its own corpus")
+    if described.own_text and (useless := [x for x in of_archives[1:] if getattr(options, x)]):
+        sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
     given = getattr(options, "from")
     if given and not given.is_dir():
         sys.exit(f"{given}, given by --from, is no folder")

@@ -11,12 +11,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from typing import Any
 import train_command
 from options import PLUGIN, Recipe
 from stage_prepare import fingerprint
-from steps import call, hold, say, shown, start
+from steps import call, ending_with_this, hold, say, shown, start
 from tqdm import tqdm
 from train_command import Devices
 
@@ -206,8 +205,13 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
 def apart(function: Callable, *arguments: Any) -> Any:
     """What a function returns, in a separate process: fairseq and PyTorch end with it."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
+    # At Ctrl-C it ends in silence: this process says what there is to say.
+    at_ctrl_c = signal.SIGINT, signal.SIG_DFL
+    with ProcessPoolExecutor(1, context, signal.signal, at_ctrl_c) as pool:
+        try:
+            return pool.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            sys.exit("a process that loads fairseq was killed: is there too little memory?")
 
 
 def refuse_unknown_flags(recipe: Recipe, devices: Devices) -> None:
@@ -357,34 +361,14 @@ def follow_training(
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = start(words, environ, **output)
     assert process.stdout
+    lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
     try:
-        lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
-        with ended_by_signals():
+        with ending_with_this(process):
             tail, is_done = follow(lines, log, title, had, max_update)
-    except BaseException as error:  # nobody would read on
-        process.terminate()
-        process.wait()
-        if isinstance(error, OSError):
-            sys.exit(f"cannot write {log}: {error.strerror}")
-        raise
+    except OSError as error:
+        sys.exit(f"cannot write {log}: {error.strerror}")
     if process.wait() or not is_done:
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Make exceptions of what would end this process at once, and leave what it started alone."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
-        before = {}
-    try:
-        for number, handler in before.items():
-            if handler is signal.SIG_DFL:  # nohup ignores SIGHUP
-                signal.signal(number, lambda number, _: sys.exit(128 + number))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class LinesOfABar:

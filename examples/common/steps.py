@@ -5,8 +5,10 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 LOCK_SECONDS = 10
+INTERRUPTED_SECONDS = 3
 # Of all commands, unless the user has set it.
 ENVIRONMENT = {
     # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
@@ -116,9 +119,34 @@ def start(
     return subprocess.Popen([*map(str, words)], env=environ, close_fds=False, **pipes)
 
 
+@contextmanager
+def ending_with_this(process: subprocess.Popen) -> Iterator[None]:
+    """End a process if this one is to end within the block: it would hold the locks."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        before = {}
+    try:
+        for number, handler in before.items():
+            if handler is signal.SIG_DFL:  # nohup ignores SIGHUP
+                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        yield
+    except BaseException as error:
+        with suppress(subprocess.TimeoutExpired):  # Ctrl-C reached it, too, and it may say so
+            process.wait(INTERRUPTED_SECONDS if isinstance(error, KeyboardInterrupt) else 0)
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def call(words: Sequence[str | Path], **pipes: Any) -> None:
     """Run a command that tells its own mistakes; ends the program where it fails."""
-    if status := start(words, **pipes).wait():
+    process = start(words, **pipes)
+    with ending_with_this(process):
+        status = process.wait()
+    if status:
         sys.exit(status if status > 0 else 128 - status)
 
 
@@ -139,13 +167,15 @@ class Logged:
 
     def wait(self) -> None:
         """Until it ends; ends the program, with the end of the log, if it failed."""
-        if self.process.stderr:
-            while block := self.process.stderr.read1():  # type: ignore[attr-defined]
-                self.file.write(block)
-                sys.stderr.buffer.write(block)
-                sys.stderr.flush()
+        with ending_with_this(self.process):
+            if self.process.stderr:
+                while block := self.process.stderr.read1():  # type: ignore[attr-defined]
+                    self.file.write(block)
+                    sys.stderr.buffer.write(block)
+                    sys.stderr.flush()
+            status = self.process.wait()
         self.file.close()
-        if self.process.wait():
+        if status:
             if not self.is_shown:
                 lines = self.log.read_text("utf-8", errors="replace").splitlines()
                 print("\n".join(lines[-20:]), file=sys.stderr)

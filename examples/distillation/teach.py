@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from shlex import split
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -167,14 +166,11 @@ def run(words: Sequence[str]) -> None:
 
 def refuse_without_metrics(task: Task) -> None:
     """End the program where a task is not scored by what the report shows."""
-    flags = argparse.ArgumentParser(allow_abbrev=False)
-    flags.add_argument("--metric", nargs="+", action="extend")
-    named = flags.parse_known_args(split(task.benchmark.evaluation.score))[0].metric
-    wanted = [name.lower() for name in distillation_report.METRICS]  # which are score's defaults
-    if named and (missing := [name for name in wanted if name not in named]):
+    named, wanted = tasks.metrics_of(task.benchmark.evaluation), distillation_report.METRICS
+    if missing := [name for name in wanted if name not in named]:
         sys.exit(
             f"{task.name} is not scored by {' and '.join(missing)}, which this table shows: name "
-            f"other --tasks, or let its score have --metric {' '.join([*named, *missing])}"
+            f"other --tasks, or add {' '.join(missing).lower()} to the --metric of its score"
         )
 
 

@@ -107,6 +107,8 @@ def finetune(glue: Glue) -> None:
         if not record:
             left.append(run)
     refuse_mixed(glue, (known[key(*run)] for run in runs if run not in left))
+    for run in left:
+        refuse_other_result(glue, *run)
     jobs = [job(glue, *run) for run in left]
     if len(left) < len(runs):
         say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
@@ -117,6 +119,17 @@ def finetune(glue: Glue) -> None:
             yield job, status
 
     launch.finish(NAME, jobs, glue.jobs, start, shown)
+
+
+def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: float) -> None:
+    """End the program at a finished run of other options or another start, which it would lose."""
+    path = place(glue, name, system, seed, rate) / "result.json"
+    asked = plan(glue, name, system, seed, rate)
+    if path.is_file() and glue_run.identity_of(path) != (asked.settings, asked.start):
+        sys.exit(
+            f"{path} was made with other options, text or start than these: give those, or another "
+            "--work, or remove it"
+        )
 
 
 def job(glue: Glue, name: str, system: System, seed: int, rate: float) -> Job:

@@ -153,7 +153,7 @@ def parser() -> Parser:
         ("--dictionary", "the dict.txt of --pretrained"),
     ):
         add(name, type=Path, metavar="FILE", help=what)
-    recipe_options.add_training(result)
+    recipe_options.add_training(result, "fine-tune on each task")
     return result
 
 

@@ -182,13 +182,10 @@ def predict(checkpoint: Path, subsets: Sequence[str], cpu: bool) -> dict[str, li
 
 
 def plan_of(folder: Path, plan: Plan) -> None:
-    """Write what a run is to do, and clear away what another plan left."""
-    path, before = folder / "result.json", folder / "plan.json"
-    identity = plan.settings, plan.start
+    """Write what a run is to do, and clear away the unfinished training of another plan."""
+    before, identity = folder / "plan.json", (plan.settings, plan.start)
     try:
         with only_one(folder / "run.lock", waits=False):
-            if path.is_file() and identity_of(path) != identity:
-                path.unlink()
             if before.is_file() and identity_of(before) != identity:
                 for old in folder.glob("checkpoint*.pt*"):
                     old.unlink()

@@ -63,8 +63,12 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
         schemes=of_plan,
         is_missed=lambda key: key in wanted or families[key[0]] not in of_plan,
     )
-    planned = [one for one in found.overall if one.family in of_plan]
-    return replace(found, verdicts=[plan.verdict(announced, tasks, runs, x) for x in planned])
+    # Runs that the plan does not announce are shown, and decide nothing.
+    judged = evidence_report.compare(
+        [run for run in runs if run.key in wanted], families, BASELINE, schemes=of_plan
+    )
+    verdicts = [plan.verdict(announced, tasks, runs, one) for one in judged.overall]
+    return replace(found, verdicts=verdicts)
 
 
 SUBSTEPS = (

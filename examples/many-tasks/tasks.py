@@ -1,20 +1,23 @@
 """The tasks of tasks.yaml, the variants of a layer, and what makes a recipe of both."""
 
+import argparse
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import benchmark
-from benchmark import Benchmark
+from benchmark import Benchmark, Evaluation
 from many_runs import Options
 from options import Recipe
 from steps import hash_of
 
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.evaluation import scoring
 from macaron_fairseq.evaluation.evidence_gallery import Published
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -193,16 +196,21 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
     kind = file.families[entry.family]
     described = benchmark.merged(kind.benchmark, entry.benchmark)
     if kind.base:
-        import yaml
-
-        base = yaml.safe_load((path.parent / kind.base).read_text("utf-8"))
+        base = benchmark.read_yaml(path.parent / kind.base)
+        if not isinstance(base, dict):
+            raise ValueError(f"families/{entry.family}/base is {kind.base}, which has no settings")
         base.pop("settings", None)
-        if entry.pair != base["pairs"][0]:
+        if entry.pair not in (base.get("pairs") or [])[:1]:
             base.pop("published", None)  # of the first pair
         described = benchmark.merged(base, described)
     whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
     if kind.test not in whole.sets:
         raise ValueError(f"families/{entry.family}/test is {kind.test}, which is no set")
+    if kind.metric not in (scored := metrics_of(whole.evaluation)):
+        raise ValueError(
+            f"families/{entry.family}/metric is {kind.metric}, but runs of {name} are scored by "
+            f"{', '.join(scored)}"
+        )
     for one in whole.published:
         if not {"arch", "test", "metric", "score", "source"} <= {*one}:
             raise ValueError(
@@ -210,6 +218,14 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
             )
     source, target = entry.pair.split("-")
     return Task(name, entry.family, source, target, kind, whole)
+
+
+def metrics_of(evaluation: Evaluation) -> list[str]:
+    """The metrics by which its runs are scored, as tables call them."""
+    flags = argparse.ArgumentParser(allow_abbrev=False)
+    flags.add_argument("--metric", nargs="+", action="extend", default=[])
+    named = flags.parse_known_args(split(evaluation.score))[0].metric
+    return [scoring.METRICS.get(name, name) for name in named or scoring.DEFAULT]
 
 
 def chosen(tasks: Mapping[str, Task], words: Sequence[str], flag: str) -> list[Task]:

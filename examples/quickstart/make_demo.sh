@@ -6,7 +6,7 @@
 #           dictionaries, some phrases of the test set, and about.json
 #
 #   make_demo.sh                      FOLDER is macaron_fairseq/demo
-#   make_demo.sh FOLDER [OPTION...]   options of run.sh; --work is not among them
+#   make_demo.sh FOLDER [OPTION...]   options of run.sh, but for --work, --setting, --archs, --seeds and stages
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,5 +19,14 @@ case $folder in
     exit 1
     ;;
 esac
+for word in "${@:2}"; do # what is packed is one pair of trained models, from one folder
+  case $word in
+    --) break ;;
+    --work* | --setting* | --archs* | --seeds* | prepare | train | evaluate | report)
+      printf 'make_demo: %s is not among the options; see --help\n' "$word" >&2
+      exit 1
+      ;;
+  esac
+done
 "$here/run.sh" --setting demo --work "$root/runs/quickstart-demo" "${@:2}"
 exec python3 -X utf8 "$here/../common/start.py" "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"

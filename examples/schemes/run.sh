@@ -55,8 +55,9 @@ main() {
   for variant in $variants; do
     [[ $variant == baseline ]] || archs+=("macaron_transformer_tiny/$variant")
   done
-  ((${#archs[@]} == 0)) || # what cannot be trained is said before anything is
-    "$run" --dry-run --archs "${archs[*]}" "${before[@]}" -- "${after[@]}" > /dev/null
+  # What cannot be trained is said before anything is.
+  "$run" --dry-run --archs "${archs[*]:-transformer_tiny_pre_norm}" --seeds "$seeds" "${before[@]}" \
+    -- "${after[@]}" > /dev/null
   "$run" prepare "${before[@]}" --work "$work/corpus"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny

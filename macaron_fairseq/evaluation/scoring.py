@@ -20,7 +20,15 @@ from macaron_fairseq.evaluation.metrics import Score
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 STDIO = Path("-")
-METRICS = ("bleu", "chrf", "tokenised-bleu", "compound-split-bleu", "wer", "per")
+# By their names on a command line: how tables call them.
+METRICS = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "tokenised-bleu": "tokenised BLEU",
+    "compound-split-bleu": "compound-split BLEU",
+    "wer": "WER",
+    "per": "PER",
+}
 OF_TOKENS = ("tokenised-bleu", "wer", "per")  # compare the model's tokens
 DEFAULT = ("bleu", "chrf")
 
