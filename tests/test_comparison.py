@@ -149,6 +149,8 @@ def test_sentences_are_sorted_by_the_difference_of_their_bleu():
         ("zwanzigzwanzigzwanzigzwanzigzwanzig", True),
         ("Schifffahrt, Aaaah", False),
         ("Aaaaaah", True),
+        ("\u0915\u093e" * 5, True),  # a letter with its vowel sign
+        ("\u0915\u093e" * 4, False),
         ("1000000000", False),
         ("Ende .....", False),
         ("was was it was", False),

@@ -166,6 +166,14 @@ def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
     assert not out.exists()
 
 
+def test_a_part_that_another_job_finishes_meanwhile_is_none(tmp_path, monkeypatch):
+    folder = tmp_path / "out.parts"
+    folder.mkdir()
+    (folder / "lines-00000001-00000004.begun").symlink_to("gone")  # as one that was listed
+    Parts(folder, {}, 4, 4).refuse_others()
+    Parts(tmp_path / "joined", {}, 4, 4).refuse_others()
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/", "a/b", "1/0"])
 def test_a_shard_is_one_of_several(text, capsys):
     with pytest.raises(SystemExit):

@@ -12,14 +12,19 @@ import sys
 import time
 from argparse import Namespace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from recipes import EXAMPLES, entry, stage_train
 
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.tokenization import Pipeline
+
 # After `recipes`, which knows where they are.
 import options  # isort: skip
 import stage_evaluate  # isort: skip
+import stage_prepare  # isort: skip
 import steps  # isort: skip
 import summary  # isort: skip
 
@@ -216,6 +221,28 @@ def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
     with steps.hold(tmp_path / "lock"):
         (tmp_path / "done").touch()
     assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "kept"),
+    [
+        ("de", "„Das ist gut“, sagte er – und schwieg drei Tage lang.", ""),  # noqa: RUF001
+        ("hi", "वह घर गया। वह सो गया।", "67 %"),  # four of six words: "।" stays apart
+        ("yo", "mo fẹ\u0301 lọ síbẹ\u0300 ní ọ\u0300la", "50 %"),
+    ],
+)
+def test_a_script_that_moses_cuts_within_words_is_named(language, line, kept, tmp_path, capsys):
+    tokens = Pipeline(["normalize", "tokenize"], language)(line)
+    for kind, text in (("reference", line), ("tokenized", tokens)):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"test.{language}").write_text(f"{text}\n")
+    steps = ["normalize", "tokenize"]
+    data = data_folder.DataFolder(tmp_path, "en", language, steps, steps, {})
+    recipe = SimpleNamespace(name="own", tests=["test"], target=language)
+    stage_prepare.warn_of_lost_words(recipe, data)
+    said = capsys.readouterr().out
+    wanted = f"warning: of the words of test.{language} {kept} are the same"
+    assert (wanted in said) if kept else not said
 
 
 # --- The log of a training -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -415,6 +416,26 @@ def test_other_output_than_was_scored_tells_nothing_of_lengths(pair, out):
     assert [row["cut_off"] for row in data["tests"][0]["translations"]] == [40, None]
 
 
+def test_different_schemes_of_encoder_and_decoder_are_not_one_architecture(out):
+    folders = [make_run(out / name, MACARON, 1) for name in ("usual", "other", "same")]
+    for folder, scheme in zip(folders[1:], ("parallel", "strang-marchuk"), strict=True):
+        more = ["--macaron-encoder-scheme", scheme]
+        edit(folder / "manifest.json", lambda x, more=more: x["flags"].extend(more))
+    text, _ = report(folders[:2], out / "report", baseline=MACARON)
+    assert f"`{MACARON}/parallel+strang-marchuk` against `{MACARON}`" in text
+    assert "The runs differ in more" not in text
+    with pytest.raises(UserError, match="are both macaron_transformer_tiny with seed 1"):
+        report([folders[0], folders[2]], out / "report")
+
+
+def test_where_lower_is_better_it_is_said(out):
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    for folder in folders:
+        edit(folder / "test_a/scores.json", lambda x: x["scores"][0].update(metric="WER"))
+    text, _ = report(folders, out / "report")
+    assert " WER (lower is better) over 2 seeds" in text and "WER: lower is better." in text
+
+
 def test_chrfs_interval_over_sentences_holds_its_score(out):
     folder = make_run(out, BASE, 1)
     hypotheses = (folder / "test_a/hypotheses.txt").read_text("utf-8").splitlines()
@@ -422,11 +443,14 @@ def test_chrfs_interval_over_sentences_holds_its_score(out):
     make_run(out, BASE, 1, chrf=chrf)
     _, data = report([folder], out / "report")
     found = data["tests"][0]["architectures"][0]["scores"]["chrF"]
-    expected = sacrebleu.CHRF().corpus_score(hypotheses, [sentences()], n_bootstrap=1000)
-    margin = float(re.search(r"± ([\d.]+)", str(expected))[1])
+    # A bootstrap with other draws.
+    rng, pairs = random.Random(1), [*zip(hypotheses, sentences(), strict=True)]
+    drawn = [[*zip(*rng.choices(pairs, k=len(pairs)), strict=True)] for _ in range(500)]
+    scores = sorted(sacrebleu.corpus_chrf(ours, [theirs]).score for ours, theirs in drawn)
+    expected = (scores[487] - scores[12]) / 2
     low, high = found["interval"]
     assert low < chrf < high and found["interval_over"] == "sentences"
-    assert (high - low) / 2 == pytest.approx(margin, rel=0.2)
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.2)
 
 
 def test_a_flag_in_which_seeds_differ_is_shown(out):
@@ -710,6 +734,14 @@ def test_a_log_with_the_ends_of_epochs_alone(tmp_path):
     found = read_log(tmp_path, epoch_end(1, 20, 60), epoch_end(2, 40, 30))
     assert (found.updates, found.epochs, found.hours) == (40, 2, 90 / 3600)
     assert (found.best_valid_loss, found.words_per_second) == (None, None)
+
+
+def test_a_log_that_names_no_epochs_tells_none(tmp_path):
+    lines = [inner(10).replace('"update"', '"other"'), epoch_end(1, 10, 9)]
+    assert read_log(tmp_path, *lines).epochs == 1
+    assert read_log(tmp_path, lines[0]).epochs is None
+    assert read_log(tmp_path, lines[1].replace('"epoch"', '"other"')).epochs is None
+    assert read_log(tmp_path, inner(0)).epochs is None
 
 
 def test_a_log_without_figures_leaves_dashes(pair, out):

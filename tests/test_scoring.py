@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from conftest import run
 
 from macaron_fairseq.commands import score
@@ -382,6 +383,7 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
             ["--json", "{}/out", "--hypotheses", "{}/out"],
             "out would hold both hypotheses and scores: name two files",
         ),
+        (REFERENCE, ["--json", "-", "--hypotheses", "/dev/stdout"], "would hold both hypotheses"),
         (REFERENCE, ["--hypotheses", "{}"], "cannot write {}: "),
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),
         (REFERENCE, ["--keep-tokens"], "bleu compares detokenised text, which --keep-tokens does"),
@@ -502,6 +504,14 @@ def test_hypotheses_alone_on_stdout(tmp_path, capsys):
         'Ein kleiner Hund rennt.\nSie sagt: "E-Mail!"\nDrei rote Bälle liegen im Gras.\n'
     )
     assert printed.err.startswith("BLEU ")
+
+
+@pytest.mark.parametrize("language", ["zh", "zho", "zh-TW", "ZH_cn"])
+def test_chinese_has_no_spaces_whatever_its_code(language):
+    found = metrics.bleu(["你好世界"], ["你好世界人"], language, False)
+    theirs = sacrebleu.corpus_bleu(["你好世界"], [["你好世界人"]], tokenize="zh")
+    assert found.score == pytest.approx(theirs.score) and found.score > 70
+    assert "tok:zh" in found.signature
 
 
 def test_remove_bpe_like_fairseq():

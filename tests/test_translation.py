@@ -460,7 +460,7 @@ MISTAKES = {
     ),
     "unknown step": (
         with_preprocessing(source_steps=["tokenise"]),
-        r"unknown step 'tokenise': the preprocessing takes .*\. Did you mean tokenize.*",
+        r"unknown step 'tokenise': DATA/preprocessing.json takes .*\. Did you mean tokenize.*",
     ),
     "no codes": (without("code"), "cannot read the BPE codes DATA/code: No such file .*"),
     "bad codes": (

@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 from pathlib import Path
@@ -20,10 +21,14 @@ from options import PLUGIN, Recipe
 from steps import Logged, Words, call, code, hold, logged, made, say, step, version
 
 from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.text.tokenization import Pipeline
 
 COMMON = Path(__file__).resolve().parent
 POSITIONS = 1023  # the most tokens of a sentence that the models take
+LEAST_WORDS = 0.9  # of a text's, which should be the same once tokenised and detokenised
 
 
 def prepare(recipe: Recipe) -> None:
@@ -57,14 +62,15 @@ def prepare(recipe: Recipe) -> None:
 
 def refuse_unscorable(language: str) -> None:
     """End the program where sacreBLEU cannot split the language into words."""
-    if language in ("ja", "ko"):
-        from sacrebleu.metrics import BLEU
+    from macaron_fairseq.evaluation import metrics
 
+    code = metrics.two_letters(language)
+    if code in ("ja", "ko"):
         try:
-            BLEU(trg_lang=language)
-        except (ImportError, RuntimeError):
+            metrics.detokenised_bleu(language)
+        except UserError:
             sys.exit(
-                f"sacreBLEU cannot split {language} into words: pip install 'sacrebleu[{language}]'"
+                f"sacreBLEU cannot split {language} into words: pip install 'sacrebleu[{code}]'"
             )
 
 
@@ -413,6 +419,32 @@ def binarised(recipe: Recipe, out: Path) -> None:
         shutil.copy(dictionary, out)  # where from_pretrained looks for them
     steps = recipe.benchmark.preprocessing.steps
     data_folder.write(out, recipe.source, recipe.target, steps, recipe.tests)
+    warn_of_lost_words(recipe, data_folder.read(out))
+
+
+def warn_of_lost_words(recipe: Recipe, data: DataFolder) -> None:
+    """Warn where Moses' rules do not put the words of a script together again that they cut.
+
+    Detokenised text is scored. So the reference itself should come out of both as it went in.
+    """
+    test, target = recipe.tests[0], recipe.target
+    raw, tokenized = (
+        [*files.read_lines(data.path / kind / f"{test}.{target}")]
+        for kind in ("reference", "tokenized")
+    )
+    others = Pipeline([x for x in data.target_steps if not x.startswith("tokenize")], target)
+    joined = data.decode([line.split() for line in tokenized])
+    words, found = (
+        [Counter(line.lower().split()) for line in text] for text in (map(others, raw), joined)
+    )
+    kept = sum((x & y).total() for x, y in zip(words, found, strict=True))
+    share = kept / sum(x.total() for x in words)
+    if share < LEAST_WORDS:
+        say(
+            recipe.name,
+            f"warning: of the words of {test}.{target} {100 * share:.0f} % are the same once "
+            "tokenised and detokenised. Moses' rules do not fit it, and BLEU will be too low",
+        )
 
 
 def fingerprint(data: Path) -> str:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     files.refuse_overwriting(paths, args.output)
     averaging.save(averaging.average(paths), args.output)
     said = f"wrote {args.output}, the mean of {' '.join(str(path) for path in paths)}"
-    if str(args.output) == "-":  # it does not belong into the checkpoint
+    if files.is_stdout(args.output):  # it does not belong into the checkpoint
         print(said, file=sys.stderr)
     else:
         show(said)

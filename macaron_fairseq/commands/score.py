@@ -4,9 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation import scoring
-from macaron_fairseq.evaluation.scoring import METRICS, STDIO
+from macaron_fairseq.evaluation.scoring import METRICS
 
 EXAMPLES = """\
 metrics:
@@ -15,7 +16,8 @@ metrics:
   tokenised-bleu       multi-bleu.perl of the model's tokens against --tokenized-reference;
                        with --lowercase, papers report it for IWSLT'14
   compound-split-bleu  multi-bleu.perl of Moses tokens with hyphenated words split; papers
-                       report it for WMT'14
+                       report it for WMT'14, and do not normalise punctuation on both
+                       sides as it is done here, which can raise the score
   wer                  word error rate of grapheme-to-phoneme conversion: sequences of the
                        model's tokens with any error, in %, against --tokenized-reference
   per                  phone error rate: edits for each token of that reference, in %
@@ -116,7 +118,8 @@ def run(args: argparse.Namespace) -> None:
         hypotheses_file=args.hypotheses,
         json_file=args.json,
     )
-    if STDIO in (args.hypotheses, args.json):  # the table does not belong into it
+    if any(path and files.is_stdout(path) for path in (args.hypotheses, args.json)):
+        # The table does not belong into it.
         print(scored.table(), file=sys.stderr)
     else:
         show(scored.table())

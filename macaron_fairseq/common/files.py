@@ -198,10 +198,9 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
     """
     target: AbstractContextManager[BinaryIO]
     try:
-        number = number_of_open(path)
-        if str(path) == "-" or number == 1:
+        if is_stdout(path):
             target = to_stdout()
-        elif number:  # where it stands
+        elif number := number_of_open(path):  # where it stands
             target = os.fdopen(os.dup(number), "wb")
         elif path.exists() and not path.is_file():
             target = path.open("wb")
@@ -220,6 +219,11 @@ def number_of_open(path: Path) -> int:
     """By which number a program has a file open that its path names so; 0 for other paths."""
     opened = OPEN_FILE.fullmatch(str(path))
     return int(opened[1]) if opened else STREAMS.get(str(path), 0)
+
+
+def is_stdout(path: Path) -> bool:
+    """Whether `written` writes to standard output."""
+    return str(path) == "-" or number_of_open(path) == 1
 
 
 def is_terminal(stream: Any) -> bool:

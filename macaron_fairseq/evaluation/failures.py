@@ -3,10 +3,11 @@
 A few of them move a corpus score by points. No average shows them, so reports count them.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import regex
 
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.evaluation import training_flags
@@ -20,14 +21,14 @@ DEFINITION = (
     f"reference does not. A piece is 1 to {WORDS} words, or 1 to {LETTERS} letters inside a word."
 )
 
-LOOP = re.compile(
+LOOP = regex.compile(
     rf"(?<!\S)(\S+(?: \S+){{0,{WORDS - 1}}}?)(?: \1){{{REPEATS},}}(?!\S)"
-    rf"|([^\W\d_]{{1,{LETTERS}}}?)\2{{{REPEATS},}}"
+    rf"|((?:[^\W\d_]\p{{M}}*){{1,{LETTERS}}}?)\2{{{REPEATS},}}"  # letters with their marks
 )
 
 # fairseq-generate's --max-len-a and --max-len-b unless it is told others.
 LENGTH_FLAGS = {"--max-len-a": "0", "--max-len-b": "200"}
-PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")
+PRINTED = regex.compile(r"([SHP])-(\d+)\t(.*)")
 
 
 @dataclass(frozen=True)

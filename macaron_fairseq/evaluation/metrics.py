@@ -28,6 +28,10 @@ class Score:
         return f"{self.metric} {self.score:.2f} ({self.signature})"
 
 
+# Languages that sacreBLEU cuts into tokens otherwise, which it knows by two letters.
+OF_THREE_LETTERS = {"zho": "zh", "chi": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
+
+
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], language: str, lowercase: bool
 ) -> Score:
@@ -45,17 +49,24 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
     """sacreBLEU's metric of detokenised text.
 
     Args:
-        language: of the translations.
+        language: of the translations, such as zh, zho or zh-CN.
         lowercase: whether to ignore case.
         effective_order: for a single sentence: only orders count of which there are n-grams.
 
     Raises:
         UserError: if its tokenisation of that language, Japanese or Korean, is not installed.
     """
+    code = two_letters(language)
     try:
-        return BLEU(lowercase=lowercase, trg_lang=language, effective_order=effective_order)
+        return BLEU(lowercase=lowercase, trg_lang=code, effective_order=effective_order)
     except RuntimeError as error:
         raise UserError(" ".join(str(error).split())) from error
+
+
+def two_letters(language: str) -> str:
+    """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region."""
+    code = re.split("[-_]", language.lower())[0]
+    return OF_THREE_LETTERS.get(code, code)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from macaron_fairseq.common.markdown import NOTHING, number
+from macaron_fairseq.evaluation.records import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.verdict import signed
 
 Summary = dict[str, Any]
@@ -49,7 +50,9 @@ def scores(test: Summary) -> Table:
         cells.append(
             [*line, str(len(row["seeds"])), *([published or NOTHING] if with_published else [])]
         )
-    return Table(f"Scores on {test['name']}", header, cells, how_sure(rows))
+    lower = [metric for metric in metrics if metric in LOWER_IS_BETTER]
+    notes = [how_sure(rows), *[f"{' and '.join(lower)}: lower is better."] * bool(lower)]
+    return Table(f"Scores on {test['name']}", header, cells, " ".join(filter(None, notes)))
 
 
 def how_sure(rows: Sequence[Summary]) -> str:

@@ -93,8 +93,8 @@ def read(folder: Path) -> Run:
         raise UserError(f"{folder} was trained with data that has no test set: a report needs one")
     batch = read_note(folder, "batch")
     flags = training_flags.parse(found["flags"])
-    given = {name.removeprefix("--macaron-"): flags[name][0] for name in SCHEME if flags.get(name)}
-    arch = name_of(found["arch"], **given)
+    substep = [*flags.get("--macaron-substep", ()), substeps.DEFAULT][0]
+    arch = name_of(found["arch"], training_flags.scheme_of(flags), substep)
     return Run(folder, arch, found["seed"], found, training_log.read(log), tests, batch)
 
 

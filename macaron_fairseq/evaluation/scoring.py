@@ -207,7 +207,7 @@ def refuse_plain(metric: str) -> Score:
 def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
     """Raise a `UserError` if an output is an input, or the two outputs are one file."""
     given = [path for path in outputs if path]
-    if len({path.resolve() for path in given}) < len(given):
+    if len({STDIO if files.is_stdout(path) else path.resolve() for path in given}) < len(given):
         raise UserError(f"{given[0]} would hold both hypotheses and scores: name two files")
     for path in given:
         files.refuse_overwriting(inputs, path)

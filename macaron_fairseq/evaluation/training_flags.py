@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
+from macaron_fairseq.schemes import splitting
+
 # Where things lie changes nothing in what is trained; the data itself is compared by its hashes.
 # "" stands for what precedes the first flag: the folder with the data.
 PLACES = ("", "--user-dir", "--save-dir", "--tensorboard-logdir")
@@ -41,7 +43,10 @@ SAVING = (
 CACHES = ("--teacher-memory",)
 CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING, *CACHES)
 # What a report names with the architecture.
-SCHEME = ("--macaron-scheme", "--macaron-substep")
+SCHEME = (
+    *("--macaron-scheme", "--macaron-encoder-scheme", "--macaron-decoder-scheme"),
+    "--macaron-substep",
+)
 
 
 def falls_until_the_end(flags: Mapping[str, Sequence[str]]) -> bool:
@@ -53,6 +58,15 @@ def falls_until_the_end(flags: Mapping[str, Sequence[str]]) -> bool:
         period = flags.get("--lr-period-updates", ())
         return not (period and is_number(period[0]) and float(period[0]) > 0)
     return scheduler == "polynomial_decay" and "--total-num-update" not in flags
+
+
+def scheme_of(flags: Mapping[str, Sequence[str]]) -> str:
+    """The scheme, as ENCODER+DECODER where the two have different ones; see `parse`."""
+    whole = [*flags.get("--macaron-scheme", ()), splitting.DEFAULT][0]
+    sides = [
+        [*flags.get(f"--macaron-{side}-scheme", ()), whole][0] for side in ("encoder", "decoder")
+    ]
+    return "+".join(dict.fromkeys(sides))
 
 
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:

@@ -109,11 +109,10 @@ def curve(lines: dict[int, dict[str, Any]], name: str) -> Curve:
 
 def epochs_until(updates: int | None, inner: dict, epochs: dict) -> float | None:
     """How many passes over the data there were."""
-    if updates is None:
-        return None
-    if not (passes := curve(inner, "update")):
-        return float(epochs[updates]["epoch"])
     # The last update need not be one that was logged.
+    passes = [x for x in curve(inner, "update") or curve(epochs, "epoch") if x[0]]
+    if updates is None or not passes:
+        return None
     update, passed = passes[-1]
     return passed * updates / update
 

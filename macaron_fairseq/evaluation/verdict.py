@@ -5,6 +5,7 @@ from typing import Any
 
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.records import LOWER_IS_BETTER
 
 Summary = dict[str, Any]
 
@@ -60,6 +61,7 @@ def sentence(comparison: Summary, baseline: str, where: str) -> str:
     if not seeds:
         return f"{both}: not compared."
     text = f"{both}: {signed(difference['mean'])} {comparison['metric']}"
+    text += " (lower is better)" * (comparison["metric"] in LOWER_IS_BETTER)
     if len(seeds) == 1:
         return f"{text} with seed {seeds[0]}."
     low, high = (signed(x) for x in difference["interval"])

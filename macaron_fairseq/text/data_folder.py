@@ -13,7 +13,8 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text.tokenization import Pipeline, detokenize, remove_bpe
+from macaron_fairseq.common.names import look_up
+from macaron_fairseq.text.tokenization import STEPS, Pipeline, detokenize, remove_bpe
 
 NAME = "preprocessing.json"
 CODES = "code"
@@ -114,6 +115,8 @@ def read(path: Path) -> DataFolder:
         raise UserError(f"{description} is not as expected: {hint}")
     if "bpe" in [*steps, *target_steps]:
         raise UserError(f"{description} names the step bpe, which follows all others: leave it out")
+    for step in [*steps, *target_steps]:
+        look_up(STEPS, step, "step", str(description))
     found = DataFolder(path, source, target, steps, target_steps, sha256)
     found.refuse_changed(sha256, f"{description} says")
     return found

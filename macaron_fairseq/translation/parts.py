@@ -112,10 +112,16 @@ class Parts:
 
     def refuse_others(self) -> None:
         """Raise a `UserError` if a part in the folder was made with other settings."""
-        found = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
+        try:
+            found = sorted(self.folder.iterdir())
+        except FileNotFoundError:
+            return
         for path in (path for path in found if NAME.fullmatch(path.name)):
-            with path.open("rb") as file:
-                header = file.readline()
+            try:
+                with path.open("rb") as file:
+                    header = file.readline()
+            except FileNotFoundError:  # another job has just finished that part, or joined them all
+                continue
             if path.suffix != BEGUN or header.endswith(b"\n"):  # else it begins anew
                 self.refuse_other(path, header)
 
