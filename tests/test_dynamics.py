@@ -19,6 +19,7 @@ from small import NO_DROPOUT, SMALL, batch, build, dictionary
 from macaron_fairseq.analysis import (
     anatomy,
     jacobians,
+    likelihood,
     local_error,
     models,
     running_statistics,
@@ -445,7 +446,7 @@ def test_bits_per_token_are_those_of_a_padded_batch():
     nats = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
     )
-    bits = models.bits_per_token(model, found)
+    bits = likelihood.bits_per_token(model, found, SimpleNamespace(target=dictionary()))
     assert bits == pytest.approx(nats.item() / math.log(2), rel=1e-5)
 
 
@@ -513,7 +514,9 @@ def test_a_model_worse_than_chance_is_refused():
 def test_untrained_models_pass():
     for arch in ("macaron_transformer", "transformer"):
         source, _, previous = batch(sizes=((20, 20),) * 8)
-        bits = models.bits_per_token(build(arch, *SMALL), sentences(source, previous))
+        bits = likelihood.bits_per_token(
+            build(arch, *SMALL), sentences(source, previous), SimpleNamespace(target=dictionary())
+        )
         assert 6 < bits < 6 + models.MARGIN
 
 

@@ -273,6 +273,14 @@ def test_a_strong_block_decides_where_particles_end():
     assert np.abs(down[:, 0]).max() < 0.5
 
 
+@pytest.mark.parametrize("system", [System("none", 1), System("usa", 1, descends=True)])
+def test_where_no_mode_grows_none_is_predicted(system):
+    starts = simulation.random_start(4, 2, seed=1, trials=1)
+    criteria = block_experiments.Criteria(scale=0.1, drift=1e-4, time=1, mass=0.3)
+    found = block_experiments.counts(system, starts, np.array([1.0]), criteria)
+    assert found.predicted_mode is None
+
+
 def test_cells_of_the_sphere_have_one_area():
     """The middle of each is in it, and even points are."""
     longitudes, heights = block_views.CELLS

@@ -18,8 +18,8 @@ from small import (
     texts,
 )
 
-from macaron_fairseq.analysis import trajectories
-from macaron_fairseq.analysis.residual import depth, interventions, loss, rows, spectra
+from macaron_fairseq.analysis import likelihood, models, trajectories
+from macaron_fairseq.analysis.residual import depth, interventions, rows, spectra
 from macaron_fairseq.analysis.residual.interventions import Removal
 from macaron_fairseq.analysis.sentences import Data, Sentence
 from macaron_fairseq.common.errors import UserError
@@ -191,7 +191,7 @@ def read(kind):
 @pytest.fixture(scope="module", params=KINDS)
 def found(request):
     """A model in fp64, its sentences, and its layers at one token of each."""
-    model = depth.in_double(KINDS[request.param]())
+    model = models.in_double(KINDS[request.param]())
     sentences = read(request.param)
     return model, sentences, depth.along_depth(model, sentences, 2, seed=3)
 
@@ -392,7 +392,7 @@ def test_places(text, expected):
     assert interventions.places(text, LAYERS) == tuple(expected)
 
 
-@pytest.mark.parametrize("text", ["encoder:3", "decoder:0", "decoder:x", "encoder:"])
+@pytest.mark.parametrize("text", ["encoder:3", "decoder:0", "decoder:x", "encoder:", "encoder:²"])
 def test_a_layer_that_does_not_exist(text):
     with pytest.raises(UserError) as error:
         interventions.places(text, LAYERS)
@@ -407,7 +407,7 @@ def test_a_side_that_does_not_exist():
         interventions.places("middle", LAYERS)
 
 
-# --- loss ----------------------------------------------------------------------------------------
+# --- likelihood ----------------------------------------------------------------------------------
 
 
 def monolingual(words, is_causal, tmp_path):
@@ -422,8 +422,38 @@ def test_bits_of_a_causal_model(tmp_path):
     with torch.no_grad():
         for i, following in enumerate([5, 6, 7, 2], 1):  # each from those before it alone
             nats -= model(sentence.source[None, :i])[0][0, -1].log_softmax(-1)[following].item()
-    bits = loss.bits_per_token(model, [sentence], data)
+    bits = likelihood.bits_per_token(model, [sentence], data)
     assert bits == pytest.approx(nats / 4 / math.log(2))
+
+
+def test_bits_of_a_model_with_adaptive_softmax(tmp_path):
+    """By the losses that it is trained with: of the head, and of the tail that a token is in."""
+    cutoff = ["--adaptive-softmax-cutoff", "4,8", "--criterion", "adaptive_loss"]
+    model = build(
+        *("transformer_lm_tiny_pre_norm", *SMALL_DECODER, *NO_DROPOUT, *cutoff),
+        for_task=language_task(),
+    )
+    sentence = Sentence(1, torch.tensor([2, 5, 6, 11]), None)
+    with torch.no_grad():
+        features = model(sentence.source[None])[0]
+        outputs, targets = model.decoder.adaptive_softmax(features, sentence.source.roll(-1))
+        nats = sum(
+            torch.nn.functional.cross_entropy(x.double(), y, reduction="sum").item()
+            for x, y in zip(outputs, targets, strict=True)
+            if x is not None
+        )
+    data = monolingual(dictionary(), True, tmp_path)
+    bits = likelihood.bits_per_token(model, [sentence], data)
+    assert bits == pytest.approx(nats / 4 / math.log(2), rel=1e-5)
+
+
+def test_in_double_gelu_has_all_digits():
+    model = build("macaron_transformer", *SMALL, "--activation-fn", "gelu")
+    copy, x = models.in_double(model), torch.linspace(-3, 3, 50, dtype=torch.double)
+    expected = x * (1 + torch.erf(x / 2**0.5)) / 2
+    for one, off in ((copy, False), (model, True)):  # fairseq's own rounds to fp32
+        found = one.decoder.layers[0].activation_fn(x)
+        assert ((found - expected).abs().max().item() > 1e-14) == off
 
 
 def test_bits_of_a_masked_model(tmp_path):
@@ -436,11 +466,11 @@ def test_bits_of_a_masked_model(tmp_path):
         for i in (1, 2, 3):
             hidden = torch.tensor([*source[:i], task.mask_idx, *source[i + 1 :]])
             nats -= model(hidden[None])[0][0, i].log_softmax(-1)[source[i]].item()
-    bits = loss.bits_per_token(model, [Sentence(1, torch.tensor(source), None)], data)
+    bits = likelihood.bits_per_token(model, [Sentence(1, torch.tensor(source), None)], data)
     assert bits == pytest.approx(nats / 3 / math.log(2))
 
 
 def test_a_dictionary_without_a_mask(tmp_path):
     model, data = KINDS["masked"](), monolingual(dictionary(), False, tmp_path)
     with pytest.raises(UserError, match="has no <mask>"):
-        loss.bits_per_token(model, [Sentence(1, torch.tensor([0, 5, 2]), None)], data)
+        likelihood.bits_per_token(model, [Sentence(1, torch.tensor([0, 5, 2]), None)], data)

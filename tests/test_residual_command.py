@@ -9,10 +9,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from types import SimpleNamespace
 from typing import get_args
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.models import build_model
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
@@ -21,7 +23,7 @@ from small import SMALL, SMALL_DECODER, arguments, dictionary, language_task, ta
 from stored import CHECKPOINT, binarise, noisy, write_test_set
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import figures, models, sentences
+from macaron_fairseq.analysis import figures, likelihood, models, sentences
 from macaron_fairseq.analysis.residual import communities, coupling, initial, page, pictures
 from macaron_fairseq.commands import dynamics
 
@@ -93,7 +95,7 @@ def test_bits_are_those_of_dynamics(report, data):
     found = sentences.read(opened)
     trained, untrained = report.content["models"]
     for model, run in zip(loaded, trained["runs"], strict=True):
-        expected = models.bits_per_token(model.runnable(), found.sentences)
+        expected = likelihood.bits_per_token(model.runnable(), found.sentences, found.data)
         assert run["bits_per_token"] == pytest.approx(expected, rel=1e-4)
     assert untrained["bits_per_token"]["mean"] > 3.5
     one, other = (run["bits_per_token"] for run in trained["runs"])
@@ -221,6 +223,17 @@ def test_an_untrained_model_is_that_of_fairseqs_builder(data):
     name = "encoder.layers.0.fc1.weight"
     assert not torch.equal(one.get_parameter(name), other.get_parameter(name))
     assert not torch.equal(one.get_parameter(name), trained.model.get_parameter(name))
+
+
+def test_embeddings_of_a_file_that_is_gone_are_named(data):
+    (trained,), opened = models.load([CHECKPOINT], data)
+    saved = checkpoint_utils.load_checkpoint_to_cpu(str(CHECKPOINT))
+    saved["cfg"].model.encoder_embed_path = "/gone/vectors"
+    with (
+        mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", lambda path: saved),
+        pytest.raises(UserError, match="began with the embeddings in /gone/vectors, which is no"),
+    ):
+        initial.like(trained, opened, 1)
 
 
 # --- language models -----------------------------------------------------------------------------

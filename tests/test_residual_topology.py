@@ -343,3 +343,9 @@ def test_agreement_is_that_of_scikit_learn():
         a, b = random.integers(0, 4, (2, 30))
         assert coupling.adjusted_rand(a, b) == pytest.approx(adjusted_rand_score(a, b))
     assert coupling.adjusted_rand([0, 0, 0], [2, 2, 2]) == 1
+
+
+def test_no_choice_is_varied_twice():
+    graph = GraphChoices(resolution=2.0)
+    found = [x for x in coupling.variations(coupling.Choices(graph)) if x[0] == "resolution"]
+    assert [value for _, value, _ in found] == [1.0, 4.0]

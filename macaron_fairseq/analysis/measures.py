@@ -120,8 +120,12 @@ def effective_rank(points: ArrayLike) -> float:
 
     Source: Roy and Vetterli, "The effective rank", 2007, here of the Gram matrix.
     """
-    p = spectrum(points)
-    p = p[p > 0]
+    return exp_entropy(spectrum(points))
+
+
+def exp_entropy(shares: Floats) -> float:
+    """exp(-sum p ln p) of shares that sum to 1: as many equal shares are spread as evenly."""
+    p = shares[shares > 0]
     return float(np.exp(-(p * np.log(p)).sum()))
 
 

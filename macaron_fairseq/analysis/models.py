@@ -4,6 +4,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 import torch
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.modules import gelu as fairseq_gelu
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
-from torch import Tensor
+from torch.nn.functional import gelu
 
-from macaron_fairseq.analysis import anatomy, sentences
+from macaron_fairseq.analysis import anatomy, likelihood, sentences
 from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
@@ -96,7 +98,12 @@ class TrainedModel:
         """
         data, model = sample.data, self.runnable()
         assert data.target is not None
-        bits, chance = bits_per_token(model, sample.sentences), math.log2(len(data.target))
+
+        def needed(sentences: Sequence[Sentence]) -> float:
+            read = following(sentences, "likelihood", len(sentences))
+            return likelihood.bits_per_token(model, read, data)
+
+        bits, chance = needed(sample.sentences), math.log2(len(data.target))
         found = f"{self.path} needs {bits:.1f} bits for a token of these sentences"
         if bits > chance + MARGIN:
             raise UserError(
@@ -105,7 +112,7 @@ class TrainedModel:
             )
         exchanged = exchange_sides(sample.sentences, min(self.positions))
         if data.source == data.target and exchanged:  # only one dictionary allows to exchange them
-            other = bits_per_token(model, exchanged)
+            other = needed(exchanged)
             if other + MARGIN < bits:
                 raise UserError(
                     f"{found} and {other:.1f} with source and target exchanged: it was trained in "
@@ -347,34 +354,15 @@ def sides_of(model: Any) -> list[str]:
     return [side for side, name in stacks if len(model.get_submodule(name))]
 
 
-# --- likelihood ----------------------------------------------------------------------------------
-
-
-def bits_per_token(model: Any, sentences: Sequence[Sentence]) -> float:
-    """The mean of -log2 p over the tokens that the decoder is to predict, each sentence's end too.
-
-    Args:
-        model: an encoder-decoder in evaluation mode.
-        sentences: with targets, which the decoder reads as in training.
-    """
-    nats, tokens = 0.0, 0
-    for sentence in following(sentences, "likelihood", len(sentences)):
-        log_p = log_likelihood(model, sentence)
-        nats -= log_p.sum().item()
-        tokens += len(log_p)
-    return nats / tokens / math.log(2)
-
-
-@torch.no_grad()
-def log_likelihood(model: Any, sentence: Sentence) -> Tensor:
-    """ln p of each token that an encoder-decoder's decoder is to predict, and of the end."""
-    assert sentence.target is not None
-    device = next(model.parameters()).device
-    source, target = sentence.source.to(device), sentence.target.to(device)
-    output = model(source[None], torch.tensor([len(source)], device=device), target[None])
-    log_p = model.get_normalized_probs(output, log_probs=True)[0]
-    expected = target.roll(-1)  # </s> from the beginning to the end
-    return log_p.gather(1, expected[:, None])[:, 0]
+def in_double(model: Any) -> Any:
+    """A copy of a model, in fp64 and in evaluation mode, with frozen parameters."""
+    copy = deepcopy(model).double()
+    copy.eval()  # which some of fairseq's models return None from
+    copy.requires_grad_(False)
+    for module in copy.modules():
+        if getattr(module, "activation_fn", None) is fairseq_gelu:  # which computes in fp32
+            module.activation_fn = gelu
+    return copy
 
 
 def exchange_sides(sentences: Sequence[Sentence], most: int) -> list[Sentence]:

@@ -87,8 +87,7 @@ class Sample:
     @property
     def has_own_translations(self) -> bool:
         """Whether the decoder is to read what a model translates."""
-        has_decoder = self.data.target is not None and not self.data.is_causal
-        return has_decoder and not self.has_references
+        return self.data.target is not None and not self.has_references
 
     def description(self) -> dict[str, Any]:
         """What a JSON file says of them."""

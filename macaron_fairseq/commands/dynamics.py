@@ -393,6 +393,7 @@ def run(args: argparse.Namespace) -> None:
     content = measurement.compare(loaded, sample, settings, args.title or measurement.TITLE)
     contents = dynamics_report.contents(content)
     if args.tokens_page:
-        contents["tokens.html"] = token_page.page(loaded, sample, settings.shown_sentences)
+        title = {"title": args.title} if args.title else {}
+        contents["tokens.html"] = token_page.page(loaded, sample, settings.shown_sentences, **title)
     written = output.write(args.output, contents)
     output.report(dynamics_report.table(content["models"]), written)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from macaron_fairseq.analysis import anatomy, integrators, local_error, trajectories
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
-from macaron_fairseq.analysis.models import TrainedModel
+from macaron_fairseq.analysis.models import TrainedModel, in_double
 from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refuse_unknown, result
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.sentences import Sample, Sentence
@@ -36,7 +36,7 @@ def of_trained_model(
     """The errors of a trained model's layers at the states of real sentences.
 
     Args:
-        model: see `models.load`; it is left in fp64.
+        model: see `models.load`.
         sample: see `sentences.read`; without references the decoder reads the model's translations.
         scheme_names: only these; otherwise all that its weights allow.
         substep_names: the same.
@@ -54,7 +54,7 @@ def of_trained_model(
         f"Local error of the layers of {model.label}, trained as {trained_as(model.settings)}",
         {"model": model.description(), "data": sample.description()},
         steps,
-        measure(model.runnable().double(), found, pairs, steps),
+        measure(in_double(model.runnable()), found, pairs, steps),
     )
 
 

@@ -166,7 +166,8 @@ class Counts:
     """Clusters, modes and masses over beta."""
 
     betas: Floats  # (b,)
-    predicted_mode: Integers | None  # see `localization.predicted_mode`; on the circle alone, (b,)
+    # See `localization.predicted_mode`; on the circle alone, where attention climbs, (b,).
+    predicted_mode: Integers | None
     bound: Floats  # see `localization.heaviest_mass_bound`, (b,)
     without: Ends  # of b settings
     with_block: Ends  # of b settings
@@ -178,11 +179,12 @@ def counts(system: System, starts: Floats, betas: Floats, criteria: Criteria) ->
     _refuse_fast(systems, criteria.time)
     alone = [without_block(one) for one in systems]
     constant = localization.block_constant(system.perceptron)
+    grows = starts.shape[2] == 2 and system.name != "none" and not system.descends
     modes = [localization.predicted_mode(one.beta) for one in systems]
     repeated = [starts] * len(systems)
     return Counts(
         betas=betas,
-        predicted_mode=np.array(modes) if starts.shape[2] == 2 else None,
+        predicted_mode=np.array(modes) if grows else None,
         bound=np.array([localization.heaviest_mass_bound(x.beta, constant) for x in systems]),
         without=_ends(alone, repeated, criteria, "without the block"),
         with_block=_ends(systems, repeated, criteria, "with the block"),

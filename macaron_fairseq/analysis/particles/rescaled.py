@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import cdist
 
-from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.measures import Floats, exp_entropy
 from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.schemes import substeps
@@ -291,7 +291,7 @@ def leaders(values: Floats, start: Floats, times: Floats, step: float, shown: in
         positions=z @ basis.T,
         values=values,
         rank=np.linalg.matrix_rank(matrices),
-        effective_rank=np.exp(-(share * np.log(np.maximum(share, 1e-300))).sum(axis=1)),
+        effective_rank=np.array([exp_entropy(row) for row in share]),
         leaders=(matrices > 0.5).any(axis=1).sum(axis=1),
         shown=times[frames],
         matrices=matrices[frames],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis import output
-from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
+from macaron_fairseq.analysis.models import TrainedModel, in_double, refuse_other_sides
 from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
@@ -187,7 +187,7 @@ def measure(
         settings: see there.
         where: see `places`.
     """
-    model = depth.in_double(run.runnable())
+    model = in_double(run.runnable())
     with progress(f"{name}: Jacobians", settings.tokens) as bar:
         sides = depth.along_depth(model, read, settings.tokens, settings.seed, bar.update)
     with progress(f"{name}: spectra", rows.count(sides)) as bar:

@@ -270,7 +270,7 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
         "seed": (graph.seed + 100, graph.seed + 200),
     }
     for name, values in of_graph.items():
-        for value in values:
+        for value in dict.fromkeys(values):
             if value != getattr(graph, name):
                 yield name, value, replace(choices, graph=replace(graph, **{name: value}))
     of_coupling: dict[str, Sequence[Any]] = {

@@ -10,7 +10,6 @@ All is computed in fp64, by a copy of the model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -60,14 +59,6 @@ class Depth:
     sublayers: tuple[AtTokens, ...]
 
 
-def in_double(model: Any) -> Any:
-    """A copy of a model, in fp64 and in evaluation mode, with frozen parameters."""
-    copy = deepcopy(model).double()
-    copy.eval()  # which some of fairseq's models return None from
-    copy.requires_grad_(False)
-    return copy
-
-
 def along_depth(
     model: Any,
     sentences: Sequence[Sentence],
@@ -82,7 +73,7 @@ def along_depth(
     Nothing of the model enters the choice of tokens: all models have the same ones.
 
     Args:
-        model: in fp64, see `in_double`.
+        model: in fp64, see `models.in_double`.
         sentences: see `sentences.read`.
         tokens: at how many, in sentences evenly spread.
         seed: of which token of a sentence.

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from macaron_fairseq.analysis import likelihood
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.residual import depth, interventions, loss, rows, topology
+from macaron_fairseq.analysis.residual import depth, interventions, rows, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Depth
 from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
@@ -40,7 +41,7 @@ class Ablation:
     @cached_property
     def bits(self) -> float:
         """Its bits per token as it is."""
-        return loss.bits_per_token(self.model, self.read, self.data)
+        return likelihood.bits_per_token(self.model, self.read, self.data)
 
     def mean_jacobian(self, place: Place) -> Floats:
         """That of a layer, over the tokens."""
@@ -72,14 +73,14 @@ class Ablation:
         )
         added = [mean - np.eye(len(mean)) for mean in means.values()]
         with interventions.removing(self.model, removals):
-            bits = loss.bits_per_token(self.model, self.read, self.data)
+            bits = likelihood.bits_per_token(self.model, self.read, self.data)
             sides = depth.along_depth(
                 *(self.model, self.read, self.tokens, self.seed),
                 removed=removals,
                 has_sublayers=False,
             )
         with interventions.removing(self.model, control):
-            control_bits = loss.bits_per_token(self.model, self.read, self.data)
+            control_bits = likelihood.bits_per_token(self.model, self.read, self.data)
         return {
             "bits": bits,
             "bits_added": bits - self.bits,

@@ -135,7 +135,7 @@ def places(text: str, layers: Mapping[str, int]) -> tuple[Place, ...]:
             raise UserError(f"'{word}' names no layer: the models have {known(layers)}")
         if not colon:
             found += [(side, i) for i in range(1, layers[side] + 1)]
-        elif number.isdigit() and 1 <= int(number) <= layers[side]:
+        elif number.isdecimal() and 1 <= int(number) <= layers[side]:
             found.append((side, int(number)))
         else:
             raise UserError(f"there is no layer '{word}': the models have {known(layers)}")

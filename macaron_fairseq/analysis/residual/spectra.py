@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from macaron_fairseq.analysis import jacobians
+from macaron_fairseq.analysis import jacobians, measures
 from macaron_fairseq.analysis.measures import Floats
 
 # Of the largest modulus. In fp64 only rounding is below it; a real eigenvalue comes out real.
@@ -108,9 +108,7 @@ def effective_rank(singular_values: Floats) -> float:
     total = singular_values.sum()
     if not total:
         return float("nan")
-    p = singular_values / total
-    p = p[p > 0]
-    return float(np.exp(-(p * np.log(p)).sum()))
+    return measures.exp_entropy(singular_values / total)
 
 
 def stable_rank(singular_values: Floats) -> float:

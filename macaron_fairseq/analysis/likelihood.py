@@ -1,13 +1,12 @@
-"""How well a model of any kind predicts a sample: bits per token, in the model's precision."""
+"""How well a model of any kind predicts a sample: bits per token."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from macaron_fairseq.analysis import models
 from macaron_fairseq.analysis.sentences import Data, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model.released_bert import MASK
@@ -15,7 +14,7 @@ from macaron_fairseq.model.released_bert import MASK
 COPIES = 32  # of a sentence, with one token masked in each, in one batch
 
 
-def bits_per_token(model: Any, sentences: Sequence[Sentence], data: Data) -> float:
+def bits_per_token(model: Any, sentences: Iterable[Sentence], data: Data) -> float:
     """The mean of -log2 p of the tokens to predict, each sentence's end among them.
 
     A translation model and a causal language model predict each token from those before it. A
@@ -32,21 +31,36 @@ def bits_per_token(model: Any, sentences: Sequence[Sentence], data: Data) -> flo
     """
     with torch.no_grad():
         found = [log_likelihood(model, sentence, data) for sentence in sentences]
-    return -torch.cat(found).mean().item() / math.log(2)
+    return -torch.cat(found).double().mean().item() / math.log(2)
 
 
 def log_likelihood(model: Any, sentence: Sentence, data: Data) -> Tensor:
     """ln p of each token to predict, (tokens,)."""
     if data.target is not None:
-        return models.log_likelihood(model, sentence)
+        return translated(model, sentence)
     return (causal if data.is_causal else masked)(model, sentence.source, data)
+
+
+def translated(model: Any, sentence: Sentence) -> Tensor:
+    """ln p of each token that an encoder-decoder's decoder is to predict, and of the end."""
+    assert sentence.target is not None
+    device = next(model.parameters()).device
+    source, target = sentence.source.to(device), sentence.target.to(device)
+    output = model(source[None], torch.tensor([len(source)], device=device), target[None])
+    return of_next(model, output, target)
 
 
 def causal(model: Any, source: Tensor, data: Data) -> Tensor:
     """ln p of each token after the first, then of the end."""
     source = source.to(next(model.parameters()).device)
-    log_p = model(source[None])[0][0].double().log_softmax(-1)
-    return log_p.gather(1, source.roll(-1)[:, None])[:, 0]
+    return of_next(model, model(source[None]), source)
+
+
+def of_next(model: Any, output: Any, read: Tensor) -> Tensor:
+    """ln p of what follows each token that a decoder has read; the end stands at the beginning."""
+    # With an adaptive softmax what comes out are features.
+    log_p = model.get_normalized_probs(output, log_probs=True)[0]
+    return log_p.gather(1, read.roll(-1)[:, None])[:, 0]
 
 
 def masked(model: Any, source: Tensor, data: Data) -> Tensor:
@@ -62,6 +76,7 @@ def masked(model: Any, source: Tensor, data: Data) -> Tensor:
         is_hidden = torch.zeros_like(batch, dtype=torch.bool)
         is_hidden[rows, places] = True
         # Of these alone, in the order of the rows: the output layer is the largest.
-        log_p = model(batch, masked_tokens=is_hidden)[0].double().log_softmax(-1)
+        output = model(batch, masked_tokens=is_hidden)
+        log_p = model.get_normalized_probs(output, log_probs=True)
         found.append(log_p[rows, source[places]])
-    return torch.cat(found) if found else source.new_zeros(0, dtype=torch.double)
+    return torch.cat(found)
