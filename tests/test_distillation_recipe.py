@@ -364,6 +364,7 @@ def no_work(tmp_path, monkeypatch):
 
     monkeypatch.setattr(launch, "local", start)
     monkeypatch.setattr(teach, "Plan", Plan)
+    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
 
     def call(stage="run", task="mini-en-de mini-de-en", more=()):
         begun.clear()
@@ -449,6 +450,18 @@ def test_a_teacher_that_is_given_is_that_of_the_students(no_work, capsys):
     assert (place.parent / "manifest.json").read_bytes() == (
         path.parent.parent / "manifest.json"
     ).read_bytes()
+
+
+def test_flags_of_students_are_looked_at_before_the_teacher_is_trained(no_work, capsys):
+    path = no_work.folder / "settings.yaml"
+    path.write_text(path.read_text().replace("--distill-weight", "--distil-weight"))
+    assert no_work.call() == 1 and no_work.begun == []
+    assert (
+        "would refuse this: unrecognized arguments: --distil-weight 0.5" in capsys.readouterr().err
+    )
+    path.write_text(SETTINGS.replace("student: {arch: macaron_", "student: {arch: macaroni_"))
+    assert no_work.call() == 1 and no_work.begun == []
+    assert "did you mean macaron_transformer_tiny?" in capsys.readouterr().err
 
 
 def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch, capsys):

@@ -82,7 +82,7 @@ def plan(recipe: Recipe) -> Devices:
     is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
     comes_later = recipe.stages[0] == "prepare" or len(recipe.archs) > 1
     if recipe.dry_run or (is_new and comes_later):
-        refuse_unknown_flags(recipe, devices)
+        refuse_unknown_flags([(recipe, devices)])
     return devices
 
 
@@ -214,13 +214,20 @@ def apart(function: Callable, *arguments: Any) -> Any:
             sys.exit("a process that loads fairseq was killed: is there too little memory?")
 
 
-def refuse_unknown_flags(recipe: Recipe, devices: Devices) -> None:
+def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
     """End the program at an architecture, a flag or a precision that fairseq-train refuses."""
-    own = recipe.benchmark.training.words()
-    flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
-    flags += [*devices.flags, *recipe.extra]
-    if reason := apart(unknown_to_fairseq, recipe.archs, flags, not recipe.dry_run):
+    asked = []
+    for recipe, devices in trained:
+        own = recipe.benchmark.training.words()
+        flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
+        asked.append((recipe.archs, [*flags, *devices.flags, *recipe.extra], not recipe.dry_run))
+    if asked and (reason := apart(first_unknown, asked)):
         sys.exit(reason)
+
+
+def first_unknown(asked: Sequence[tuple[Sequence[str], Sequence[str], bool]]) -> str:
+    """The first that `unknown_to_fairseq` says of these arguments; "" without any."""
+    return next(filter(None, (unknown_to_fairseq(*one) for one in asked)), "")
 
 
 def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: bool) -> str:

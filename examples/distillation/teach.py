@@ -19,9 +19,11 @@ import many_runs  # noqa: E402
 import one_system  # noqa: E402
 import options as recipe_options  # noqa: E402
 import recipe as recipes  # noqa: E402
+import stage_train  # noqa: E402
 import student_systems  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
+import train_command  # noqa: E402
 import translations  # noqa: E402
 from distillation_records import Run  # noqa: E402
 from launch import Job  # noqa: E402
@@ -256,6 +258,7 @@ class Plan:
             if taken := distillation_records.take(self.known(task)):
                 say(task.name, f"{taken} runs are taken from {self.args.records}")
             self.put_known_teacher(task)
+        self.refuse_unknown_flags()
         self.attempt([step for task in self.tasks for step in self.preparations(task)])
         for task in self.tasks:
             self.refuse_others(task)  # now that there is data
@@ -331,6 +334,18 @@ class Plan:
         known = self.known(task)
         marks = [systems.mark(task, self.settings, run.recipe, self.options) for run in known]
         return distillation_records.unlike(known, marks, precision)
+
+    def refuse_unknown_flags(self) -> None:
+        """End the program where fairseq-train would refuse a run that has not begun."""
+        is_for_here = self.args.launcher == "local"  # else for other machines' devices
+        trained = []
+        for recipe in [recipe for task in self.tasks for recipe in self.left(task)]:
+            is_new = not (recipe.folder_of_run / "manifest.json").is_file()
+            if is_new and not recipe.given_teacher:
+                gpus = stage_train.count_gpus(recipe) if is_for_here else 0
+                devices = train_command.plan(recipe, gpus, os.environ)
+                trained.append((replace(recipe, dry_run=not is_for_here), devices))
+        stage_train.refuse_unknown_flags(trained)
 
     def refuse_others(self, task: Task) -> None:
         """End the program where a run is known that was made otherwise than the others."""

@@ -173,9 +173,12 @@ def prepare(
     failed: Failed = None,
 ) -> None:
     """The text of all recipes, once for each number of merges."""
-    for recipe in recipes[1:]:
-        if devices and not all((run / "manifest.json").is_file() for run in recipe.runs()):
-            stage_train.refuse_unknown_flags(recipe, devices)
+    if devices:
+        stage_train.refuse_unknown_flags(
+            (recipe, devices)
+            for recipe in recipes[1:]
+            if not all((run / "manifest.json").is_file() for run in recipe.runs())
+        )
     prepared: set[Path] = set()
     for recipe in recipes:
         if recipe.data in prepared:
