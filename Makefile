@@ -4,9 +4,10 @@ export VENV
 
 # In a recipe: the environment's commands come first, and Python keeps what it compiles: PyTorch is large.
 ACTIVATE = unset PYTHONDONTWRITEBYTECODE; PATH="$$(CDPATH= cd "$$VENV/bin" && pwd):$$PATH"; export PATH
-# A test process for each core that there is to use. One that has no tests left takes some of another's.
-CORES = $$(python -c 'import os; print(len(os.sched_getaffinity(0)))')
-PYTEST = pytest -n "$(CORES)" --dist worksteal
+# A test process for each core that there is to use, and one more: a third of the time they wait for what they
+# started. One that has no tests left takes some of another's.
+PROCESSES = $$(python -c 'import os; print(len(os.sched_getaffinity(0)) + 1)')
+PYTEST = pytest -n "$(PROCESSES)" --dist worksteal
 
 # The commands are not on the PATH of the shell that make was started from.
 ACTIVATE_HINT = [ -n "$$VIRTUAL_ENV" ] || echo "In each new shell, first: . $(VENV)/bin/activate"
