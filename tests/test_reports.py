@@ -907,6 +907,18 @@ def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
     assert len(longer["starts"]) == 2 and longer["flags"][-2:] == ["--max-update", "9000"]
 
 
+def test_data_after_a_switch_may_have_moved_too(prepared, tmp_path):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    shutil.copytree(prepared, moved)
+    for data in (prepared, moved):
+        manifest.write(
+            folder, data, ["--arch", BASE, "--fp16", str(data / "data-bin"), "--lr", "1"]
+        )
+        (folder / "checkpoint_last.pt").touch()
+    found = json.loads((folder / "manifest.json").read_text())
+    assert found["flags"][:2] == [str(moved / "data-bin"), "--arch"] and len(found["starts"]) == 2
+
+
 @pytest.mark.parametrize(
     ("flags", "depends"),
     [
