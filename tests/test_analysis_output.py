@@ -11,7 +11,8 @@ import pytest
 from stored import CHECKPOINT
 
 from macaron_fairseq import UserError, analysis, cli
-from macaron_fairseq.analysis import integrators, output, progress
+from macaron_fairseq.analysis import integrators, output
+from macaron_fairseq.common import progress
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -89,6 +90,20 @@ def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS", 1000)
     list(progress.following("abcd", "letters", 4))
     assert capsys.readouterr().err == "letters: begins\n"
+
+
+def test_a_bar_without_a_terminal_is_lines_and_nothing_where_work_is_short(monkeypatch, capsys):
+    with progress.bar("reading", " lines") as shown:
+        shown.update(3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "SECONDS", 0)
+    assert [*progress.bar("reading", " lines", items=["a", "b"])] == ["a", "b"]
+    with progress.bar("reading", " lines") as shown:
+        shown.update(3)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[2].startswith("reading: 100%|") and "| 2/2 lines [00:00<00:00" in lines[2]
+    assert lines[-1].startswith("reading: 3 lines [00:00")
+    assert not [line for line in lines if not line.startswith("reading: ")]
 
 
 @pytest.mark.parametrize("library", ["scipy", "matplotlib"])

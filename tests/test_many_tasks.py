@@ -213,10 +213,10 @@ def test_the_plans_rule(found, said):
 
 
 def test_runs_that_are_not_in_the_plan_decide_nothing():
-    """`parallel` is planned on five languages, with which no test decides; there are more."""
+    """`parallel` is planned on five languages, with which no test decides; there is one more."""
     known = {name: x for name, x in tasks.read().items() if x.family == "g2p"}
     keys = [key for key in plan.announced(plan.read(), known) if key[1] == "parallel"]
-    others = [(name, "parallel", 1) for name in known if name not in {key[0] for key in keys}]
+    others = [(name, "parallel", 1) for name in known if name not in {key[0] for key in keys}][:1]
     runs = [
         record(task, scheme, seed, edits)
         for task, _, seed in [*keys, *others]
@@ -225,7 +225,7 @@ def test_runs_that_are_not_in_the_plan_decide_nothing():
     found = report.compared(runs, known, [])
     (verdict,) = found.verdicts
     assert verdict.startswith("parallel on g2p: the tests cannot find a difference with so few")
-    assert [one.tasks for one in found.overall] == [15]
+    assert [one.tasks for one in found.overall] == [6]
 
 
 def test_the_plan_corrects_for_all_its_schemes():

@@ -21,13 +21,13 @@ from macaron_fairseq.analysis import (
     integrators,
     local_error,
     models,
-    progress,
     trajectories,
 )
 from macaron_fairseq.analysis.order import report as order_report
 from macaron_fairseq.analysis.order import toy_systems, trained_models
 from macaron_fairseq.analysis.order.results import Measured, Result
 from macaron_fairseq.analysis.sentences import Sentence
+from macaron_fairseq.common import progress
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, step
 

@@ -1,6 +1,5 @@
 """The steps of text against Moses' own scripts, many processes, and `macaron-fairseq tokenize`."""
 
-import io
 import os
 import pickle
 import signal
@@ -348,17 +347,11 @@ def command(*args):
 
 def test_the_bar_ends_with_the_file(tmp_path, monkeypatch):
     (tmp_path / "in").write_text("Ä line\n" * 5000)
-    bars = []
-
-    class Bar(corpus.tqdm):
-        def __init__(self, **named):
-            super().__init__(**{**named, "disable": False, "file": io.StringIO()})
-            bars.append(self)
-
-    monkeypatch.setattr(corpus, "tqdm", Bar)
+    bars, bar = [], corpus.bar
+    monkeypatch.setattr(corpus, "bar", lambda *a, **k: bars.append(bar(*a, **k)) or bars[-1])
     command("--steps", "lowercase", "--file", "en", tmp_path / "in", tmp_path / "out")
-    (bar,) = bars
-    assert bar.n == bar.total == (tmp_path / "in").stat().st_size
+    (shown,) = bars
+    assert shown.n == shown.total == (tmp_path / "in").stat().st_size
 
 
 def test_the_command_does_many_files_at_once(tmp_path, codes):

@@ -28,6 +28,7 @@ from tqdm import tqdm
 from train_command import Devices
 
 from macaron_fairseq.common import files
+from macaron_fairseq.common.progress import Lines
 
 
 def count_gpus(recipe: Recipe) -> int:
@@ -378,19 +379,6 @@ def follow_training(
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
 
 
-class LinesOfABar:
-    """stderr for a bar where it is no terminal: each state of it is a line."""
-
-    def write(self, text: str) -> None:
-        """Write what is there of a line."""
-        if shown := text.strip():
-            sys.stderr.write(f"{shown}\n")
-
-    def flush(self) -> None:
-        """Write it at once."""
-        sys.stderr.flush()
-
-
 def follow(
     lines: Iterable[str], log: Path, title: str, had: int, max_update: int
 ) -> tuple[str, bool]:
@@ -407,7 +395,7 @@ def follow(
     on_terminal = sys.stderr.isatty()
     bar = tqdm(
         desc=title,
-        file=sys.stderr if on_terminal else LinesOfABar(),
+        file=sys.stderr if on_terminal else Lines(),
         unit=" updates",
         bar_format=BAR,
         initial=had,

@@ -18,10 +18,10 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from torch.nn.functional import gelu
 
 from macaron_fairseq.analysis import anatomy, likelihood, sentences
-from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import following, progress
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation import manifest

@@ -6,10 +6,10 @@ from typing import cast
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
-from tqdm import tqdm
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.evaluation import intervals, metrics
 from macaron_fairseq.evaluation.runs import Run
 
@@ -44,8 +44,8 @@ def compare(runs: Sequence[Run], baseline: str) -> list[Difference]:
         if base.arch == baseline
         if (others := [run for run in runs if run.seed == base.seed and run is not base])
     ]
-    bar = tqdm(jobs, desc="paired bootstrap", disable=None)
-    return [found for test, base, others in bar for found in compare_on(test, base, others)]
+    shown = bar("paired bootstrap", items=jobs)
+    return [found for test, base, others in shown for found in compare_on(test, base, others)]
 
 
 def compare_on(test: str, base: Run, others: Sequence[Run]) -> list[Difference]:

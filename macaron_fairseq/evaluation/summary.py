@@ -6,8 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.evaluation import manifest, training_flags, translations, verdict
 from macaron_fairseq.evaluation.runs import Run
 from macaron_fairseq.evaluation.significance import Difference
@@ -54,7 +53,7 @@ def summarize(
     counts = translations.frequencies(read, train_text) if train_text else None
     tests = [
         translations.summarize(test, baseline, published, counts, examples)
-        for test in tqdm(read, desc="comparing translations", disable=None)
+        for test in bar("comparing translations", items=read)
     ]
     shown = [x for test in tests for row in test["architectures"] for x in row["published"]]
     flags = summarize_flags(archs)

@@ -9,10 +9,10 @@ from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from tqdm import tqdm
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.evaluation import comparison, failures, intervals, metrics, runs, significance
 from macaron_fairseq.evaluation.comparison import Group, Words
 from macaron_fairseq.evaluation.runs import Key, Run, Scored, Texts
@@ -198,7 +198,7 @@ def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
         )
     texts = (text for test in tests for text in (test.references, *test.hypotheses.values()))
     words = {word for text in texts for sentence in text for word in sentence}
-    lines = tqdm(read_lines(train_text), desc="counting words", unit=" lines", disable=None)
+    lines = bar("counting words", " lines", items=read_lines(train_text))
     return comparison.count_in(lines, words, lowercase.pop())
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 
@@ -98,7 +98,7 @@ def choose(folder: Path, n: int, rank: Callable[[State], float]) -> list[Path]:
         raise UserError(f"{folder}: no such folder")
     paths = sorted(path for path in folder.iterdir() if SAVED.fullmatch(path.name))
     ranked: dict[int, tuple[float, Path]] = {}
-    for path in tqdm(paths, desc="reading", unit="checkpoint", disable=None, leave=False):
+    for path in bar("reading", " checkpoints", items=paths, leave=False):
         state = checkpoints.load(path)
         if (value := rank(state)) > -float("inf"):
             ranked[updates(state)] = (value, path)
@@ -132,7 +132,7 @@ def average(paths: Sequence[Path]) -> State:
     first = checkpoints.load(paths[0])
     tied = tied_names(first["model"])
     sums: dict[str, Tensor] = {}
-    for path in tqdm(paths, desc="averaging", unit="checkpoint", disable=None, leave=False):
+    for path in bar("averaging", " checkpoints", items=paths, leave=False):
         state = checkpoints.load_checked(path)
         refuse_different(paths[0], first, path, state)
         for name in set(tied.values()):

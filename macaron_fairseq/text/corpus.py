@@ -9,6 +9,7 @@ from tqdm import tqdm
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.workers import Workers
 from macaron_fairseq.text.tokenization import Pipeline
 
@@ -38,10 +39,8 @@ def tokenize(
     pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
     workers = workers or environment.available_cores()
     for language, source, output in texts:
-        with tqdm(
-            desc=f"tokenising {source}", total=size(source), unit="B", unit_scale=True, disable=None
-        ) as bar:
-            blocks = counted(files.read_blocks(source, LINES), bar)
+        with bar(f"tokenising {source}", "B", size(source), unit_scale=True) as shown:
+            blocks = counted(files.read_blocks(source, LINES), shown)
             files.write_blocks(output, process(blocks, pipelines[language], workers))
 
 
@@ -64,10 +63,10 @@ def size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
 
 
-def counted(blocks: Iterable[Block], bar: tqdm) -> Iterator[Block]:
-    """The blocks, whose bytes the bar counts as they are read."""
+def counted(blocks: Iterable[Block], shown: tqdm) -> Iterator[Block]:
+    """The blocks, whose bytes a bar counts as they are read."""
     for block in blocks:
-        bar.update(len(block.content))
+        shown.update(len(block.content))
         yield block
 
 

@@ -13,18 +13,16 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from macaron_fairseq.common import files, locks
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.translation import translator
@@ -34,8 +32,6 @@ from macaron_fairseq.translation.translator import Engine, Search
 BEGUN = ".begun"
 NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
 LOCK = "lock"
-BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
-SECONDS = 20  # between two lines of progress where nobody watches a bar
 
 Settings = Mapping[str, Any]
 # Of the number of a part's first line, its lines, and which of them are done: results by the lines'
@@ -183,22 +179,15 @@ class Parts:
         """
         ranges, left = self.ranges(), self.left(shard)
         total = sum(len(ranges[i]) for i in shard.share(len(ranges)))
-        seconds = 0.5 if sys.stderr.isatty() else SECONDS
-        with tqdm(
-            desc=title,
-            total=total,
-            initial=total - sum(map(len, left)),
-            unit=" lines",
-            bar_format=BAR,
-            mininterval=seconds,
-        ) as bar:
+        done = total - sum(map(len, left))
+        with bar(title, " lines", total, initial=done) as shown:
             for lines in left:
                 begun = self.begun(lines)
                 with Journal(begun, self.header()) as journal:
-                    bar.update(len(journal.done))
+                    shown.update(len(journal.done))
                     for results in work(lines.start, source(lines), journal.done.keys()):
                         journal.add(results)
-                        bar.update(len(results))
+                        shown.update(len(results))
                     found = [journal.done[i] for i in range(len(lines))]
                 files.write_lines(self.path(lines), [self.header(), *found])
                 begun.unlink()

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import terminal
 
 # A slow engine's rate is a part of a line a second.
-BAR = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
 # Far more than is of use, and far from where numbers overflow.
 LIMITS: dict[str, tuple[Any, int, int]] = {
     "beam": (Integral, 1, 1000),
@@ -108,13 +108,13 @@ def translate_file(
         lines = files.read_lines(source)
     # Where the text is on a terminal, a bar would stand between its lines.
     on_terminal = is_typed or (str(output) == "-" and files.is_terminal(sys.stdout))
-    with tqdm(bar_format=BAR, unit=" lines", disable=on_terminal or None) as bar:
+    with bar("translating", " lines", disable=on_terminal) as shown:
         blocks = translate(
             lines,
             engine,
             encode,
             data.decode,
-            progress=bar.update,
+            progress=shown.update,
             **options,
         )
         with files.written(output, keep_partial=True) as file:

@@ -18,10 +18,10 @@ from macaron_fairseq.analysis import jacobians, local_error, measures, output, t
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
-from macaron_fairseq.analysis.progress import following, progress
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
+from macaron_fairseq.common.progress import following, progress
 from macaron_fairseq.schemes import splitting
 
 TITLE = "Dynamics of trained models"

@@ -16,9 +16,9 @@ from macaron_fairseq.analysis.dynamics import measurement, sentence_views
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.models import TrainedModel
-from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import following
 
 COMPONENTS = 3
 INTRODUCTION = (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from macaron_fairseq.analysis import integrators, local_error
 from macaron_fairseq.analysis.order.results import Measured, refuse_unknown, result
-from macaron_fairseq.analysis.progress import following
+from macaron_fairseq.common.progress import following
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, SELF_ATTENTION, Operator, Steps
 from macaron_fairseq.schemes.substeps import Field, Gate, SubStep

@@ -18,10 +18,10 @@ from macaron_fairseq.analysis import anatomy, integrators, local_error, trajecto
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.analysis.models import TrainedModel, in_double
 from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refuse_unknown, result
-from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
+from macaron_fairseq.common.progress import progress
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, Steps
 

@@ -14,7 +14,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization, settling, simulation
 from macaron_fairseq.analysis.particles.settling import Labels
 from macaron_fairseq.analysis.particles.systems import SYSTEMS, System
-from macaron_fairseq.analysis.progress import following, progress
+from macaron_fairseq.common.progress import following, progress
 
 Integers = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import boundary, simulation
 from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.particles.systems import System
-from macaron_fairseq.analysis.progress import following, progress
+from macaron_fairseq.common.progress import following, progress
 
 LARGE = 1000  # clouds whose measures take long enough to tell of it
 

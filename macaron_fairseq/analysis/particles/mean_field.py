@@ -16,8 +16,8 @@ import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization, metastability
-from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import progress
 
 # Of a cell, how far the density may move in a step; the limited scheme is positive up to 1/2.
 COURANT = 0.45

@@ -15,9 +15,9 @@ from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
 from macaron_fairseq.analysis.particles.experiments import Histograms, Trajectories
 from macaron_fairseq.analysis.particles.figures import COSINE, TIME, plane_of
-from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import following
 
 WRITERS: dict[str, Any] = {".gif": PillowWriter, ".mp4": FFMpegWriter}
 FRAMES_PER_SECOND = 15

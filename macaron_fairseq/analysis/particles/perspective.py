@@ -21,9 +21,9 @@ from macaron_fairseq.analysis.particles import (
 )
 from macaron_fairseq.analysis.particles.found import Found
 from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
-from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.common.progress import progress
 
 
 def phase_random(args: Namespace) -> Found:

@@ -23,7 +23,7 @@ from macaron_fairseq.analysis.particles import boundary, simulation
 from macaron_fairseq.analysis.particles.experiments import PartOf
 from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
-from macaron_fairseq.analysis.progress import following
+from macaron_fairseq.common.progress import following
 
 # A Gram eigenvalue above it counts; n particles have n eigenvalues whose sum is n.
 SMALLEST_EIGENVALUE = 1e-3

@@ -24,8 +24,8 @@ from scipy.spatial import ConvexHull, QhullError
 from scipy.spatial.distance import cdist
 
 from macaron_fairseq.analysis.measures import Floats, exp_entropy
-from macaron_fairseq.analysis.progress import following
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import following
 from macaron_fairseq.schemes import substeps
 
 # The classic Runge-Kutta method is stable up to this product of step and rate.

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import progress
 from macaron_fairseq.schemes import substeps
 
 # Particles so near, as a share of 1/sqrt(beta), are one from then on. That changes E by less than

@@ -12,7 +12,6 @@ import numpy as np
 
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.models import TrainedModel, in_double, refuse_other_sides
-from macaron_fairseq.analysis.progress import progress
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
 from macaron_fairseq.analysis.residual.effects import Ablation
@@ -22,6 +21,7 @@ from macaron_fairseq.analysis.residual.subjects import Shape, Subject
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.progress import progress
 from macaron_fairseq.evaluation import intervals
 
 TITLE = "The residual stream of trained models"

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.distillation.text_spans import BEGINS
 from macaron_fairseq.text.tokenization import remove_bpe
 
@@ -24,8 +23,6 @@ VERB_PHRASE = [
     {"POS": "VERB", "OP": "+"},
     {"POS": "ADV", "OP": "*"},
 ]
-BAR = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
-SECONDS = 20  # between two lines of progress where nobody watches a bar
 
 
 def load(model: str) -> Any:
@@ -124,12 +121,7 @@ def write(text: Path, output: Path, model: str) -> int:
     """
     files.refuse_overwriting([text], output)
     pipeline = load(model)
-    with tqdm(bar_format=BAR, unit=" lines", mininterval=SECONDS) as bar:
-
-        def counted() -> Iterator[str]:
-            for line in lines(files.read_lines(text), pipeline, model):
-                bar.update()
-                yield line
-
-        files.write_lines(output, counted())
-        return bar.n
+    found = lines(files.read_lines(text), pipeline, model)
+    with bar("finding phrases", " lines", items=found) as shown:
+        files.write_lines(output, shown)
+        return shown.n
