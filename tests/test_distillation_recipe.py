@@ -452,6 +452,39 @@ def test_a_teacher_that_is_given_is_that_of_the_students(no_work, capsys):
     ).read_bytes()
 
 
+def test_a_teacher_that_is_half_taken_or_half_trained_is_not_mixed_up(no_work, capsys):
+    path, work = a_teacher(no_work.folder / "elsewhere"), no_work.folder / "work" / "mini-en-de"
+    run = work / "runs" / "teacher" / "seed1"
+    run.mkdir(parents=True)
+    (run / "given").write_text("a kill came before it was scored\n")
+    assert no_work.call(task="mini-en-de") == 1 and no_work.begun == []
+    said = capsys.readouterr().err
+    assert "was given, and is not scored yet: give it again, with --teacher" in said
+    (run / "given").rename(run / "checkpoint_last.pt")
+    assert no_work.call(task="mini-en-de", more=["--teacher", path]) == 1 and no_work.begun == []
+    said = capsys.readouterr().err
+    assert "has begun to train its own teacher: leave out --teacher" in said
+
+
+def test_the_record_of_a_training_is_not_replaced_by_one_of_a_given_teacher(tmp_path):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, settings, "teacher", 1, options(tmp_path))
+    for changes in ({"given": False, "hours": 5}, {"given": True, "hours": None}):
+        written(recipe, **changes)
+        distillation_records.keep(tmp_path / "kept", distillation_records.known([recipe], None))
+    place = distillation_records.place(tmp_path / "kept", recipe)
+    assert json.loads(place.read_text())["hours"] == 5
+
+
+def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
+    settings, task = systems.read(), tasks.read()["multi30k-en-de"]
+    args = teach.parser().parse_args([])
+    plan = teach.Plan(args, settings, [task], ["none"], replace(options(), cpu=False))
+    monkeypatch.setattr(stage_train, "count_usable", lambda: 8)
+    monkeypatch.setattr(stage_train, "apart", lambda function, *words: "")
+    plan.refuse_unknown_flags()
+
+
 def test_flags_of_students_are_looked_at_before_the_teacher_is_trained(no_work, capsys):
     path = no_work.folder / "settings.yaml"
     path.write_text(path.read_text().replace("--distill-weight", "--distil-weight"))

@@ -4,6 +4,7 @@ YAML, since such a file is read and compared by people who do not read Python: n
 fairseq's own flags as one types them, with comments. PyYAML comes with fairseq.
 """
 
+import argparse
 import sys
 import types
 import typing
@@ -90,6 +91,16 @@ class Evaluation:
     decode: str  # flags of fairseq-generate
     score: str  # flags of `macaron-fairseq score`
     average: int = 0  # how many of the last checkpoints are averaged; 0: the best one alone
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of the scores, as tables call them."""
+        from macaron_fairseq.evaluation import scoring
+
+        flags = argparse.ArgumentParser(allow_abbrev=False)
+        flags.add_argument("--metric", nargs="+", action="extend", default=[])
+        named = flags.parse_known_args(split(self.score))[0].metric
+        return [scoring.METRICS.get(name, name) for name in named or scoring.DEFAULT]
 
 
 @dataclass(frozen=True)

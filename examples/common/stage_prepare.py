@@ -9,8 +9,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -18,7 +18,19 @@ import extract
 import parallel_text
 from benchmark import Part
 from options import PLUGIN, Recipe
-from steps import Logged, Words, call, code, hold, logged, made, say, step, version
+from steps import (
+    Logged,
+    Words,
+    call,
+    code,
+    ending_with_this,
+    hold,
+    logged,
+    made,
+    say,
+    step,
+    version,
+)
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -28,7 +40,7 @@ from macaron_fairseq.text.tokenization import Pipeline
 
 COMMON = Path(__file__).resolve().parent
 POSITIONS = 1023  # the most tokens of a sentence that the models take
-LEAST_WORDS = 0.9  # of a text's, which should be the same once tokenised and detokenised
+LEAST_BLEU = 90  # of a reference that was tokenised and detokenised
 
 
 def prepare(recipe: Recipe) -> None:
@@ -311,15 +323,18 @@ def learned(recipe: Recipe, out: Path) -> None:
     say(recipe.name, f"learning {recipe.merges} BPE merges{both}")
     words = out / "words"
     counting: list[Logged] = []
-    for text in (out.parent / "clean" / f"train.{language}" for language in languages):
-        language = text.suffix[1:]
-        with text.open("rb") as given, (out / f"words.{language}").open("wb") as found:
-            log = out / f"count-{language}.log"
-            counting.append(Logged(log, ["subword-nmt", "get-vocab"], stdin=given, stdout=found))
-        if recipe.workers == 1:
-            counting.pop().wait()
-    for process in counting:
-        process.wait()
+    with ExitStack() as together:
+        for text in (out.parent / "clean" / f"train.{language}" for language in languages):
+            language = text.suffix[1:]
+            with text.open("rb") as given, (out / f"words.{language}").open("wb") as found:
+                log = out / f"count-{language}.log"
+                one = Logged(log, ["subword-nmt", "get-vocab"], stdin=given, stdout=found)
+            together.enter_context(ending_with_this(one.process))
+            counting.append(one)
+            if recipe.workers == 1:
+                counting.pop().wait()
+        for one in counting:
+            one.wait()
     with words.open("wb") as all_words:
         for language in languages:
             path = out / f"words.{language}"
@@ -419,14 +434,17 @@ def binarised(recipe: Recipe, out: Path) -> None:
         shutil.copy(dictionary, out)  # where from_pretrained looks for them
     steps = recipe.benchmark.preprocessing.steps
     data_folder.write(out, recipe.source, recipe.target, steps, recipe.tests)
-    warn_of_lost_words(recipe, data_folder.read(out))
+    if "BLEU" in recipe.benchmark.evaluation.metrics:
+        warn_of_low_bleu(recipe, data_folder.read(out))
 
 
-def warn_of_lost_words(recipe: Recipe, data: DataFolder) -> None:
+def warn_of_low_bleu(recipe: Recipe, data: DataFolder) -> None:
     """Warn where Moses' rules do not put the words of a script together again that they cut.
 
     Detokenised text is scored. So the reference itself should come out of both as it went in.
     """
+    from macaron_fairseq.evaluation import metrics
+
     test, target = recipe.tests[0], recipe.target
     raw, tokenized = (
         [*files.read_lines(data.path / kind / f"{test}.{target}")]
@@ -434,16 +452,12 @@ def warn_of_lost_words(recipe: Recipe, data: DataFolder) -> None:
     )
     others = Pipeline([x for x in data.target_steps if not x.startswith("tokenize")], target)
     joined = data.decode([line.split() for line in tokenized])
-    words, found = (
-        [Counter(line.lower().split()) for line in text] for text in (map(others, raw), joined)
-    )
-    kept = sum((x & y).total() for x, y in zip(words, found, strict=True))
-    share = kept / sum(x.total() for x in words)
-    if share < LEAST_WORDS:
+    bleu = metrics.bleu(joined, [*map(others, raw)], target, lowercase=True).score
+    if bleu < LEAST_BLEU:
         say(
             recipe.name,
-            f"warning: of the words of {test}.{target} {100 * share:.0f} % are the same once "
-            "tokenised and detokenised. Moses' rules do not fit it, and BLEU will be too low",
+            f"warning: Moses' rules do not fit this text. {test}.{target} itself, tokenised and "
+            f"detokenised, has a BLEU of {bleu:.0f}. So BLEU will be too low",
         )
 
 

@@ -134,6 +134,9 @@ def ending_with_this(process: subprocess.Popen) -> Iterator[None]:
         with suppress(subprocess.TimeoutExpired):  # Ctrl-C reached it, too, and it may say so
             process.wait(INTERRUPTED_SECONDS if isinstance(error, KeyboardInterrupt) else 0)
         process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOCK_SECONDS)
+        process.kill()  # if it heeds nothing else
         process.wait()
         raise
     finally:

@@ -121,7 +121,10 @@ def keep(folder: Path, runs: Iterable[Run]) -> None:
         path = place(folder, run.recipe)
         kept, model = load(path), run.result.get("checkpoint")
         if run.result and kept.get("checkpoint", model) == model:
-            content = {**run.result, "speed": run.speed or kept.get("speed", {})}
+            # Of a teacher the record of its training tells more than that it was given.
+            is_better = kept and run.result.get("given") and not kept.get("given")
+            result = kept if is_better else run.result
+            content = {**result, "speed": run.speed or kept.get("speed", {})}
             if kept != content:
                 files.write(path, files.as_json(content))
 

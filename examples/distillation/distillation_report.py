@@ -275,11 +275,13 @@ def bootstrap(
         search: how both translated, beam or greedy.
         name: BLEU or chrF.
     """
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics import CHRF
+
+    from macaron_fairseq.evaluation.metrics import detokenised_bleu
 
     lowercase = "--lowercase" in base.recipe.score_flags
     metrics = {
-        "BLEU": BLEU(lowercase=lowercase, trg_lang=base.recipe.target),
+        "BLEU": detokenised_bleu(base.recipe.target, lowercase),
         "chrF": CHRF(lowercase=lowercase),
     }
     texts = [distillation_records.unpack(run.result["hypotheses"][search]) for run in (base, other)]

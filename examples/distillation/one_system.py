@@ -105,6 +105,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
 
 def take(recipe: SystemRecipe, given: Path) -> None:
     """Put a given teacher where a training leaves its best checkpoint."""
+    files.write(recipe.note_of_given, f"{given}\n")  # first: from here on this is no training
     put(given, recipe.checkpoint)
     asked = train_command.identity(
         recipe, stage_prepare.fingerprint(recipe.data), recipe.archs[0], recipe.seeds[0]

@@ -120,6 +120,11 @@ class SystemRecipe(Recipe):
         return self.folder_of_run / name
 
     @property
+    def note_of_given(self) -> Path:
+        """A file that says that the teacher's run was given, and not trained."""
+        return self.folder_of_run / "given"
+
+    @property
     def result(self) -> Path:
         """What is kept of the finished run."""
         return self.work / "results" / f"{self.system}-seed{self.seeds[0]}.json"

@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="take this checkpoint as the teacher, and train none. A recipe has trained it on the "
-        "task's data, and its manifest.json is next to it",
+        "task's data, and its manifest.json is next to it or one folder above",
     )
     add(
         "--student-updates",
@@ -168,7 +168,7 @@ def run(words: Sequence[str]) -> None:
 
 def refuse_without_metrics(task: Task) -> None:
     """End the program where a task is not scored by what the report shows."""
-    named, wanted = tasks.metrics_of(task.benchmark.evaluation), distillation_report.METRICS
+    named, wanted = task.benchmark.evaluation.metrics, distillation_report.METRICS
     if missing := [name for name in wanted if name not in named]:
         sys.exit(
             f"{task.name} is not scored by {' and '.join(missing)}, which this table shows: name "
@@ -189,11 +189,13 @@ class Plan:
     ) -> None:
         self.args, self.settings, self.options = args, settings, options
         self.tasks, self.names = chosen, names
-        self.given = {task.name: self.given_teacher(task) for task in chosen}
+        self.given: dict[str, Path | None] = {}  # by task, see `given_teacher`
         self.not_done: dict[Reason, list[str]] = {x: [] for x in (FAILED, ELSEWHERE, NOT_BEGUN)}
 
     def recipe(self, task: Task, system: str, seed: int) -> SystemRecipe:
         """The recipe of a run."""
+        if task.name not in self.given:
+            self.given[task.name] = self.given_teacher(task)
         given = self.given[task.name]
         return systems.recipe(task, self.settings, system, seed, self.options_of(system), given)
 
@@ -223,7 +225,7 @@ class Plan:
         model = TEACHER if what in one_system.OF_TASK else system
         recipe, options = self.recipe(task, model, seed), self.options_of(model)
         words = one_system.words(
-            what, task, system, seed, self.args.settings, options, self.given[task.name]
+            *(what, task, system, seed, self.args.settings, options, self.given[task.name])
         )
         label, result = {
             "prepare": (
@@ -342,7 +344,7 @@ class Plan:
         for recipe in [recipe for task in self.tasks for recipe in self.left(task)]:
             is_new = not (recipe.folder_of_run / "manifest.json").is_file()
             if is_new and not recipe.given_teacher:
-                gpus = stage_train.count_gpus(recipe) if is_for_here else 0
+                gpus = min(1, stage_train.count_gpus(recipe)) if is_for_here else 0  # a job has one
                 devices = train_command.plan(recipe, gpus, os.environ)
                 trained.append((replace(recipe, dry_run=not is_for_here), devices))
         stage_train.refuse_unknown_flags(trained)
@@ -359,10 +361,22 @@ class Plan:
             )
         if self.args.teacher:
             self.refuse_other_teacher(task, self.args.teacher)
+        teacher = self.known(task)[0]
+        if not self.args.teacher and not teacher.result and teacher.recipe.note_of_given.is_file():
+            sys.exit(
+                f"the teacher of {teacher.recipe.work} was given, and is not scored yet: give it "
+                "again, with --teacher"
+            )
 
     def refuse_other_teacher(self, task: Task, path: Path) -> None:
         """End the program where --teacher is not the teacher that is known, or had other data."""
         known = self.known(task)[0]
+        own = known.recipe.folder_of_run / "checkpoint_last.pt"
+        if not known.result and own.is_file():
+            sys.exit(
+                f"{own.parent} has begun to train its own teacher: leave out --teacher, or give "
+                "another --work"
+            )
         if known.result and known.result["checkpoint"] != files.sha256(path):
             sys.exit(
                 f"--teacher {path} is not the teacher of {known.path}: give that one, or another "
@@ -376,10 +390,11 @@ class Plan:
     def put_known_teacher(self, task: Task) -> None:
         """Put --teacher, if its result is known, where the students that are left look for it."""
         known = self.known(task)[0]
-        place = systems.teacher_of(known.recipe.work)
-        is_there = place.is_file() and files.sha256(place) == known.result.get("checkpoint")
-        if self.args.teacher and known.result and not is_there:
-            one_system.put(self.args.teacher, place)
+        # Timing looks for it where it was trained.
+        for place in (systems.teacher_of(known.recipe.work), known.recipe.checkpoint):
+            is_there = place.is_file() and files.sha256(place) == known.result.get("checkpoint")
+            if self.args.teacher and known.result and not is_there:
+                one_system.put(self.args.teacher, place)
 
     def refuse_without_teacher(self, task: Task) -> None:
         """End the program where a student cannot be trained since another's teacher is gone."""

@@ -122,7 +122,7 @@ def finetune(glue: Glue) -> None:
 
 
 def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: float) -> None:
-    """End the program at a finished run of other options or another start, which it would lose."""
+    """End the program at a finished run of other options or another start: it is not this one."""
     path = place(glue, name, system, seed, rate) / "result.json"
     asked = plan(glue, name, system, seed, rate)
     if path.is_file() and glue_run.identity_of(path) != (asked.settings, asked.start):

@@ -1,23 +1,20 @@
 """The tasks of tasks.yaml, the variants of a layer, and what makes a recipe of both."""
 
-import argparse
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
-from shlex import split
 from typing import Any
 
 import benchmark
-from benchmark import Benchmark, Evaluation
+from benchmark import Benchmark
 from many_runs import Options
 from options import Recipe
 from steps import hash_of
 
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.evaluation import scoring
 from macaron_fairseq.evaluation.evidence_gallery import Published
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -206,7 +203,7 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
     whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
     if kind.test not in whole.sets:
         raise ValueError(f"families/{entry.family}/test is {kind.test}, which is no set")
-    if kind.metric not in (scored := metrics_of(whole.evaluation)):
+    if kind.metric not in (scored := whole.evaluation.metrics):
         raise ValueError(
             f"families/{entry.family}/metric is {kind.metric}, but runs of {name} are scored by "
             f"{', '.join(scored)}"
@@ -218,14 +215,6 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
             )
     source, target = entry.pair.split("-")
     return Task(name, entry.family, source, target, kind, whole)
-
-
-def metrics_of(evaluation: Evaluation) -> list[str]:
-    """The metrics by which its runs are scored, as tables call them."""
-    flags = argparse.ArgumentParser(allow_abbrev=False)
-    flags.add_argument("--metric", nargs="+", action="extend", default=[])
-    named = flags.parse_known_args(split(evaluation.score))[0].metric
-    return [scoring.METRICS.get(name, name) for name in named or scoring.DEFAULT]
 
 
 def chosen(tasks: Mapping[str, Task], words: Sequence[str], flag: str) -> list[Task]:

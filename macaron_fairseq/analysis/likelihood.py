@@ -47,20 +47,21 @@ def translated(model: Any, sentence: Sentence) -> Tensor:
     device = next(model.parameters()).device
     source, target = sentence.source.to(device), sentence.target.to(device)
     output = model(source[None], torch.tensor([len(source)], device=device), target[None])
-    return of_next(model, output, target)
+    return of_next(model.get_normalized_probs(output, log_probs=True), target)
 
 
 def causal(model: Any, source: Tensor, data: Data) -> Tensor:
     """ln p of each token after the first, then of the end."""
     source = source.to(next(model.parameters()).device)
-    return of_next(model, model(source[None]), source)
+    output = model(source[None])
+    if model.decoder.adaptive_softmax:  # what comes out are features
+        return of_next(model.get_normalized_probs(output, log_probs=True), source)
+    return of_next(output[0].double().log_softmax(-1), source)  # fairseq's own rounds to fp32
 
 
-def of_next(model: Any, output: Any, read: Tensor) -> Tensor:
+def of_next(log_p: Tensor, read: Tensor) -> Tensor:
     """ln p of what follows each token that a decoder has read; the end stands at the beginning."""
-    # With an adaptive softmax what comes out are features.
-    log_p = model.get_normalized_probs(output, log_probs=True)[0]
-    return log_p.gather(1, read.roll(-1)[:, None])[:, 0]
+    return log_p[0].gather(1, read.roll(-1)[:, None])[:, 0]
 
 
 def masked(model: Any, source: Tensor, data: Data) -> Tensor:
@@ -76,7 +77,6 @@ def masked(model: Any, source: Tensor, data: Data) -> Tensor:
         is_hidden = torch.zeros_like(batch, dtype=torch.bool)
         is_hidden[rows, places] = True
         # Of these alone, in the order of the rows: the output layer is the largest.
-        output = model(batch, masked_tokens=is_hidden)
-        log_p = model.get_normalized_probs(output, log_probs=True)
+        log_p = model(batch, masked_tokens=is_hidden)[0].double().log_softmax(-1)
         found.append(log_p[rows, source[places]])
     return torch.cat(found)

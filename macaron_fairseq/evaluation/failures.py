@@ -3,6 +3,7 @@
 A few of them move a corpus score by points. No average shows them, so reports count them.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,12 @@ DEFINITION = (
 
 LOOP = regex.compile(
     rf"(?<!\S)(\S+(?: \S+){{0,{WORDS - 1}}}?)(?: \1){{{REPEATS},}}(?!\S)"
-    rf"|((?:[^\W\d_]\p{{M}}*){{1,{LETTERS}}}?)\2{{{REPEATS},}}"  # letters with their marks
+    rf"|((?:\p{{L}}\p{{M}}*+){{1,{LETTERS}}}?)\2{{{REPEATS},}}"  # letters with all their marks
 )
 
 # fairseq-generate's --max-len-a and --max-len-b unless it is told others.
 LENGTH_FLAGS = {"--max-len-a": "0", "--max-len-b": "200"}
-PRINTED = regex.compile(r"([SHP])-(\d+)\t(.*)")
+PRINTED = re.compile(r"([SHP])-(\d+)\t(.*)")
 
 
 @dataclass(frozen=True)

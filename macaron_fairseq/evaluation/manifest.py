@@ -35,10 +35,9 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
         UserError: if the run had other flags or other data, or a file is missing.
     """
     path = run / NAME
-    command_line = data_first(command_line, data)
     content: dict[str, Any] = {
         **arch_and_seed(command_line),
-        "flags": command_line,
+        "flags": list(command_line),
         "data": describe(data),
         "starts": [],
     }
@@ -54,7 +53,7 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     content["starts"].append(
         {
             "date": now.isoformat(timespec="seconds"),
-            "flags": command_line,
+            "flags": list(command_line),
             "code": environment.code(),
             "versions": environment.versions(),
             "hardware": environment.hardware(),
@@ -62,15 +61,6 @@ def write(run: Path, data: Path, command_line: Sequence[str]) -> Path:
     )
     files.write(path, files.as_json(content))
     return path
-
-
-def data_first(command_line: Sequence[str], data: Path) -> list[str]:
-    """The flags with the data folder before all: after a switch it would pass for its value."""
-    folder = (data / "data-bin").resolve()
-    named = [x for x in command_line if not x.startswith("-") and Path(x).resolve() == folder]
-    if len(named) != 1:
-        return [*command_line]
-    return [*named, *(x for x in command_line if x not in named)]
 
 
 def read(run: Path, hint: str) -> dict[str, Any]:

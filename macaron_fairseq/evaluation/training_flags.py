@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from macaron_fairseq.schemes import splitting
 
@@ -72,7 +73,8 @@ def scheme_of(flags: Mapping[str, Sequence[str]]) -> str:
 def parse(flags: Sequence[str]) -> dict[str, list[str]]:
     """The values that follow each flag, none for a switch; of a flag given twice, the last.
 
-    `--lr=0.1` is `--lr 0.1`, and `-a` is `--arch`; a negative number is a value.
+    `--lr=0.1` is `--lr 0.1`, and `-a` is `--arch`; a negative number is a value. A folder that is
+    called data-bin is the data, also after a switch.
     """
     found: dict[str, list[str]] = {}
     name = ""
@@ -82,7 +84,8 @@ def parse(flags: Sequence[str]) -> dict[str, list[str]]:
             name = "--arch" if name == "-a" else name
             found[name] = [value] if equals else []
         else:
-            found.setdefault(name, []).append(word)
+            is_data = PurePath(word).name == "data-bin"
+            found.setdefault("" if is_data else name, []).append(word)
     return found
 
 
