@@ -24,11 +24,11 @@ setup: environment ## make the environment .venv, or bring it up to date
 	@$(ACTIVATE_HINT)
 
 demo: environment ## set up, then translate phrases with the models that come with the package
-	@$(ACTIVATE); macaron-fairseq demo
+	@$(ACTIVATE); exec macaron-fairseq demo
 	@$(ACTIVATE_HINT)
 
 quickstart: environment ## set up, then run examples/quickstart/run.sh
-	@$(ACTIVATE); examples/quickstart/run.sh
+	@$(ACTIVATE); exec examples/quickstart/run.sh # which a signal to make then ends
 	@$(ACTIVATE_HINT)
 
 lint: environment ## ruff (lint and format), mypy and shellcheck

@@ -94,7 +94,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = None
     try:
         parser = make_parser(words[:1])  # which may import PyTorch, for seconds
-        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        if not words:
+            parser.print_help(sys.stderr)
+            sys.exit(2)
+        if not words[0].startswith("-") and words[0] not in COMMANDS:
             parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
         try:
             args = parser.parse_args(words)

@@ -164,6 +164,13 @@ def test_too_little_memory_is_no_output_that_failed(monkeypatch):
         cli.main(["user-dir"])
 
 
+def test_without_a_command_there_is_help(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main([])
+    found = capsys.readouterr()
+    assert not found.out and "translate raw text" in found.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -283,6 +283,17 @@ def test_progress_goes_on_where_the_checkpoint_was(tmp_path, capsys):
     assert (tmp_path / "train.log").read_text() == "".join(log)
 
 
+def test_a_training_that_ends_by_patience_says_so(tmp_path, capsys):
+    log = [
+        '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "152"}\n',
+        "| INFO | early stop since valid performance hasn't improved for last 10 runs\n",
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 2000)
+    said = "tiny: ended at update 152: 10 validations in a row found no lower loss (--patience)\n"
+    assert is_done and capsys.readouterr().err.endswith(said)
+
+
 def test_what_is_loaded_before_the_first_update_is_said(tmp_path, capsys):
     log = [
         "2026 | INFO | fairseq_cli.train | {'_name': None}\n",
@@ -341,6 +352,8 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
     assert stage_train.apart(unknown, archs, flags, True) == ""
     said = stage_train.apart(unknown, archs, [*flags, "--nosuch", "1"], True)
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
+    said = stage_train.apart(unknown, archs, [*flags, "--lr", "abc"], True)
+    assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
     monkeypatch.setattr(sys, "argv", sys.argv)  # which it changes, as the logger's level
     caplog.set_level(logging.WARNING, "fairseq")
     unknown = partial(unknown, is_for_here=True)
@@ -356,7 +369,7 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
         assert said == f"{other} is not for {task}: name one that is in --archs"
     half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
     assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
-    with pytest.raises(SystemExit, match="was killed: is there too little memory"):
+    with pytest.raises(SystemExit, match="was ended: is there too little memory"):
         stage_train.apart(signal.raise_signal, signal.SIGKILL)
 
 
@@ -382,7 +395,8 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     ]
     translate, dynamics = (shlex.split(x) for x in lines if x.startswith("  macaron-fairseq "))
     models = [f"my work/{arch}/seed1/checkpoint_best.pt" for arch in recipe.archs]
-    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1]]
+    lengths = ["--max-len-a", "1.5", "--max-len-b", "10"]
+    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1], *lengths]
     assert dynamics[1:4] == ["dynamics", "--data", "my work/data"] and dynamics[5:7] == models
     assert "  less 'my work/report/report.md'" in lines
     (tmp_path / "my work" / "report").mkdir()

@@ -108,7 +108,9 @@ class Parser(argparse.ArgumentParser):
         """What argparse does, once all options are known: it would take a value for a stage."""
         words = [*(sys.argv[1:] if args is None else args)]
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=False):
-            self.error(sentence)
+            hint = "flags of fairseq-train follow a word --"
+            is_asked = sentence.endswith("?")
+            self.error(f"{sentence} {hint.capitalize()}" if is_asked else f"{sentence}; {hint}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -8,6 +8,7 @@ FILE is a benchmark.yaml, or a script in its folder; --help begins with its lead
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import start
 
+AGAIN = "start it again, and it goes on"
 TOOLS = (
     "macaron-fairseq",
     "fairseq-preprocess",
@@ -79,6 +81,8 @@ def refusals(name: str) -> Iterator[None]:
         yield
     except SystemExit as end:
         if not isinstance(end.code, str):
+            if end.code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
+                print(f"{name}: ended by a signal: {AGAIN}", file=sys.stderr, flush=True)
             raise
         print(f"{name}: {end.code}", file=sys.stderr, flush=True)
         sys.exit(1)
@@ -87,7 +91,7 @@ def refusals(name: str) -> Iterator[None]:
         print(f"{name}: {where}{error.strerror or error}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        print(f"{name}: interrupted: start it again, and it goes on", file=sys.stderr, flush=True)
+        print(f"{name}: interrupted: {AGAIN}", file=sys.stderr, flush=True)
         sys.exit(130)  # as a shell says it
 
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -48,6 +48,7 @@ def prepare(recipe: Recipe) -> None:
     work = recipe.work / "prepare"
     with hold(recipe.work / "prepare.lock"):
         refuse_unscorable(recipe.target)
+        refuse_other_pair(recipe)
         given = inputs(recipe)
         files_py, parallel_text_py = PLUGIN / "common" / "files.py", COMMON / "parallel_text.py"
         cleans = code(files_py, parallel_text_py)
@@ -70,6 +71,15 @@ def prepare(recipe: Recipe) -> None:
         step(recipe.data, inputs_of_data, lambda out: binarised(recipe, out))
     dictionary = recipe.data / "data-bin" / f"dict.{recipe.source}.txt"
     say(recipe.name, f"{recipe.data} is ready: {count_lines(dictionary)} types")
+
+
+def refuse_other_pair(recipe: Recipe) -> None:
+    """End the program where data of other languages would be replaced."""
+    with suppress(OSError, ValueError, KeyError, TypeError):  # what is damaged is made again
+        found = json.loads((recipe.data / data_folder.NAME).read_text("utf-8"))
+        here, asked = f"{found['source']}-{found['target']}", f"{recipe.source}-{recipe.target}"
+        if here != asked:
+            sys.exit(f"{recipe.data} is of {here}, and not of {asked}: give another --work")
 
 
 def refuse_unscorable(language: str) -> None:

@@ -7,6 +7,7 @@ import io
 import logging
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,9 @@ import sys
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -206,13 +207,26 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
 def apart(function: Callable, *arguments: Any) -> Any:
     """What a function returns, in a separate process: fairseq and PyTorch end with it."""
     context = multiprocessing.get_context("spawn")
-    # At Ctrl-C it ends in silence: this process says what there is to say.
-    at_ctrl_c = signal.SIGINT, signal.SIG_DFL
-    with ProcessPoolExecutor(1, context, signal.signal, at_ctrl_c) as pool:
-        try:
-            return pool.submit(function, *arguments).result()
-        except BrokenProcessPool:
-            sys.exit("a process that loads fairseq was killed: is there too little memory?")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=tell, args=(there, function, arguments))
+    process.start()
+    there.close()
+    try:
+        found = here.recv()
+    except EOFError:
+        process.join()
+        sys.exit("a process that loads fairseq was ended: is there too little memory?")
+    process.join()
+    return found
+
+
+def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> None:
+    """Send what a function returns to the process that waits for it; or end, if that has."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # at Ctrl-C the other one says what there is to say
+    with suppress(BrokenPipeError):
+        there.send(function(*arguments))
 
 
 def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
@@ -274,6 +288,9 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
         if not isinstance(refusal.code, int):
             return str(refusal.code)
         reason = said.getvalue().strip().split("\n")[-1].partition("error: ")[2]
+        return f"fairseq-train would refuse this: {reason}; see fairseq-train --help"
+    except Exception as error:  # of whatever kind: a bad value is an ArgumentError
+        reason = " ".join(str(error).split())
         return f"fairseq-train would refuse this: {reason}; see fairseq-train --help"
     return ""
 
@@ -349,6 +366,7 @@ def updates_of(path: Path) -> int | str:
 
 # A rate below 1 stays one in updates a second.
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+EARLY_STOP = re.compile(r"early stop since valid performance hasn't improved for last (\d+) runs")
 # What fairseq-train does before its first update, by what it logs when it begins with it.
 LOADING = {
     "| fairseq_cli.train | {": "making the model",
@@ -392,6 +410,7 @@ def follow(
 
     tail: deque[str] = deque(maxlen=20)
     is_done = is_torchruns = False
+    stopped: re.Match[str] | None = None
     on_terminal = sys.stderr.isatty()
     bar = tqdm(
         desc=title,
@@ -422,6 +441,13 @@ def follow(
             if found:
                 bar.update(found.update - bar.n)
             is_done = is_done or "done training" in line
+            stopped = stopped or EARLY_STOP.search(line)
+    if stopped:
+        print(
+            f"{title}: ended at update {bar.n}: {stopped[1]} validations in a row found no lower "
+            "loss (--patience)",
+            file=sys.stderr,
+        )
     return "".join(tail), is_done
 
 

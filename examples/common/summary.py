@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from shlex import split
 
 from options import Recipe
 from steps import Words, shown
@@ -16,6 +17,9 @@ def summary(recipe: Recipe) -> str:
     models = [here(recipe.run(arch, recipe.seeds[0]) / checkpoint) for arch in recipe.archs]
     data: Words = ["--data", here(recipe.data)]
     translate: Words = ["macaron-fairseq", "translate", *data, "--path", models[-1]]
+    decode = split(recipe.benchmark.evaluation.decode)
+    for flag in ("--max-len-a", "--max-len-b"):  # as what was scored
+        translate += decode[decode.index(flag) :][:2] if flag in decode else []
     dynamics: Words = ["macaron-fairseq", "dynamics", *data, "--path", *models]
     dynamics += ["-o", here(recipe.work / "dynamics")]
     read: Words = ["less", here(recipe.work / "report" / "report.md")]

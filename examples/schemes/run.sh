@@ -35,7 +35,7 @@ main() {
         declare -g "${1#--}=$2"
         shift
         ;;
-      *) die "$1 is no option; see --help" ;;
+      *) die "$1 is no option; options of the recipe follow a word --; see --help" ;;
     esac
     shift
   done

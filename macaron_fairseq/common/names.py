@@ -50,7 +50,10 @@ def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool)
         option = word.partition("=")[0]
         is_known = option in options or (may_be_cut and any(x.startswith(option) for x in options))
         if option.startswith("--") and not is_known:
-            return f"there is no option {option}{question(option, options)}"
+            # The dashes are alike in all.
+            near = [x for x in options if get_close_matches(option[2:], [x[2:]])]
+            near += [x for x in options if x.startswith(option)]
+            return f"there is no option {option}{question(option, dict.fromkeys(near))}"
     return ""
 
 
