@@ -93,6 +93,8 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
         folders: of the tasks, in that of --from.
     """
     given = args.folder and args.folder.absolute()
+    if given and not given.is_dir():
+        sys.exit(f"{given}, given by --from, is no folder")
     for folder in sorted({*folders}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")
