@@ -514,6 +514,11 @@ def test_chinese_has_no_spaces_whatever_its_code(language):
     assert "tok:zh" in found.signature
 
 
+def test_a_language_has_two_or_three_letters():
+    with pytest.raises(UserError, match="'chinese' is no language: name it by two or three"):
+        metrics.bleu(["a"], ["a"], "chinese", False)
+
+
 def test_remove_bpe_like_fairseq():
     data_utils = pytest.importorskip("fairseq.data.data_utils")
     for text in ("ein klei@@ ner Hu@@ nd", "drei Hun@@", "a @-@ b @@", "", "kein Zeichen"):

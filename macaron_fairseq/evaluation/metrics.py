@@ -54,7 +54,8 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
         effective_order: for a single sentence: only orders count of which there are n-grams.
 
     Raises:
-        UserError: if its tokenisation of that language, Japanese or Korean, is not installed.
+        UserError: if there is no such language, or its tokenisation is not installed, that of
+            Japanese or Korean.
     """
     code = two_letters(language)
     try:
@@ -64,8 +65,14 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
 
 
 def two_letters(language: str) -> str:
-    """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region."""
+    """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region.
+
+    Raises:
+        UserError: if it is no such code.
+    """
     code = re.split("[-_]", language.lower())[0]
+    if not re.fullmatch("[a-z]{2,3}", code):
+        raise UserError(f"'{language}' is no language: name it by two or three letters, such as de")
     return OF_THREE_LETTERS.get(code, code)
 
 
