@@ -222,9 +222,8 @@ def apart(function: Callable, *arguments: Any) -> Any:
 
 def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> None:
     """Send what a function returns to the process that waits for it; or end, if that has."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # at Ctrl-C the other one says what there is to say
+    # At Ctrl-C the other one says what there is to say.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with suppress(BrokenPipeError):
         there.send(function(*arguments))
 
