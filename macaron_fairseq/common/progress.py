@@ -81,11 +81,8 @@ class Progress:
             self.bar.update(done)
         elif time.monotonic() - self.said >= SECONDS:
             self.said = time.monotonic()
-            self.say(f"{self.done / self.total:.0%}")
-
-    def say(self, state: str) -> None:
-        """A line on stderr."""
-        print(f"{self.what}: {state}", file=sys.stderr, flush=True)
+            share = self.done / self.total
+            print(f"{self.what}: {share:.0%}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -93,10 +90,7 @@ def progress(what: str, total: float) -> Iterator[Progress]:
     """Show how far work of that size, in any unit, has come while it lasts."""
     form = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
     with tqdm(total=total, desc=what, bar_format=form, disable=None, leave=False) as bar:
-        shown = Progress(what, total, bar)
-        if bar.disable:
-            shown.say("begins")
-        yield shown
+        yield Progress(what, total, bar)
 
 
 def following(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
