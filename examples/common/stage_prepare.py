@@ -86,7 +86,7 @@ def refuse_unscorable(language: str) -> None:
     """End the program where sacreBLEU cannot split the language into words."""
     from macaron_fairseq.evaluation import metrics
 
-    code = metrics.two_letters(language)
+    code = metrics.language_code(language)
     if code in ("ja", "ko"):
         try:
             metrics.detokenised_bleu(language)

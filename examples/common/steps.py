@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 LOCK_SECONDS = 10
-INTERRUPTED_SECONDS = 3
+INTERRUPTED_SECONDS = 3  # in which a command may end by itself
+TERMINATED_SECONDS = 10  # in which it is to end
 # Of all commands, unless the user has set it.
 ENVIRONMENT = {
     # cuDNN's attention, PyTorch's first choice on some GPUs, plans anew for each shape of a batch.
@@ -135,7 +136,7 @@ def ending_with_this(process: subprocess.Popen) -> Iterator[None]:
             process.wait(INTERRUPTED_SECONDS if isinstance(error, KeyboardInterrupt) else 0)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(LOCK_SECONDS)
+            process.wait(TERMINATED_SECONDS)
         process.kill()  # if it heeds nothing else
         process.wait()
         raise

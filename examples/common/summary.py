@@ -19,7 +19,8 @@ def summary(recipe: Recipe) -> str:
     translate: Words = ["macaron-fairseq", "translate", *data, "--path", models[-1]]
     decode = split(recipe.benchmark.evaluation.decode)
     for flag in ("--max-len-a", "--max-len-b"):  # as what was scored
-        translate += decode[decode.index(flag) :][:2] if flag in decode else []
+        if flag in decode:
+            translate += [flag, decode[decode.index(flag) + 1]]
     dynamics: Words = ["macaron-fairseq", "dynamics", *data, "--path", *models]
     dynamics += ["-o", here(recipe.work / "dynamics")]
     read: Words = ["less", here(recipe.work / "report" / "report.md")]

@@ -57,14 +57,14 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
         UserError: if there is no such language, or its tokenisation is not installed, that of
             Japanese or Korean.
     """
-    code = two_letters(language)
+    code = language_code(language)
     try:
         return BLEU(lowercase=lowercase, trg_lang=code, effective_order=effective_order)
     except RuntimeError as error:
         raise UserError(" ".join(str(error).split())) from error
 
 
-def two_letters(language: str) -> str:
+def language_code(language: str) -> str:
     """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region.
 
     Raises:
