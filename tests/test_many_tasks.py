@@ -34,6 +34,7 @@ import plan  # isort: skip
 import report  # isort: skip
 import steps  # isort: skip
 import tasks  # isort: skip
+import train_command  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +174,26 @@ def test_settings_leave_out_scheme_and_seed_alone():
         assert of("parallel", 1, 512) != usual
     task, options = tasks.read()["g2p-ice"], replace(options, cpu=False)  # fp16
     assert of("parallel", 1, 512) != usual
+
+
+def test_tokens_at_once_divide_an_update_and_leave_the_settings():
+    """An update of Multi30k has 8,192 tokens: 4,096 on each of two devices, as published."""
+    task, variant = tasks.read()["multi30k-en-de"], tasks.variant("lie-trotter")
+    usual = tasks.Options(Path("/w"), None, cpu=False, file=tasks.FILE)
+    found = {}
+    for tokens in (None, 2048, 8192, 5000):
+        options = replace(usual, max_tokens=tokens)
+        recipe = tasks.recipe(task, variant, 1, None, options)
+        if tokens == 5000:
+            with pytest.raises(SystemExit, match="cannot be made of 5000 tokens on each of 1"):
+                train_command.plan(recipe, 1, {})
+            continue
+        devices = train_command.plan(recipe, 1, {})
+        found[tokens] = devices.max_tokens, devices.update_freq
+        assert tasks.settings(recipe, options) == tasks.settings(recipe, usual)
+        words = one_run.command(task, variant, 1, options)
+        assert ("--max-tokens" in words) is (tokens is not None)
+    assert found == {None: (4096, 2), 2048: (2048, 4), 8192: (8192, 1)}
 
 
 def test_scores_of_others_are_of_the_pair_that_they_were_published_for():

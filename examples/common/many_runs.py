@@ -25,6 +25,7 @@ class Options:
     cpu: bool
     file: Path  # of the tasks
     max_update: int | None = None
+    max_tokens: int | None = None  # on a device at once
     extra: tuple[str, ...] = ()  # flags of fairseq-train after --
     is_usual: bool = True  # whether counts and hashes are checked
 
@@ -34,6 +35,7 @@ class Options:
         result += ["--from", str(self.given)] if self.given else []
         result += ["--cpu"] * self.cpu + ["--any-sizes"] * (not self.is_usual)
         result += ["--max-update", str(self.max_update)] if self.max_update else []
+        result += ["--max-tokens", str(self.max_tokens)] if self.max_tokens else []
         return [*result, "--tasks-file", str(self.file)]
 
     def extra_words(self) -> list[str]:
@@ -46,7 +48,8 @@ def add_run_options(parser: argparse.ArgumentParser, file: Path) -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--from", dest="given", type=Path)
     parser.add_argument("--tasks-file", type=Path, default=file)
-    parser.add_argument("--max-update", type=int)
+    for name in ("--max-update", "--max-tokens"):
+        parser.add_argument(name, type=int)
     for flag in ("--cpu", "--any-sizes"):
         parser.add_argument(flag, action="store_true")
 
@@ -59,6 +62,7 @@ def of_run(args: Any, extra: Iterable[str]) -> Options:
         cpu=args.cpu,
         file=args.tasks_file.absolute(),
         max_update=args.max_update,
+        max_tokens=args.max_tokens,
         extra=tuple(extra),
         is_usual=not args.any_sizes,
     )
@@ -75,6 +79,12 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
     add = parser.add_argument
     add("--seeds", type=seeds_of, action=Once, metavar='"1 2"', default=[1], help="default: 1")
     add("--max-update", type=above_zero, metavar="N", help="end each run there")
+    add(
+        "--max-tokens",
+        type=above_zero,
+        metavar="N",
+        help="tokens on a device at once; the batch of an update stays the same",
+    )
     add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
     add("--work", type=Path, metavar="FOLDER", help=f"default: runs/{name}")
     launch.add_options(add)
@@ -106,6 +116,7 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
         cpu=args.cpu,
         file=args.tasks_file.absolute(),
         max_update=args.max_update,
+        max_tokens=args.max_tokens,
         extra=tuple(extra),
         is_usual=not args.sizes,
     )

@@ -165,7 +165,7 @@ def recipe(
         "merges": how.merges or base.merges,
         "max_update": options.max_update or model.max_update,
         "batch": model.tokens * model.batches,
-        "max_tokens": model.tokens,
+        "max_tokens": options.max_tokens or model.tokens,
         "average": 0 if given else base.average if model.average < 0 else model.average,
         "extra": [*learns, *options.extra],
     }

@@ -171,6 +171,7 @@ def command(task: Task, variant: Variant, seed: int, options: Options) -> str:
     words += ["--schemes", variant.name, "--seeds", str(seed)]
     words += ["--cpu"] * options.cpu
     words += ["--max-update", str(options.max_update)] if options.max_update else []
+    words += ["--max-tokens", str(options.max_tokens)] if options.max_tokens else []
     # Folders of a machine are left out; a user has others.
     words += ["--from", "FOLDER"] if options.given else []
     words += ["--tasks-file", options.file.name] if options.file != tasks.FILE else []
