@@ -28,6 +28,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, DistributedFairseqModel, build_m
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
@@ -133,6 +134,38 @@ def test_fairseq_takes_no_layers_to_keep():
     assert args.encoder_layers_to_keep == [0]
     with pytest.raises(AttributeError, match="'list' object has no attribute 'split'"):
         build_model(args, task())
+
+
+# --- betas that are none -------------------------------------------------------------------------
+
+
+def test_fairseqs_adam_takes_bad_betas_until_the_first_update():
+    """One beta ends it with a traceback. With a second one of 1 it learns nothing, silently."""
+
+    def adam(betas):
+        weight = torch.nn.Parameter(torch.ones(1))
+        weight.sum().backward()
+        cfg = FairseqAdamConfig(adam_betas=betas, use_old_adam=True, lr=[0.1], tpu=False)
+        return weight, FairseqAdam(OmegaConf.structured(cfg), [weight])
+
+    with pytest.raises(TypeError, match="cannot unpack"):
+        adam("0.9")[1].step()
+    weight, optimizer = adam("(0.9, 1.0)")
+    optimizer.step()
+    assert weight.item() == 1
+
+
+@pytest.mark.parametrize(
+    "betas", ["0.9", "(0.9, 0.98", "(0.9,)", "(0.9, 1.0)", "(-0.1, 0.9)", "(0.9, 'b')", ""]
+)
+def test_betas_that_are_none(betas):
+    said = refusal("fairseq-train", "data", "--cpu", "--optimizer", "adam", "--adam-betas", betas)
+    assert f"--adam-betas {betas} should be two numbers from 0 to below 1" in said
+
+
+@pytest.mark.parametrize("betas", ["(0.9,0.98)", "[0.9, 0.98]", "0.9, 0.98", "(0, 0.999)"])
+def test_betas_as_fairseq_evaluates_them(betas):
+    apply(checks.check, ["fairseq-train", "data", "--cpu", "--adam-betas", betas])
 
 
 # --- a learning rate that cannot fall ------------------------------------------------------------

@@ -6,6 +6,7 @@ would not notice, or would answer with a traceback, for Macaron and baseline.
 fairseq has mended the fault, and the check here can go.
 """
 
+import ast
 import logging
 import os
 from argparse import Namespace
@@ -54,6 +55,7 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpus: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, folder = line.args, command_line.first_data(line.others)
+    refuse_bad_betas(args.adam_betas)
     refuse_cosine_without_a_period(args)
     ranks.check(args, os.environ, gpus)
     for path in command_line.to_restore(args):
@@ -106,6 +108,19 @@ def check_devices(args: Namespace, command: str) -> int:
             compiling.refuse_where_wrong(args)
             compiling.refuse_where_impossible(count)
     return count
+
+
+def refuse_bad_betas(text: str) -> None:
+    """Raise a `UserError` if these are no betas of Adam, which would fail at the first update."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        found = None
+    is_pair = isinstance(found, (tuple, list)) and len(found) == 2
+    if not is_pair or not all(type(x) in (int, float) and 0 <= x < 1 for x in found):
+        raise UserError(
+            f"--adam-betas {text} should be two numbers from 0 to below 1, such as '(0.9, 0.98)'"
+        )
 
 
 def refuse_cosine_without_a_period(args: Namespace) -> None:

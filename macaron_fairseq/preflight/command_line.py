@@ -86,6 +86,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("-t", "--target-lang")
     parser.add_argument("--criterion", default="cross_entropy")
     parser.add_argument("--optimizer")
+    parser.add_argument("--adam-betas", default="(0.9, 0.999)")
     parser.add_argument("--lr-scheduler", default="fixed")
     parser.add_argument("--warmup-updates", type=int, default=0)
     parser.add_argument("--lr-period-updates", type=float, default=-1)
