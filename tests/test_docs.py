@@ -174,6 +174,7 @@ RECORDED = (
     *("macaron-fairseq", "fairseq-train", "fairseq-generate", "fairseq-preprocess"),
     *("fairseq-hydra-train", "subword-nmt", "make", "pip", "python", "python3", "pytest"),
     *("sbatch", "tensorboard", "sacrebleu", "pre-commit", "git", "perl", "tar", "sphinx-build"),
+    "nvidia-cuda-mps-control",
 )
 
 WITH_OWN_PARSERS = {
