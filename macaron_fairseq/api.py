@@ -536,7 +536,10 @@ def as_flags(arch: str, given: Mapping[str, Any]) -> Namespace:
         raise UserError(str(error)) from error
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
-        raise UserError(f"there is no flag {name} of {arch}: see fairseq-train --help")
+        known = ["scheme", "substep", "types", "tokens", *(x.dest for x in parser._actions)]
+        raise UserError(
+            f"there is no flag {name} of {arch}: see fairseq-train --help{names.question(name, known)}"
+        )
     return flags
 
 

@@ -246,6 +246,8 @@ def test_a_description_has_rows():
     [
         ("macaron_transformer", {"scheme": "strang"}, "Did you mean strang-marchuk, "),
         ("macaron_transformer", {"layers": 3}, "^there is no flag layers of macaron_transformer"),
+        ("macaron_transformer", {"shceme": "parallel"}, "no flag shceme .* Did you mean scheme"),
+        ("macaron_transformer", {"encoder_layer": 3}, "Did you mean encoder_layers[, ]"),
         ("macaron_transformer", {"encoder_layers": "six"}, "--encoder-layers: invalid int value"),
         ("transformer", {"substep": "rk4"}, "which is fairseq's own, has no --macaron-substep"),
         ("roberta_tiny_pre_norm", {"scheme": "parallel"}, "which is fairseq's own, has no --mac"),
