@@ -537,9 +537,8 @@ def as_flags(arch: str, given: Mapping[str, Any]) -> Namespace:
     if unknown:
         name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
         known = ["scheme", "substep", "types", "tokens", *(x.dest for x in parser._actions)]
-        raise UserError(
-            f"there is no flag {name} of {arch}: see fairseq-train --help{names.question(name, known)}"
-        )
+        asked = names.question(name, known)
+        raise UserError(f"there is no flag {name} of {arch}: see fairseq-train --help{asked}")
     return flags
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import metadata
 from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
@@ -723,6 +724,12 @@ def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
         assert note.endswith(f"are of several: A, PyTorch 2.13 (none seed 1); {said}")
     [note] = distillation_report.about_trained_on([run("none"), run("uld")])
     assert note.startswith("training speeds of uld count tokens of other merges")
+
+
+def test_a_timing_names_the_engine_that_was_timed():
+    found = deployed.machine(with_gpus=False)["versions"]
+    assert found["ctranslate2"] == metadata.version("ctranslate2")
+    assert found["torch"] == metadata.version("torch")
 
 
 def test_a_student_against_its_teacher():

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parent.parent
 FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
 LIBRARIES = (
     *("torch", *FAIRSEQ, "sacrebleu", "sacremoses", "subword-nmt"),
-    *("numpy", "numba", "scipy", "matplotlib"),
+    *("numpy", "numba", "scipy", "matplotlib", "ctranslate2"),
 )
 
 
