@@ -263,15 +263,31 @@ def test_the_plans_runs_are_those_of_its_table():
 
 def test_what_departs_from_the_plan_is_named():
     known = {name: task for name, task in tasks.read().items() if name.startswith("autshumato-en")}
-    done = [("autshumato-en-af", "lie-trotter", 1), ("autshumato-en-nso", "parallel", 7)]
-    assert plan.departures(
-        plan.read(), known, [SimpleNamespace(key=key, task=key[0]) for key in done]
-    ) == [
+    done = [record("autshumato-en-af", seed=1), record("autshumato-en-nso", "parallel", 7)]
+    assert plan.departures(plan.read(), known, done) == [
         "of the plan's 4 runs of these tasks 1 are done: autshumato-en-af lie-trotter seed 2, "
         "autshumato-en-af strang-marchuk seed 1, autshumato-en-af strang-marchuk seed 2 are "
         "missing",
-        "1 runs are not in the plan: autshumato-en-nso parallel seed 7",
+        "1 run not in the plan: autshumato-en-nso parallel seed 7",
     ]
+
+
+def test_a_gpu_may_take_five_seeds_of_what_is_planned():
+    """So plan.md has it of all tasks; Multi30k is planned with two seeds."""
+    known = {"multi30k-en-de": tasks.read()["multi30k-en-de"]}
+    gpu = {"cpu": "c", "gpus": ["G"], "threads": 1}
+    both = {
+        seed: [record("multi30k-en-de", x, seed, **more) for x in ("lie-trotter", "strang-marchuk")]
+        for seed, more in ((1, {}), (2, {}), (3, {}), (5, {"environment": gpu}))
+    }
+    planned = both[1] + both[2]
+    assert plan.departures(plan.read(), known, planned + both[5]) == []
+    (note,) = plan.departures(plan.read(), known, planned + both[3])
+    assert note.startswith("2 runs not in the plan: multi30k-en-de lie-trotter seed 3, ")
+    for scheme, seed in (("lie-trotter", 6), ("parallel", 1)):
+        other = record("multi30k-en-de", scheme, seed, environment=gpu)
+        (note,) = plan.departures(plan.read(), known, [*planned, other])
+        assert note == f"1 run not in the plan: multi30k-en-de {scheme} seed {seed}"
 
 
 def test_own_tasks_go_by_no_plan(tmp_path):

@@ -10,6 +10,7 @@ import yaml
 from tasks import Task
 
 from macaron_fairseq.common.markdown import table
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import Overall
 from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Key, Run
 
@@ -31,6 +32,7 @@ class Plan:
     """All that plan.yaml says."""
 
     runs: list[Runs]
+    gpu_seeds: list[int]  # that the plan's runs may have on a GPU
     least_tasks: int
     p: float
     equal_within: dict[str, float]  # by metric
@@ -55,20 +57,30 @@ def announced(plan: Plan, known: Mapping[str, Task]) -> list[Key]:
     ]
 
 
-def departures(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> list[str]:
+def departures(plan: Plan, known: Mapping[str, Task], runs: Sequence[Run]) -> list[str]:
     """How far runs of these tasks are from the plan, a line each; nothing of other families."""
     wanted, of_plan = announced(plan, known), schemes_of(plan, known)
     done = {run.key for run in runs if known[run.task].family in of_plan}
     missing = [key for key in wanted if key not in done]
-    others = sorted(done - {*wanted})
+    others = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
     notes = []
     if missing:
         left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
         count = len(wanted) - len(missing)
         notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done{left}")
     if others:
-        notes.append(f"{len(others)} runs are not in the plan: {named(others)}")
+        notes.append(f"{counted(len(others), 'run')} not in the plan: {named(others)}")
     return notes
+
+
+def more_seeds(plan: Plan, wanted: Iterable[Key], runs: Iterable[Run]) -> set[Key]:
+    """The runs on a GPU that only have another seed than what the plan announces."""
+    pairs = {(task, scheme) for task, scheme, _ in wanted}
+    return {
+        run.key
+        for run in runs
+        if run.environment["gpus"] and run.seed in plan.gpu_seeds and run.key[:2] in pairs
+    }
 
 
 def named(keys: Sequence[Key]) -> str:
