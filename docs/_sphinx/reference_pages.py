@@ -234,6 +234,11 @@ def distillation_arguments(config: Any) -> str:
     return argument_table(own, [x for x in own._actions if x.dest not in names])
 
 
+def command_names() -> str:
+    """A row for each command."""
+    return table(["command", "what it does"], [[f"`{x}`", y] for x, y in cli.COMMANDS.items()])
+
+
 def commands() -> str:
     """A section for each command."""
     parts: list[str] = []
@@ -304,6 +309,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "cross-vocabulary-arguments": partial(
         distillation_arguments, CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig()
     ),
+    "command-names": command_names,
     "commands": commands,
     "measures": measures,
     "residual-measures": residual_measures,

@@ -44,8 +44,8 @@ MATRICES = Group(
         Measure(
             "numerical_abscissa",
             "Numerical abscissa",
-            "Largest eigenvalue of (A + Aᵀ) / 2: how fast a length can begin to grow under "
-            "x' = Ax.",
+            "Largest eigenvalue of (A + Aᵀ) / 2. Less 1, it is how fast a length can begin to grow "
+            "under x' = (A - I) x.",
             log=True,
         ),
         Measure("spectral_radius", "Spectral radius", "Largest |λ|.", log=True),

@@ -41,8 +41,8 @@ def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
             negligible one is chance; a post-norm LayerNorm makes such.
         henrici, asymmetry: see `jacobians.block_figures`.
         added, added_henrici, added_asymmetry: see `of_added`.
-        numerical_abscissa: the largest eigenvalue of (A + A^T) / 2, how fast a length can begin to
-            grow under x' = A x.
+        numerical_abscissa: the largest eigenvalue of (A + A^T) / 2; less 1, it is how fast a length
+            can begin to grow under x' = (A - I) x.
         spectral_radius: the largest |lambda|.
         norm: the largest singular value.
         condition: log10 of the condition number of the eigenvectors, each of length 1; 0 for a
