@@ -232,6 +232,14 @@ def test_the_rate_with_the_best_mean_on_dev_is_taken():
     assert glue_report.best_rate(same) == "3e-05"
 
 
+def test_rates_are_compared_on_the_seeds_that_all_have():
+    """A run that has just begun may have one lucky seed at one rate."""
+    runs = results("RTE", {1: 60}, "1e-05") + results("RTE", {1: 61, 2: 58, 3: 58.5}, "3e-05")
+    assert glue_report.best_rate(runs) == "3e-05"
+    apart = results("RTE", {1: 60}, "1e-05") + results("RTE", {2: 58, 3: 59}, "3e-05")
+    assert glue_report.best_rate(apart) == "1e-05"  # no seed is shared
+
+
 def test_averages_say_whether_wnli_is_in_them():
     runs = [*results("RTE", {1: 60, 2: 70}), *results("CoLA", {1: 10, 2: 20})]
     runs += results("WNLI", {1: 50, 2: 57})

@@ -60,11 +60,20 @@ Scores = dict[str, dict[int, Result]]  # by task and seed, with the learning rat
 
 
 def best_rate(results: Sequence[Result]) -> str:
-    """The learning rate of the best mean score on dev over the seeds; of equal ones the first."""
-    by_rate: dict[str, list[float]] = {}
+    """The learning rate of the best mean score on dev; of equal ones the first.
+
+    The mean is over the seeds that all rates have, where there are any: a single seed may be lucky.
+    """
+    by_rate: dict[str, dict[int, float]] = {}
     for one in results:
-        by_rate.setdefault(one.rate, []).append(one.score)
-    return max(by_rate, key=lambda rate: statistics.mean(by_rate[rate]))
+        by_rate.setdefault(one.rate, {})[one.seed] = one.score
+    shared = set.intersection(*({*scores} for scores in by_rate.values()))
+
+    def mean(rate: str) -> float:
+        scores = by_rate[rate]
+        return statistics.mean(scores[seed] for seed in shared or scores)
+
+    return max(by_rate, key=mean)
 
 
 def chosen(results: Sequence[Result]) -> Scores:

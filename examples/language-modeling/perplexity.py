@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stage_text import Counts
 
 from macaron_fairseq.common import markdown
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import intervals
 
 EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -111,7 +112,8 @@ def report(
     lines += [
         f"Held back: {documents}. It has {counts.lines:,} lines, {counts.words:,} words, "
         f"{counts.tokens:,} tokens and {counts.characters:,} characters.",
-        f"Trained on {train.tokens:,} tokens of {len(train.documents)} documents. Each token was "
+        f"Trained on {train.tokens:,} tokens of {counted(len(train.documents), 'document')}. Each "
+        "token was "
         f"scored with at least {context} before it, but at the beginning. A word is a token of "
         "Moses, or a line end.",
     ]
