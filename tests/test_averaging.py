@@ -282,8 +282,8 @@ def test_each_flag_of_a_model_is_decided_on():
     flags = {action.dest for action in parser._actions} - {"help"}
     normalizes = {"macaron_post_norm"}  # which sets ..._normalize_before
     others = {*TOLD_BY_PARAMETERS.split(), *ONLY_FOR_TRAINING.split()}
-    assert flags <= {*averaging.SAME, *others, *normalizes}
-    assert others <= flags and not others & {*averaging.SAME}
+    assert flags <= {*checkpoints.IN_NO_SHAPE, *others, *normalizes}
+    assert others <= flags and not others & {*checkpoints.IN_NO_SHAPE}
 
 
 def test_a_poolers_activation_changes_the_function_and_no_parameter():
@@ -299,7 +299,7 @@ def test_a_poolers_activation_changes_the_function_and_no_parameter():
     with torch.no_grad():
         one, other = (x.eval()(texts(), classification_head_name="some")[0] for x in models)
     assert not torch.allclose(one, other, atol=1e-3)
-    assert "pooler_activation_fn" in averaging.SAME
+    assert "pooler_activation_fn" in checkpoints.IN_NO_SHAPE
 
 
 def test_whole_numbers_and_others_of_one_name_are_refused(tmp_path):

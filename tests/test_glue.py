@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from argparse import Namespace
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from commands import sentence_of
 from conftest import FIXTURES
 from recipes import EXAMPLES
-from small import SMALL_ENCODER, build, masked_task
+from small import SMALL_ENCODER, arguments, build, masked_task
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation import training_flags
@@ -425,11 +426,15 @@ def test_a_record_of_another_pretraining_is_none_of_these_runs(tmp_path):
     assert glue.is_of(longer, made(longer, start=start))
 
 
-def test_a_plan_says_how_its_model_was_trained(tmp_path):
+def test_a_plan_is_of_a_model_that_these_options_pretrained(tmp_path):
     found = prepared(tmp_path)
     pretrained(found, 1)
-    plan = glue_plans.plan(prepared(tmp_path, "--max-update", "2000000"), "RTE", SYSTEM, 1, 1)
+    plan = glue_plans.plan(found, "RTE", SYSTEM, 1, 1)
     assert plan.pretraining == glue_plans.pretraining(found, SYSTEM, 1)
+    for change in ({"max_update": 2000000}, {"extra": ["--macaron-scheme", "parallel"]}):
+        other = replace(found, recipe=replace(found.recipe, **change))
+        said = refusal(glue_plans.plan, other, "RTE", SYSTEM, 1, 1)
+        assert said.startswith(f"{found.recipe.run('a', 1)} was pre-trained with other options")
 
 
 def test_machines_that_share_seeds_start_from_the_same_models(tmp_path):
@@ -638,6 +643,37 @@ def test_positions_are_named_as_the_recipe_takes_them(start, tmp_path):
     assert said.endswith("has 32 positions and the model 512: give --tokens-per-sample 32")
 
 
+@pytest.mark.parametrize(
+    ("arch", "flags", "said"),
+    [
+        ("macaron_roberta_tiny", [], "prepare begins"),
+        ("roberta_tiny_pre_norm", [], "is of another architecture than roberta_tiny_pre_norm"),
+        (
+            *("macaron_roberta_tiny", ["--macaron-substep", "midpoint"]),
+            "was trained with --macaron-substep euler, and the model would have midpoint",
+        ),
+        (
+            *("macaron_roberta_tiny", ["--encoder-attention-heads", "2"]),
+            "was trained with --encoder-attention-heads 4, and the model would have 2",
+        ),
+        (
+            *("macaron_roberta_tiny", ["--activation-fn", "relu"]),
+            "was trained with --activation-fn gelu, and the model would have relu",
+        ),
+    ],
+)
+def test_another_network_is_refused_though_its_parameters_may_fit(
+    arch, flags, said, start, tmp_path
+):
+    trained = "macaron_roberta_tiny"
+    common = ["--task", "masked_lm", *SMALL_ENCODER, "--tokens-per-sample", "32"]
+    args = arguments(trained, *common)
+    model = build(trained, *common, for_task=masked_task())
+    torch.save({"args": args, "model": model.state_dict()}, tmp_path / "own.pt")
+    words = ["--archs", arch, "--pretrained", tmp_path / "own.pt", "--tokens-per-sample", "32"]
+    assert said in start([f"w{i} 1" for i in range(60)], words, [*SMALL_ENCODER, *flags])
+
+
 def read(*words):
     return glue_options.read([*TEXT, *words])
 
@@ -736,9 +772,34 @@ def test_updates_of_finetuning():
 def test_sentences_begin_as_the_models_own(tmp_path):
     recipe = read("--work", str(tmp_path)).recipe
     write(recipe.data / "data-bin" / "dict.txt", "the 9", "a 7")
-    assert glue_plans.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
+    assert glue_data.around(recipe) == ["--init-token", "0", "--separator-token", "2"]
     write(recipe.data / "data-bin" / "dict.txt", "<mask> 1", "<cls> 1", "the 9")
-    assert glue_plans.around(recipe) == ["--init-token", "5"]
+    assert glue_data.around(recipe) == ["--init-token", "5"]
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "sentences", "tokens"),
+    [
+        (["the 9"], 2, 6),  # <s> A </s> </s> B </s>
+        (["the 9"], 1, 8),  # <s> A </s>
+        (["<cls> 1", "the 9"], 2, 7),  # <cls> A </s> B </s>
+    ],
+)
+def test_special_tokens_take_their_room(dictionary, sentences, tokens, tmp_path):
+    recipe = read("--work", str(tmp_path), "--tokens-per-sample", "10").recipe
+    write(recipe.data / "data-bin" / "dict.txt", *dictionary)
+    assert glue_data.room(recipe, sentences) == tokens
+
+
+def test_the_longer_sentence_of_a_pair_is_cut(tmp_path):
+    paths = tmp_path / "a", tmp_path / "b"
+    write(paths[0], "1 2 3 4 5 6 7 8", "1 2", "1 2 3 4 5", "1 2 3")
+    write(paths[1], "a b", "a b c d e f", "a b c d e", "a b c")
+    assert glue_data.shorten(paths, 6) == 3
+    assert paths[0].read_text().splitlines() == ["1 2 3 4", "1 2", "1 2 3", "1 2 3"]
+    assert paths[1].read_text().splitlines() == ["a b", "a b c d", "a b c", "a b c"]
+    write(paths[0], "1 2 3 4 5 6 7 8")
+    assert glue_data.shorten(paths[:1], 3) == 1 and paths[0].read_text() == "1 2 3\n"
 
 
 def test_finetuning_builds_the_model_of_the_pretraining():

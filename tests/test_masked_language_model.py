@@ -278,6 +278,7 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
     save(path, model, arch, name)
     flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch, *sizes]
     flags += ["--max-positions", "32"] if name != "language_modeling" else []
+    flags += ["--tokens-per-sample", "32"] if name == "masked_lm" else []
     flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
     file.parent.mkdir(exist_ok=True)
     words.save(str(file))
@@ -314,6 +315,33 @@ def test_training_does_not_start_from_a_checkpoint_of_other_layers(arch, name, o
         apply(checks.check, [*words, *sizes, heads, "4", f"--{side}-layers", "3"])
     with pytest.raises(RuntimeError, match="size mismatch"):
         build(arch, *common, for_task=of_task()).load_state_dict({**model.state_dict()})
+
+
+@pytest.mark.parametrize(
+    ("trained", "arch", "said"),
+    [
+        (
+            "macaron_roberta_tiny",
+            "roberta_tiny_pre_norm",
+            "it has '.*earlier.0.*', which the model",
+        ),
+        ("roberta_tiny_pre_norm", "macaron_roberta_tiny", "it lacks '.*earlier.0.*', which the mo"),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_of_another_architecture(
+    trained, arch, said, tmp_path
+):
+    """Whatever their sizes; fairseq answers with a traceback."""
+    path, common = tmp_path / "checkpoint.pt", ["--task", "masked_lm", "--tokens-per-sample", "32"]
+    model = build(trained, *common, *SMALL_ENCODER, for_task=masked_task())
+    save(path, model, trained, "masked_lm")
+    dictionary().save(str(tmp_path / "dict.txt"))
+    words = ["fairseq-train", str(tmp_path), "--restore-file", str(path), "--cpu", *common]
+    with pytest.raises(UserError, match=f"another architecture than {arch}: {said}"):
+        apply(checks.check, [*words, "--arch", arch])
+    with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
+        other = build(arch, *common, *SMALL_ENCODER, for_task=masked_task())
+        other.load_state_dict({**model.state_dict()})
 
 
 def test_fairseq_drops_a_head_of_other_classes():

@@ -22,6 +22,7 @@ from text_recipe import TextRecipe
 from macaron_fairseq.common import files
 
 HERE = Path(__file__).resolve().parent
+SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
 
 
 def present(folder: Path) -> list[str]:
@@ -53,7 +54,7 @@ def prepare(recipe: TextRecipe, folder: Path, tasks: Sequence[str], is_usual: bo
         if name == "MNLI":
             paths += (folder / "diagnostic").glob("*.tsv*")
         sums = [f"{path.name} {files.sha256(path)}" for path in sorted(paths)]
-        inputs = [made(recipe.data), *sums, str(is_usual), reads]
+        inputs = [made(recipe.data), *sums, str(is_usual), str(recipe.block), reads]
         task = TASKS[name]
 
         def fill(out: Path, task: Task = task) -> None:
@@ -85,6 +86,55 @@ def fingerprint(folder: Path) -> str:
     return hash_of(*(f"{x.relative_to(folder)} {files.sha256(x)}" for x in paths))
 
 
+def around(recipe: TextRecipe) -> list[str]:
+    """The tokens before and between sentences: RoBERTa's, or those of the authors' BERT.
+
+    RoBERTa has <s> A </s> </s> B </s>, and they have <cls> A </s> B </s>.
+    """
+    lines = files.read_lines(recipe.data / "data-bin" / "dict.txt")
+    words = [line.rpartition(" ")[0] for line in lines]
+    if "<cls>" in words:
+        return ["--init-token", str(SPECIAL + words.index("<cls>"))]
+    return ["--init-token", "0", "--separator-token", "2"]
+
+
+def room(recipe: TextRecipe, sentences: int) -> int:
+    """How many tokens of so many sentences a sample has, without those that fairseq puts around.
+
+    Ends the program where there is none for each.
+    """
+    before = len(around(recipe)) // 2 if sentences > 1 else 1  # a flag and its token each
+    found = recipe.block - before - sentences  # each of which ends with </s>
+    if found < sentences:
+        sys.exit(f"--tokens-per-sample {recipe.block} leaves no room for a pair: give more")
+    return found
+
+
+def shorten(paths: Sequence[Path], most: int) -> int:
+    """Cut examples that have more tokens than fit; returns how many.
+
+    The end of the longer sentence goes, token by token, as BERT's authors do: fairseq would cut the
+    end of the pair, and with it a second sentence that may be a few words. Of two of the same
+    length the second goes first.
+
+    Args:
+        paths: the first sentences and, of pairs, the second ones: a line each, in tokens.
+        most: the tokens of an example that fit.
+    """
+    cut, kept = 0, []
+    for lines in zip(*map(files.read_lines, paths), strict=True):
+        words = [line.split() for line in lines]
+        excess = sum(map(len, words)) - most
+        cut += excess > 0
+        for _ in range(excess):
+            max(reversed(words), key=len).pop()
+        kept.append([" ".join(sentence) for sentence in words])
+    if cut:
+        for path, sentences in zip(paths, zip(*kept, strict=True), strict=True):
+            files.write_lines(path, sentences)
+    return cut
+
+
 def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: Path) -> None:
     """What fairseq reads, and next to it what scoring and answering need."""
     splits = [task.train, *task.dev, *task.test]
@@ -98,6 +148,16 @@ def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: P
     (out / "tokens").mkdir()
     codes = recipe.data / "code"
     stage_prepare.tokenize(recipe, steps, "text", out / "tokens", "--codes", codes)
+    most = room(recipe, len(task.sentences))
+    for split in splits:
+        paths = [
+            out / "tokens" / f"{subset(task, split)}.input{i}.{end}"
+            for i in range(len(task.sentences))
+        ]
+        if number := shorten(paths, most):
+            what = f"{task.name}, {split.name}: {number} of {len(found[split.name].sentences)}"
+            longer = f"examples have more than {recipe.block} tokens"
+            say(recipe.name, f"notice: {what} {longer}; the longer sentence is cut")
     calls = []
     for i in range(len(task.sentences)):
         prefixes = {

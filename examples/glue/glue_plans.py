@@ -15,16 +15,14 @@ from glue_report import System
 from glue_tasks import TASKS
 from options import PLUGIN
 from steps import hash_of
-from text_recipe import TextRecipe
 from train_command import arch_flags, identity
 
 from macaron_fairseq.common import files
 
-SPECIAL = 4  # symbols that fairseq puts in front of a dictionary
 # Flags of the network itself, or how they begin. Dropouts and positions are each stage's own.
 OF_NETWORK = (
     *("--macaron-", "--encoder-", "--activation-fn", "--layernorm-embedding"),
-    *("--untie-weights-roberta", "--quant-noise-", "--spectral-norm-"),
+    *("--untie-weights-roberta", "--quant-noise-", "--spectral-norm-", "--pooler-activation-fn"),
 )
 sha256 = cache(files.sha256)  # of one file, for all runs
 fingerprint = cache(glue_data.fingerprint)
@@ -45,7 +43,7 @@ def updates_of(glue: Glue, name: str, examples: int) -> int:
 
 
 def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_run.Plan:
-    """All that a run goes by; ends the program where its start is missing."""
+    """All that a run goes by; ends the program where its start is missing, or is another one."""
     recipe, task = glue.recipe, TASKS[name]
     found = glue_data.examples(recipe, name)
     data = glue_data.where(recipe, name)
@@ -54,9 +52,12 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     model = start_of(glue, system, seed)
     if model and not model.is_file():
         sys.exit(f"{model.parent} has not been pre-trained to its end: run the stage pretrain")
-    trained_as = ""
-    if model and not glue.pretrained:  # its folder says how, whatever the options are now
-        trained_as = (model.parent / "trained").read_text("utf-8").strip()
+    trained_as = pretraining(glue, system, seed)
+    if model and trained_as and (model.parent / "trained").read_text("utf-8").strip() != trained_as:
+        sys.exit(
+            f"{model.parent} was pre-trained with other options, such as --max-update: give each "
+            "stage the same, or run the stage pretrain"
+        )
     return glue_run.Plan(
         task=name,
         flags=[
@@ -88,7 +89,7 @@ def flags_of(glue: Glue, name: str, system: System, seed: int, rate: float) -> l
     flags = [*arch_flags(system.arch), "--seed", str(seed), "--task", "sentence_prediction"]
     flags += ["--criterion", "sentence_prediction", "--num-classes", str(task.outputs)]
     flags += ["--regression-target"] * task.is_regression
-    flags += [*around(recipe), "--max-positions", str(recipe.block)]
+    flags += [*glue_data.around(recipe), "--max-positions", str(recipe.block)]
     flags += ["--shorten-method", "truncate", "--batch-size", str(setting.batch)]
     flags += ["--required-batch-size-multiple", "1", *split(glue.setting.flags)]
     flags += ["--weight-decay", f"{setting.weight_decay:g}", "--lr", f"{rate:g}"]
@@ -129,18 +130,6 @@ def pretraining(glue: Glue, system: System, seed: int) -> str:
         return ""
     text = stage_prepare.fingerprint(glue.recipe.data)
     return identity(glue.recipe, text, system.arch, pretrain_seed(glue, seed))
-
-
-def around(recipe: TextRecipe) -> list[str]:
-    """The tokens before and between sentences: RoBERTa's, or those of the authors' BERT.
-
-    RoBERTa has <s> A </s> </s> B </s>, and they have <cls> A </s> B </s>.
-    """
-    lines = files.read_lines(recipe.data / "data-bin" / "dict.txt")
-    words = [line.rpartition(" ")[0] for line in lines]
-    if "<cls>" in words:
-        return ["--init-token", str(SPECIAL + words.index("<cls>"))]
-    return ["--init-token", "0", "--separator-token", "2"]
 
 
 def model_flags(extra: Sequence[str]) -> list[str]:

@@ -74,7 +74,9 @@ def remove_checkpoints(folder: Path, plan: Plan) -> None:
 def why_unfit(
     checkpoint: Path, dictionary: Path, arch: str, flags: Sequence[str], outputs: Sequence[int]
 ) -> str:
-    """Why fairseq-train would not start from a checkpoint; "" where it would.
+    """Why a run could not start from a checkpoint; "" where it could.
+
+    fairseq-train itself would take one of another scheme, which would then compute something else.
 
     Args:
         checkpoint: of a masked language model.
@@ -97,12 +99,33 @@ def why_unfit(
 
         try:
             fairseq_engine.load_dictionary(dictionary)
-            weights = checkpoints.load(checkpoint)["model"]
+            state = checkpoints.load(checkpoint)
             for count in outputs:
                 whole = [*flags, *train_command.arch_flags(arch), "--num-classes", str(count)]
-                pretrained.refuse_other(checkpoint, weights, whole, Path(data))
+                pretrained.refuse_other(checkpoint, state["model"], whole, Path(data))
         except UserError as error:
             return str(error)
+        args = pretrained.completed(whole)
+        return other_network(checkpoint, checkpoints.model_arguments(state), vars(args or {}))
+
+
+def other_network(checkpoint: Path, trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """In what the network would differ from a checkpoint's, in a sentence; "" where it does not.
+
+    Args:
+        checkpoint: the file.
+        trained: its model's arguments.
+        given: those of the model to be.
+    """
+    from macaron_fairseq.compat.checkpoints import IN_NO_SHAPE
+
+    for name in IN_NO_SHAPE[1:]:  # the first is the architecture, whose name says less
+        before, now = trained.get(name), given.get(name)
+        if name in trained and name in given and (before or None) != (now or None):
+            return (
+                f"{checkpoint} was trained with --{name.replace('_', '-')} {before}, and the model "
+                f"would have {now}: give after -- the flags that it was trained with"
+            )
     return ""
 
 

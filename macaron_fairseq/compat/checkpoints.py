@@ -49,6 +49,31 @@ KINDS = {
     "language_modeling": "causal",
 }
 
+# Arguments that change what a model computes while its parameters keep names and shapes.
+IN_NO_SHAPE = (
+    "arch",
+    "macaron_scheme",
+    "macaron_encoder_scheme",
+    "macaron_decoder_scheme",
+    "macaron_substep",
+    "encoder_attention_heads",
+    "decoder_attention_heads",
+    "encoder_normalize_before",
+    "decoder_normalize_before",
+    "activation_fn",
+    "pooler_activation_fn",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+    "encoder_learned_pos",
+    "decoder_learned_pos",
+    "cross_self_attention",
+    "encoder_xformers_att_config",
+    "decoder_xformers_att_config",
+    "quant_noise_scalar",  # with it weights are rounded in evaluation, too
+)
+# What checkpoints of earlier versions do not say.
+UNSAID = {"macaron_substep": "euler", "quant_noise_scalar": 0}
+
 RECOVER = (
     "was saving it interrupted? Use another checkpoint of its folder "
     "(fairseq-train: --restore-file FILE)"

@@ -1,8 +1,8 @@
 """A checkpoint of a language model that training is to start from, and does not fit.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
-one. It answers another dictionary, number of positions or other layers with a traceback. All of
-this can go when `test_fairseq_drops_a_head_of_other_classes` fails.
+one. It answers another dictionary, number of positions, other layers or another architecture with a
+traceback. All of this can go when `test_fairseq_drops_a_head_of_other_classes` fails.
 
 Where training starts from the authors' BERT, fairseq hides each of the model's sentences behind two
 tracebacks. `refuse_other_parameters` can go when
@@ -26,6 +26,7 @@ from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq.common.errors import UserError
 
+HEADS = "classification_heads."  # how the names of their parameters begin
 HEAD = "sentence_classification_head"  # fairseq's default
 # The parameters that have a row for each type of the dictionary, and for each position.
 CAUSAL_TYPES = "decoder.embed_tokens.weight"
@@ -76,6 +77,8 @@ def refuse_other(
             classes={args.classification_head_name: args.num_classes},
         )
     if is_language_model(args.arch) and (model := completed(flags)):
+        if re.match(OURS, args.arch):  # before sizes, which are of no use in another one
+            refuse_other_architecture(path, weights, model)
         refuse_other_layers(path, weights, model)
         if re.match(AUTHORS, args.arch):
             refuse_other_parameters(path, weights, model)
@@ -141,6 +144,34 @@ def refuse_other_parameters(path: Path, weights: Mapping[str, Tensor], args: Nam
             model.refuse_other_parameters({**weights})
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def refuse_other_architecture(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
+    """Raise a `UserError` if a checkpoint has parameters of other names than the model.
+
+    In how many layers does not matter here. Nor do classification heads: fairseq puts new ones on.
+
+    Args:
+        path: of the checkpoint.
+        weights: its parameters by name.
+        args: of the model, see `completed`.
+    """
+    model = shapes_of_model(args)
+    if model is None:
+        return
+    renamed = {**weights}
+    with unlogged():
+        model.upgrade_state_dict(renamed)  # from the names of older versions of fairseq
+    own, theirs = (
+        {re.sub(r"layers\.\d+", "layers.N", name) for name in x if not name.startswith(HEADS)}
+        for x in (model.state_dict(), renamed)
+    )
+    for names, verb, end in ((own - theirs, "lacks", "has"), (theirs - own, "has", "has not")):
+        if names:
+            raise UserError(
+                f"{path} is of another architecture than {args.arch}: it {verb} '{min(names)}', "
+                f"which the model {end}; give its own --arch"
+            )
 
 
 def shapes_of_model(args: Namespace) -> Any:
@@ -238,4 +269,4 @@ def positions_of(weights: Mapping[str, Tensor]) -> int | None:
 
 def of_head(name: str) -> str:
     """The parameter that has a row for each class."""
-    return f"classification_heads.{name}.out_proj.weight"
+    return f"{HEADS}{name}.out_proj.weight"

@@ -20,31 +20,6 @@ State = dict[str, Any]
 # checkpoint7.pt (an epoch's), checkpoint_7_5000.pt (an update's), checkpoint.best_loss_4.1230.pt
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|\.best_.+)\.pt")
 
-# Arguments that change what a model computes while its parameters keep names and shapes.
-SAME = (
-    "arch",
-    "macaron_scheme",
-    "macaron_encoder_scheme",
-    "macaron_decoder_scheme",
-    "macaron_substep",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "encoder_normalize_before",
-    "decoder_normalize_before",
-    "activation_fn",
-    "pooler_activation_fn",
-    "no_scale_embedding",
-    "no_token_positional_embeddings",
-    "encoder_learned_pos",
-    "decoder_learned_pos",
-    "cross_self_attention",
-    "encoder_xformers_att_config",
-    "decoder_xformers_att_config",
-    "quant_noise_scalar",  # with it weights are rounded in evaluation, too
-)
-# What checkpoints of earlier versions do not say.
-UNSAID = {"macaron_substep": "euler", "quant_noise_scalar": 0}
-
 
 def select(
     paths: Sequence[Path], last_n: int | None = None, best_n: int | None = None
@@ -183,8 +158,10 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
             "same parameters"
         )
     arguments, other_arguments = map(checkpoints.model_arguments, (one, other))
-    for name in SAME:
-        value, other_value = (x.get(name, UNSAID.get(name)) for x in (arguments, other_arguments))
+    for name in checkpoints.IN_NO_SHAPE:
+        value, other_value = (
+            x.get(name, checkpoints.UNSAID.get(name)) for x in (arguments, other_arguments)
+        )
         if value != other_value:
             raise UserError(
                 f"these are different models, which have no mean: {name} is {value} in {first} "
