@@ -181,24 +181,29 @@ def test_perplexities_of_a_uniform_model():
     assert found.per_word == pytest.approx(64 ** (1000 / 800))
 
 
-def log(tokens="1,000", loss="6.0000"):
-    return f"| Evaluated {tokens} tokens in 3.7s\n| Loss (base 2): {loss}, Perplexity: 64.00\n"
+def test_a_model_that_finds_the_text_impossible_is_no_error():
+    """2 to the bits of a word is more than a number can be."""
+    found = perplexity.of_bits(2000.0 * 800, COUNTS, 0)
+    assert found.per_word == math.inf and found.bits_per_character == 400
 
 
-def test_fairseqs_loss_is_read():
-    assert perplexity.of_log(log(), COUNTS, 3) == perplexity.of_bits(6000, COUNTS, 3)
+LOG = "| Evaluated 1,000 tokens in 3.7s\n| Loss (base 2): 6.0000, Perplexity: 64.00\n"
+
+
+def test_fairseqs_loss_is_of_each_token():
+    assert perplexity.of_loss(6.00004, LOG, COUNTS, 3) == perplexity.of_bits(6000.04, COUNTS, 3)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("loss", "text", "said"),
     [
-        (log(tokens="999"), "scored 999 tokens of 1000"),
-        (log(loss="nan"), "the training diverged"),
-        ("", "gave no loss"),
+        (6.0, LOG.replace("1,000", "999"), "scored 999 tokens of 1000"),
+        (math.nan, LOG, "the training diverged"),
+        (6.0, "", "does not say how many tokens it scored"),
     ],
 )
-def test_what_fairseq_did_not_score_is_refused(text, said):
-    assert said in refusal(perplexity.of_log, text, COUNTS, 0)
+def test_what_fairseq_did_not_score_is_refused(loss, text, said):
+    assert said in refusal(perplexity.of_loss, loss, text, COUNTS, 0)
 
 
 def test_the_table_has_mean_and_spread_over_seeds():
@@ -300,6 +305,10 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(name, conten
         (["--text", "a", "--test", "a", "--context-window", "512"], "leaves nothing of a sample"),
         (["--text", "a", "--test", "a", "--max-update", "9"], "would rise for 1000 updates"),
         (["--text", "a", "--test", "a", "--", "--max-target-positions", "9"], "set by the recipe"),
+        (
+            ["--text", "a", "--test", "a", "--", "--sample-break-mode=eos"],
+            "--sample-break-mode would train on other samples than are scored",
+        ),
     ],
 )
 def test_mistakes_get_a_sentence(words, said):
@@ -370,6 +379,18 @@ def test_students_need_a_teacher_and_one_architecture(tmp_path):
     assert "teacher.pt: no such checkpoint" in refusal(language_modeling.read, words)
     words = ["--text", "a", "--test", "b", "--students", "mine.yaml"]
     assert "students need --teacher CHECKPOINT" in refusal(language_modeling.read, words)
+
+
+def test_a_teacher_has_not_seen_what_is_scored(tmp_path):
+    data = tmp_path / "data"
+    (data / "held-out").mkdir(parents=True)
+    counts = {name: asdict(replace(COUNTS, documents=[name, "Emma"])) for name in ("train", "test")}
+    (data / "held-out" / "counts.json").write_text(json.dumps(counts))
+    words = students(tmp_path, "--teacher-data", str(data))
+    language_modeling.read(words)
+    words[words.index("--test") + 1] = "Emma"
+    said = refusal(language_modeling.read, words)
+    assert said.startswith("the teacher was trained on Emma, as")
 
 
 def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd):

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import zipfile
@@ -87,6 +88,9 @@ def test_from_books_to_perplexities(books, tmp_path):
         # Hardly trained, it is near a uniform choice among all types.
         assert 5 < found["per_token"] < 200
         assert found["bits"] == pytest.approx(found["bits_per_character"] * counts["characters"])
+        logs = (tmp_path / arch / "seed1" / "test" / x for x in ("printed.log", "eval-lm.log"))
+        [loss] = re.findall(r"Loss \(base 2\): ([\d.]+)", "".join(x.read_text() for x in logs))
+        assert f"{found['bits'] / counts['tokens']:.4f}" == loss
     again = run(language_modeling, *options, *flags)
     assert "scoring" not in again and "learning" not in again
     short = run(language_modeling, "prepare", *options, "--tokens-per-sample", "999", status=1)
@@ -135,6 +139,11 @@ def test_from_books_to_students(books, tmp_path):
         assert f'"train_{loss}"' in log and f'"valid_{loss}"' not in log
     again = run(language_modeling, *options, *flags)
     assert "scoring" not in again and "learning" not in again and "updates" not in again
+    # Of a teacher that does not fit no student is trained, not even those that learn without.
+    options[options.index(teacher)] = FIXTURES / "stored" / "checkpoint.pt"
+    refused = run(language_modeling, *options, "--seeds", "2", *flags, status=1)
+    assert "is a translation model (encoder and decoder), but the student is" in refused
+    assert not [*place.glob("*/seed2")]
 
 
 def write_glue(folder):

@@ -154,16 +154,21 @@ def call(words: Sequence[str | Path], **pipes: Any) -> None:
         sys.exit(status if status > 0 else 128 - status)
 
 
-def logged(log: Path, words: Sequence[str | Path], **pipes: Any) -> None:
-    """Run a command and keep what it says on standard error, which is shown on a terminal."""
-    Logged(log, words, **pipes).wait()
+def logged(log: Path, words: Sequence[str | Path], name: str = "", **pipes: Any) -> None:
+    """Run a command and keep what it says on standard error, which is shown on a terminal.
+
+    Where it fails, it is called by `name`, or else by its first word.
+    """
+    Logged(log, words, name, **pipes).wait()
 
 
 class Logged:
     """A running command whose standard error goes to a log, and to the terminal if there is one."""
 
-    def __init__(self, log: Path, words: Sequence[str | Path], **pipes: Any) -> None:
-        self.log, self.words = log, words
+    def __init__(
+        self, log: Path, words: Sequence[str | Path], name: str = "", **pipes: Any
+    ) -> None:
+        self.log, self.name = log, name or words[0]
         self.file = log.open("wb")
         self.is_shown = sys.stderr.isatty()
         errors = subprocess.PIPE if self.is_shown else self.file
@@ -183,7 +188,7 @@ class Logged:
             if not self.is_shown:
                 lines = self.log.read_text("utf-8", errors="replace").splitlines()
                 print("\n".join(lines[-20:]), file=sys.stderr)
-            sys.exit(f"{self.words[0]} failed; see {self.log}")
+            sys.exit(f"{self.name} failed; see {self.log}")
 
 
 def shown(words: Sequence[str | Path]) -> str:

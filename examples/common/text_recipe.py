@@ -127,7 +127,7 @@ def of_text(
 
 
 def refuse_positions(extra: list[str]) -> None:
-    """End the program at a flag that would part positions and samples."""
+    """End the program at a flag that would part positions, samples and what is scored."""
     for word in extra:
         flag = word.partition("=")[0]
         if flag in ("--tokens-per-sample", "--max-positions", "--max-target-positions"):

@@ -27,7 +27,7 @@ import text_recipe  # noqa: E402
 import train_command  # noqa: E402
 from options import PLUGIN, STAGES, Once, Parser, from_zero  # noqa: E402
 from stage_text import Counts  # noqa: E402
-from steps import Words, hash_of, hold, logged, made, say, step  # noqa: E402
+from steps import Words, code, hash_of, hold, logged, made, say, step  # noqa: E402
 from student_recipes import StudentRecipe  # noqa: E402
 from text_recipe import TextRecipe  # noqa: E402
 
@@ -35,6 +35,8 @@ from macaron_fairseq.common import files  # noqa: E402
 from macaron_fairseq.common.wording import counted  # noqa: E402
 
 NAME = "language-modeling"
+SCORE = HERE / "score_text.py"
+OF_SAMPLES = "--sample-break-mode", "--add-bos-token", "--output-dictionary-size"
 # Why which runs of students failed; None where there are no students, and a failure ends the
 # program.
 Failed = dict[str, str] | None
@@ -83,6 +85,9 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     def fields(*flags: str) -> dict[str, Any]:
         return text_recipe.of_text(NAME, HERE, described, args, [*flags, *extra])
 
+    for flag in (word.partition("=")[0] for word in extra):
+        if flag in OF_SAMPLES:
+            sys.exit(f"{flag} would train on other samples than are scored: leave it out")
     stages = ["train"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
@@ -194,6 +199,11 @@ def train(
     recipes: Sequence[TextRecipe], devices: train_command.Devices, failed: Failed = None
 ) -> None:
     """Train what is not trained yet, seed by seed."""
+    if not recipes[0].dry_run:
+        prepared = [
+            x for x in recipes if not {name_of(x, seed) for seed in x.seeds} & {*(failed or ())}
+        ]
+        student_recipes.refuse_unfit_teacher(prepared)
     for seed, recipe in product(recipes[0].seeds, recipes):
         if (name := name_of(recipe, seed)) in (failed or ()):
             continue
@@ -230,7 +240,7 @@ def trained(recipe: TextRecipe, arch: str, seed: int) -> Path:
 
 def scored_from(recipe: TextRecipe, checkpoint: Path, context: int) -> list[str]:
     """What a perplexity is made from."""
-    own = [*stage_evaluate.what_evaluates(), files.sha256(checkpoint), str(context)]
+    own = [*stage_evaluate.what_evaluates(), code(SCORE), files.sha256(checkpoint), str(context)]
     return [*own, str(recipe.block), recipe.benchmark.evaluation.decode, made(recipe.data)]
 
 
@@ -247,20 +257,24 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
     """Score the test set with the last checkpoint of one training."""
     counts = stage_text.counts(recipe)["test"]
     checkpoint, run = trained(recipe, arch, seed), recipe.run(arch, seed)
-    words: Words = ["fairseq-eval-lm", recipe.data / "data-bin", "--user-dir", PLUGIN]
+    words: Words = [recipe.data / "data-bin", "--user-dir", PLUGIN]
     words += ["--path", checkpoint, "--gen-subset", "test", "--sample-break-mode", "none"]
     words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
     # Several processes would score a part each.
     words += ["--distributed-world-size", "1"]
+    # What fits when training fits here.
+    words += ["--max-tokens", str(recipe.max_tokens)]
     words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
     def fill(out: Path) -> None:
         say(NAME, f"scoring {out.parent.relative_to(recipe.work)}")
         logs = out / "printed.log", out / "eval-lm.log"  # fairseq logs to either
+        score: Words = [sys.executable, "-X", "utf8", SCORE, out / "loss.json"]
         with logs[0].open("wb") as file:
-            logged(logs[1], words, stdout=file)
+            logged(logs[1], [*score, *words], "fairseq-eval-lm", stdout=file)
         said = "".join(log.read_text("utf-8", "replace") for log in logs)
-        found = perplexity.of_log(said, counts, context)
+        loss = json.loads((out / "loss.json").read_text("utf-8"))["loss"]
+        found = perplexity.of_loss(loss, said, counts, context)
         files.write(out / "perplexity.json", files.as_json(asdict(found)))
 
     with hold(run / "evaluation.lock"):

@@ -14,7 +14,6 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation import intervals
 
 EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
-LOSS = re.compile(r"Loss \(base 2\): ([\d.]+|nan|inf), Perplexity")
 
 
 @dataclass(frozen=True)
@@ -36,30 +35,44 @@ def of_bits(bits: float, counts: Counts, context: int) -> Perplexity:
     """The perplexities of a text for which a model needs so many bits."""
     return Perplexity(
         bits=bits,
-        per_token=2 ** (bits / counts.tokens),
-        per_word=2 ** (bits / counts.words),
+        per_token=two_to(bits / counts.tokens),
+        per_word=two_to(bits / counts.words),
         bits_per_character=bits / counts.characters,
         context=context,
     )
 
 
-def of_log(log: str, counts: Counts, context: int) -> Perplexity:
+def two_to(bits: float) -> float:
+    """2 ** bits, and infinity where that is more than a number can be."""
+    try:
+        return 2**bits
+    except OverflowError:
+        return math.inf
+
+
+def of_loss(loss: float, log: str, counts: Counts, context: int) -> Perplexity:
     """What fairseq-eval-lm found.
+
+    Args:
+        loss: bits per token.
+        log: what it said.
+        counts: of the text that it should have scored.
+        context: least tokens before one that is scored.
 
     Ends the program where it did not score each token of the text once.
     """
-    tokens, loss = EVALUATED.findall(log), LOSS.findall(log)
-    if not tokens or not loss:
-        sys.exit("fairseq-eval-lm gave no loss")
+    tokens = EVALUATED.findall(log)
+    if not tokens:
+        sys.exit("fairseq-eval-lm does not say how many tokens it scored")
     scored = int(tokens[-1].replace(",", ""))
     if scored != counts.tokens:
         sys.exit(
             f"fairseq-eval-lm scored {scored} tokens of {counts.tokens}: the data is not what was "
             "prepared; run the stage prepare again"
         )
-    if not math.isfinite(float(loss[-1])):
-        sys.exit(f"the loss is {loss[-1]}: the training diverged; try a smaller -- --lr")
-    return of_bits(float(loss[-1]) * scored, counts, context)
+    if not math.isfinite(loss):
+        sys.exit(f"the loss is {loss}: the training diverged; try a smaller -- --lr")
+    return of_bits(loss * scored, counts, context)
 
 
 # --- The table -----------------------------------------------------------------------------------

@@ -1,14 +1,20 @@
 """Students of one teacher that learn in several ways: students.yaml, and a recipe for each way."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import benchmark
+import stage_train
 import student_systems
+import train_command
+from options import PLUGIN
 from student_systems import System
 from text_recipe import TextRecipe
+
+from macaron_fairseq.common import files
 
 FILE = Path(__file__).with_name("students.yaml")
 
@@ -80,6 +86,67 @@ def read(path: Path) -> dict[str, System]:
     return systems
 
 
+def refuse_unfit_teacher(recipes: Sequence[TextRecipe]) -> None:
+    """End the program where fairseq-train would refuse a teacher, before any student is trained."""
+    asked = {}
+    for recipe in recipes:
+        is_done = all((run / "trained").is_file() for run in recipe.runs())
+        if "--teacher" in recipe.extra and not is_done:
+            flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN)]
+            flags += [*recipe.benchmark.training.words(), *recipe.extra]
+            flags += train_command.arch_flags(recipe.archs[0])
+            asked[recipe.data, "--teacher-data" in flags] = flags  # others would ask for the same
+    if asked and (reason := stage_train.apart(why_unfit, [*asked.values()])):
+        sys.exit(reason)
+
+
+def why_unfit(asked: Sequence[Sequence[str]]) -> str:
+    """Why fairseq-train would refuse the teacher that one of these flags name; "" if it would not.
+
+    Args:
+        asked: the flags of fairseq-train, for prepared data.
+    """
+    from fairseq import options, tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
+    from macaron_fairseq.common.errors import UserError
+    from macaron_fairseq.distillation import teacher_files
+
+    assert macaron_fairseq.plugin
+    for flags in asked:
+        sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
+        args = options.parse_args_and_arch(options.get_training_parser(), [*flags])
+        task = tasks.setup_task(convert_namespace_to_omegaconf(args).task)
+        try:
+            if across := getattr(args, "teacher_data", None):
+                teacher_files.load_across(args.teacher, across, task)
+            else:
+                teacher_files.load(args.teacher, task)
+        except UserError as error:
+            return str(error)
+    return ""
+
+
+def refuse_seen(data: Path, tests: Sequence[str]) -> None:
+    """End the program where a teacher was trained on what is to be scored.
+
+    Args:
+        data: the teacher's.
+        tests: the names of documents.
+    """
+    path = data / "held-out" / "counts.json"
+    if path.is_file():  # else it was made otherwise, and does not say
+        documents = files.read_json(path, {"train": dict}, "make the data again")["train"][
+            "documents"
+        ]
+        if seen := [name for name in tests if name in documents]:
+            sys.exit(
+                f"the teacher was trained on {', '.join(seen)}, as {path} says: what --test names "
+                "no model should have seen"
+            )
+
+
 def flags_of(systems: dict[str, System], args: Any, work: Path) -> dict[str, list[str]]:
     """The flags of each system, with the teacher that the options name.
 
@@ -89,6 +156,8 @@ def flags_of(systems: dict[str, System], args: Any, work: Path) -> dict[str, lis
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
     if args.teacher_data and not args.teacher_data.is_dir():
         sys.exit(f"--teacher-data {args.teacher_data}: no such folder")
+    if args.teacher_data:
+        refuse_seen(args.teacher_data, args.test)
     data = (args.teacher_data or work / "data").absolute()
     return {
         name: student_systems.flags_of(how, args.teacher.absolute(), data)
