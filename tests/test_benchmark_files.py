@@ -16,6 +16,7 @@ from macaron_fairseq.preflight import gpus
 
 # After `recipes`, which knows where they are.
 import benchmark  # isort: skip
+import downloads  # isort: skip
 import options  # isort: skip
 import stage_prepare  # isort: skip
 import steps  # isort: skip
@@ -124,7 +125,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
             name
             for content in recipe.sets.values()
             for part in content.parts
-            for name in stage_prepare.names_of(recipe, stage_prepare.chosen(recipe, part))
+            for name in downloads.names_of(recipe, downloads.chosen(recipe, part))
         ]
 
     tar = "multi30k_test_sets_d3ec2a38.tar.gz"
