@@ -302,6 +302,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(name, conten
     ("words", "said"),
     [
         (["--text", "a"], "say what is held back from training: --test NAME"),
+        (["--text", "a", "b", "./a", "--test", "a"], "/a twice: leave one out"),
         (["--text", "a", "--test", "a", "--context-window", "512"], "leaves nothing of a sample"),
         (["--text", "a", "--test", "a", "--max-update", "9"], "would rise for 1000 updates"),
         (["--text", "a", "--test", "a", "--", "--max-target-positions", "9"], "set by the recipe"),
@@ -394,7 +395,7 @@ def test_a_teacher_has_not_seen_what_is_scored(tmp_path):
 
 
 def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd):
-    def prepare(recipe):
+    def prepare(recipe, runs):
         if recipe.merges == 50:
             sys.exit("no such text")
 

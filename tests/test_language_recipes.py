@@ -93,6 +93,10 @@ def test_from_books_to_perplexities(books, tmp_path):
         assert f"{found['bits'] / counts['tokens']:.4f}" == loss
     again = run(language_modeling, *options, *flags)
     assert "scoring" not in again and "learning" not in again
+    before = (tmp_path / "data" / "preprocessing.json").read_text()
+    other = run(language_modeling, "prepare", *options, "--merges", "20", *flags, status=1)
+    assert f"{tmp_path / archs[1] / 'seed1'} was trained on what {tmp_path / 'data'} holds" in other
+    assert (tmp_path / "data" / "preprocessing.json").read_text() == before
     short = run(language_modeling, "prepare", *options, "--tokens-per-sample", "999", status=1)
     assert "999 tokens does not fit into batches of 256" in short
     options[options.index("--max-tokens") + 1] = options[options.index("--batch") + 1] = "4096"

@@ -354,7 +354,13 @@ def test_own_text_that_changes_is_not_scored_with_the_old_model(tmp_path):
     assert not (work / ARCHS[1] / "seed1" / "averaged").exists()  # the best checkpoint is scored
     assert fingerprint(work) in (work / "report" / "report.md").read_text()
     write_text(folder, train=pairs[20:200])
-    recipe(*command, "prepare", "--merges", "60", *arguments)
+    output = recipe(*command, "prepare", "--merges", "60", *arguments, status=1)
+    assert f"{work / ARCHS[1] / 'seed1'} was trained on what {work / 'data'} holds" in output
+    assert fingerprint(work) in (work / "report" / "report.md").read_text()
+    other = [tmp_path / "other" if word == work else word for word in command]
+    recipe(*other, "prepare", "--merges", "60", *arguments)
+    shutil.rmtree(work / "data")
+    shutil.copytree(tmp_path / "other" / "data", work / "data")
     for stage in ("evaluate", "report"):
         output = recipe(*command, stage, *arguments, status=1)
         assert "was trained on other data than" in output

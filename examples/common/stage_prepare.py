@@ -34,6 +34,7 @@ from steps import (
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.text.tokenization import Pipeline
@@ -43,8 +44,13 @@ POSITIONS = 1023  # the most tokens of a sentence that the models take
 LEAST_BLEU = 90  # of a reference that was tokenised and detokenised
 
 
-def prepare(recipe: Recipe) -> None:
-    """All steps that are not done."""
+def prepare(recipe: Recipe, runs: Path | None = None) -> None:
+    """All steps that are not done.
+
+    Args:
+        recipe: whose data it is.
+        runs: where models are trained on it (default: in its work folder).
+    """
     work = recipe.work / "prepare"
     with hold(recipe.work / "prepare.lock"):
         refuse_unscorable(recipe.target)
@@ -68,7 +74,12 @@ def prepare(recipe: Recipe) -> None:
         one("bpe", [made(work / "code")], segmented)
         separate = ["separate dictionaries"] * (not recipe.benchmark.preprocessing.joined)
         inputs_of_data = [made(work / "bpe"), "sha256", *separate]
-        step(recipe.data, inputs_of_data, lambda out: binarised(recipe, out))
+
+        def fill(out: Path) -> None:
+            binarised(recipe, out)
+            refuse_other_data(recipe.data, out, runs or recipe.work)
+
+        step(recipe.data, inputs_of_data, fill)
     dictionary = recipe.data / "data-bin" / f"dict.{recipe.source}.txt"
     say(recipe.name, f"{recipe.data} is ready: {count_lines(dictionary)} types")
 
@@ -80,6 +91,30 @@ def refuse_other_pair(recipe: Recipe) -> None:
         here, asked = f"{found['source']}-{found['target']}", f"{recipe.source}-{recipe.target}"
         if here != asked:
             sys.exit(f"{recipe.data} is of {here}, and not of {asked}: give another --work")
+
+
+def refuse_other_data(data: Path, new: Path, runs: Path) -> None:
+    """End the program where new data would take the place of what a model was trained on.
+
+    Args:
+        data: the folder of the data; there may be none yet.
+        new: a folder with what it is to be.
+        runs: where to look for training runs.
+    """
+    try:
+        before = json.loads((data / data_folder.NAME).read_text("utf-8"))["fingerprint"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # there is none, or it is damaged
+    if before == fingerprint(new):
+        return
+    for path in sorted(runs.rglob(manifest.NAME)):
+        with suppress(UserError):
+            if manifest.read(path.parent, "")["data"].get("fingerprint") == before:
+                sys.exit(
+                    f"{path.parent} was trained on what {data} holds, which would be replaced by "
+                    "other data: give the text and options of before, or another --work, or remove "
+                    "that folder"
+                )
 
 
 def refuse_unscorable(language: str) -> None:

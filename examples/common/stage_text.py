@@ -36,8 +36,8 @@ class Counts:
     unknown: int  # of the tokens: not in the dictionary
 
 
-def prepare(recipe: TextRecipe) -> None:
-    """All steps that are not done."""
+def prepare(recipe: TextRecipe, runs: Path | None = None) -> None:
+    """All steps that are not done; `runs` as in `stage_prepare.prepare`."""
     work = recipe.work / "prepare"
     with hold(recipe.work / "prepare.lock"):
         if not recipe.texts:
@@ -60,7 +60,12 @@ def prepare(recipe: TextRecipe) -> None:
         one("code", [made(work / "clean"), *merges], learned)
         one("bpe", [made(work / "code")], segmented)
         inputs = [made(work / "bpe"), code(Path(__file__))]
-        step(recipe.data, inputs, lambda out: binarised(recipe, out))
+
+        def fill(out: Path) -> None:
+            binarised(recipe, out)
+            stage_prepare.refuse_other_data(recipe.data, out, runs or recipe.work)
+
+        step(recipe.data, inputs, fill)
     found = counts(recipe)
     # Of other samples than the data was made with, too.
     refuse_short(recipe, {name: one.tokens for name, one in found.items()})

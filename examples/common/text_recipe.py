@@ -92,6 +92,9 @@ def of_text(
         sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
     recipe_options.check_extra(extra, 0)
     refuse_positions(extra)
+    paths = [path.resolve() for path in options.text]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        sys.exit(f"--text names {twice[0]} twice: leave one out")
     shared = recipe_options.of_training(name, "", described, options)
     recipe_options.check_schemes(shared["archs"], extra)
     if options.tokens_per_sample > shared["max_tokens"]:

@@ -52,7 +52,7 @@ def prepare(recipe: SystemRecipe) -> None:
     """Prepare the data, unless the teacher writes it."""
     own = recipe.preparation
     with only_one(own.work / "data.lock", waits=True):
-        stage_prepare.prepare(own)
+        stage_prepare.prepare(own, recipe.work)
 
 
 def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options) -> None:

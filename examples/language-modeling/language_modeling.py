@@ -191,7 +191,7 @@ def prepare(
         own = recipe.preparation if isinstance(recipe, StudentRecipe) else recipe
         with noted([name_of(recipe, seed) for seed in recipe.seeds], failed):
             own.work.mkdir(parents=True, exist_ok=True)
-            stage_text.prepare(own)
+            stage_text.prepare(own, recipe.work)
             prepared.add(recipe.data)
 
 
