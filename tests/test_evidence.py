@@ -151,24 +151,27 @@ def test_the_models_tokens_are_scored_without_smoothing():
 
 
 def test_the_bootstrap_has_the_variance_of_the_formula():
-    """Of one seed: that of the mean of independent differences of items, n - 1 over n."""
+    """Of one seed: that of the mean of the items' differences: the sides draw the same."""
     rng = np.random.default_rng(2)
-    base, other = (records.digits(rng.integers(0, 2, 400)) for _ in range(2))
+    wrong = rng.integers(0, 2, 400)
+    better = wrong ^ (rng.random(400) < 0.1)
+    base, other = records.digits(2 * wrong), records.digits(better)  # two edits are one wrong word
     sides = evidence.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
     drawn = sides[:, 1] - sides[:, 0]
-    items = 100 * (np.array(records.numbers(other)) - np.array(records.numbers(base)))
+    items = 100 * (better - wrong)
     assert drawn.mean() == pytest.approx(items.mean(), abs=0.2)
     assert drawn.std() == pytest.approx(items.std() / math.sqrt(400), rel=0.05)
 
 
 def test_seeds_that_differ_widen_the_interval():
-    """Of seeds that differ in all items alone: the variance is that of their means."""
+    """Of seeds that differ in all items: the variance is that of the mean of their differences."""
     pairs = [
-        (run(seed=s, edits="0" * 50), run(seed=s, edits="01"[s % 2] * 50)) for s in range(1, 6)
+        (run(seed=s, edits="01"[s > 3] * 50), run(seed=s, edits="01"[s > 2] * 50))
+        for s in range(1, 6)
     ]
     sides = evidence.bootstrap(pairs, 4000)
-    drawn = sides[:, 1] - sides[:, 0]
-    assert drawn.std() == pytest.approx(100 * math.sqrt(0.6 * 0.4 / 5), rel=0.05)
+    drawn = sides[:, 1] - sides[:, 0]  # of seed 3 alone it is not 0
+    assert drawn.std() == pytest.approx(100 * math.sqrt(0.2 * 0.8 / 5), rel=0.05)
 
 
 def test_a_phone_error_rate_is_a_quotient_of_sums():
@@ -179,16 +182,34 @@ def test_a_phone_error_rate_is_a_quotient_of_sums():
 
 
 def test_the_bootstrap_of_bleu_is_of_sacrebleus_scores():
-    """Groups of equal sentences: whatever is drawn, the two scores are the same."""
-    counts = metrics.ngram_counts(["a b c d e"], ["a b c d f"], "en", True, False)[0]
-    perfect = metrics.ngram_counts(["a b c d f"], ["a b c d f"], "en", True, False)[0]
-    kinds = Items("n-grams", 7, "abc", [counts[0]] * 7)
-    score = sacrebleu.corpus_bleu(["a b c d e"], [["a b c d f"]], tokenize="none", force=True).score
-    base = run(metric="BLEU", kinds=kinds, items=[counts[1:]] * 7)
-    other = replace(base, scheme="p", items=[perfect[1:]] * 7)
-    drawn = evidence.bootstrap([(base, other)], 20)
-    assert drawn[:, 0] == pytest.approx(np.full(20, score))
-    assert drawn[:, 1] == pytest.approx(np.full(20, 100.0))
+    """Of two seeds and two sentences: the samples are those of the enumeration, side by side."""
+    references = ["a b c d e", "f g h i j k l"]
+    # Of each seed, the baseline's lines and the scheme's.
+    lines = [
+        (["a b c d", "f g h i x k l"], ["a b c d e", "x g h i j k"]),
+        (["x a b c d e", "f g h i"], ["b c d e", "f g h i j k l"]),
+    ]
+    kinds = Items("n-grams", 2, "abc", [5, 7])
+    pairs = []
+    for seed, of_sides in enumerate(lines):
+        counts = [metrics.ngram_counts(x, references, "en", True, False) for x in of_sides]
+        sides = [[one[1:] for one in side] for side in counts]
+        pairs.append(tuple(run(seed=seed, metric="BLEU", kinds=kinds, items=x) for x in sides))
+    twos = [*itertools.product((0, 1), repeat=2)]
+    expected = {
+        tuple(np.mean([bleu(lines[s][side], references, items) for s in seeds]) for side in (0, 1))
+        for seeds, items in itertools.product(twos, twos)
+    }
+    drawn = evidence.bootstrap(pairs, 200)
+    assert sorted(set(map(tuple, drawn.round(6)))) == sorted(
+        {tuple(np.round(x, 6)) for x in expected}
+    )
+
+
+def bleu(hypotheses, references, items):
+    """sacrebleu's, of the sentences of these numbers."""
+    drawn = [[x[i] for i in items] for x in (hypotheses, references)]
+    return sacrebleu.corpus_bleu(drawn[0], [drawn[1]], tokenize="none", force=True).score
 
 
 def test_the_interval_of_a_score_has_the_variance_of_the_formula():
