@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -17,6 +18,7 @@ import prose
 import pytest
 from commands import sentence_of
 from recipes import EXAMPLES
+from run_folders import LOG, write_lines
 from test_evidence import run as record
 
 from macaron_fairseq.evaluation import evidence
@@ -172,6 +174,12 @@ def test_settings_leave_out_scheme_and_seed_alone():
     for kind in (replace(task.kind, ffn=64), replace(task.kind, layers=2)):
         task = replace(task, kind=kind)
         assert of("parallel", 1, 512) != usual
+    task = tasks.read()["g2p-ice"]
+    for changed in ({"decode": "--beam 9"}, {"score": "--metric wer"}, {"average": 3}):
+        evaluation = replace(task.benchmark.evaluation, **changed)
+        task = replace(task, benchmark=replace(task.benchmark, evaluation=evaluation))
+        assert of("parallel", 1, 512) != usual
+        task = tasks.read()["g2p-ice"]
     task, options = tasks.read()["g2p-ice"], replace(options, cpu=False)  # fp16
     assert of("parallel", 1, 512) != usual
 
@@ -310,6 +318,25 @@ def test_the_command_of_a_record_can_be_pasted():
     found = one_run.command(tasks.read()["g2p-ice"], tasks.variant("parallel"), 3, options)
     assert shlex.split(found)[-2:] == ["--adam-betas", "(0.9,0.98)"]
     assert "--from FOLDER --sizes any -- --adam-betas '(0.9,0.98)'" in found
+
+
+def test_a_record_is_of_what_a_run_left(tmp_path):
+    """Two epochs of half an hour; equal sources are drawn together; case does not count here."""
+    task, variant = tasks.read()["multi30k-en-de"], tasks.variant("parallel")
+    options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
+    recipe = tasks.recipe(task, variant, 1, None, options)
+    folder, reference = recipe.run(tasks.ARCH, 1), recipe.data / "reference"
+    write_lines(folder / "train.log", LOG)
+    for test in recipe.tests:
+        write_lines(reference / f"{test}.en", ["one", "other", "one"])
+        write_lines(reference / f"{test}.de", ["Ein roter Hund da ."] * 3)
+        write_lines(folder / test / "hypotheses.txt", ["ein roter Hund da ."] * 3)
+        (folder / test / "scores.json").write_text('{"scores": []}')
+        for name in ("generated.txt", "decoding"):
+            (folder / test / name).touch()
+    found = one_run.record(task, recipe, options)
+    assert found.seconds == 3600 and found.kinds.reference[:3] == [10, 5, 0]
+    assert found.items[0] == [10, 8, 6, 4] * 2  # n-grams of two lines, all of them right
 
 
 def test_jobs_at_a_time_get_a_gpu_each(tmp_path, monkeypatch):
@@ -458,9 +485,12 @@ def test_both_directions_draw_the_same_pairs(tmp_path):
         for path in train:
             path.write_text("".join(f"{path.suffix} {i // 2}\n" for i in range(8100)))
         parallel_text.draw(train, folder, languages, "en")
-    for name, size in (("test", 2000), ("valid", 2000), ("train", 50)):
-        one, other = ((tmp_path / x / f"{name}.de").read_text() for x in ("en-de", "de-en"))
-        assert one == other and one.count("\n") == size
+    shuffled = [f".de {i}" for i in range(4050)]
+    random.Random(1).shuffle(shuffled)
+    for name, first, last in (("test", 0, 2000), ("valid", 2000, 4000), ("train", 4000, 4050)):
+        for folder in ("en-de", "de-en"):
+            drawn = (tmp_path / folder / f"{name}.de").read_text().splitlines()
+            assert drawn == shuffled[first:last]
 
 
 def test_the_script_explains_itself():

@@ -693,6 +693,13 @@ FAIRSEQ = """\
 2026-11-21 11:31:54 | INFO | train | {"epoch": 1, "train_loss": "11.803", "train_nll_loss": "11.561", "train_ppl": "3022.05", "train_wps": "1137.1", "train_ups": "0.33", "train_wpb": "3463.8", "train_bsz": "233.9", "train_num_updates": "124", "train_lr": "0.000310094", "train_gnorm": "1.236", "train_train_wall": "371", "train_wall": "382"}"""  # noqa: E501
 
 
+def test_the_speed_is_the_median(tmp_path):
+    """fairseq's first is 0, and a machine that is busy for a while changes it little."""
+    speeds = (0, 1100, 200, 1300)
+    found = read_log(tmp_path, *[inner(i, wps=wps) for i, wps in enumerate(speeds)])
+    assert found.words_per_second == 1100
+
+
 def test_updates_done_again_after_a_kill_count_once(tmp_path):
     first = [inner(10), inner(20), valid(20, 5), epoch_end(1, 20, 100)]
     lost = [inner(30, train_wall=77), inner(40, loss=1, train_wall=77), valid(40, 1)]
