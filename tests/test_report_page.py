@@ -74,7 +74,7 @@ def test_speed_is_not_offered_for_comparison(page):
         assert "Neither is comparable between runs: the runs did not take turns" in text
 
 
-def test_examples_and_frequencies_are_in_the_data(page):
+def test_examples_frequencies_and_lengths_are_in_the_data(page):
     test = data(page)["tests"][0]
     examples = test["comparisons"][0]["sentences"]["examples"]
     (first,) = (x for x in examples if x["number"] == 1)
@@ -87,6 +87,9 @@ def test_examples_and_frequencies_are_in_the_data(page):
     known = sum(word in ("Word1", "Word2", ".") for word in words)
     groups = {(row["from"], row["to"]): row["words"] for row in test["by_frequency"]}
     assert groups == {(0, 0): len(words) - known, (2, 4): known}
+    lengths = [len(line.replace(".", " .").split()) for line in sentences()]  # not of LOOP
+    for row in test["by_length"]:
+        assert row["sentences"] == sum(row["from"] <= x <= row["to"] for x in lengths)
 
 
 def test_a_page_on_dynamics_is_linked_where_it_is(tmp_path):

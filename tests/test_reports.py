@@ -209,6 +209,9 @@ def test_the_paired_bootstrap_is_that_of_sacrebleus_command(out, lowercase):
     assert found["score"] == pytest.approx(macaron["score"], abs=1e-9)
     assert found["p_value"] == pytest.approx(macaron["p_value"], abs=1e-9)
     assert 0.001 < found["p_value"] < 0.9
+    (compared,) = data["tests"][1]["comparisons"]
+    assert compared["seeds"] == [2]
+    assert compared["difference"]["mean"] == pytest.approx(macaron["score"] - base["score"])
     cells = row(text, "test_b | ")
     assert cells[4:] == [
         f"{base['score']:.2f}",
