@@ -371,6 +371,23 @@ def test_last_goes_by_updates_not_by_name_or_age(tmp_path):
     assert len(averaging.last(tmp_path, 5)) == 5
 
 
+def test_updates_are_those_since_the_last_start(tmp_path):
+    """fairseq adds an entry at each start; after --reset-optimizer it counts from 0 again."""
+    for name, updates in (("checkpoint1.pt", 8), ("checkpoint2.pt", 9)):
+        state = torch.load(write(tmp_path / name, updates=updates), weights_only=False)
+        state["optimizer_history"].insert(0, {"num_updates": 20 - updates})
+        torch.save(state, tmp_path / name)
+    assert names(averaging.last(tmp_path, 2)) == ["checkpoint1.pt", "checkpoint2.pt"]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_of_equal_metrics_the_later_update_is_the_better(tmp_path, maximize):
+    """As in fairseq's choice of checkpoint_best.pt. The later one has the name that sorts first."""
+    for name, updates in (("checkpoint10.pt", 10), ("checkpoint9.pt", 9)):
+        write(tmp_path / name, updates=updates, val_loss=4.0, maximize=maximize)
+    assert names(averaging.best(tmp_path, 1)) == ["checkpoint10.pt"]
+
+
 @pytest.mark.parametrize("maximize", [False, True])
 def test_best_goes_by_the_recorded_metric(tmp_path, maximize):
     recorded = {1: 3.0, 2: 10.5, 3: 9.25, 4: 2.0, 5: None}

@@ -154,6 +154,11 @@ def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
         translate(folder, out, "--shard", "2/2", "--beam", "4")
     with pytest.raises(UserError, match=r"was made with model [0-9a-f]+, and now it is [0-9a-f]+"):
         translate(folder, out, "--join", path=CHECKPOINT)
+    other = shutil.copytree(folder / "data", tmp_path / "data")
+    with (other / "code").open("a") as codes:  # of BPE
+        codes.write("a b\n")
+    with pytest.raises(UserError, match=r"was made with data [0-9a-f ]+, and now it is [0-9a-f ]+"):
+        translate(folder, out, "--shard", "2/2", "--data", str(other))
     translate(folder, out, "--shard", "2/2")
     (part, *_) = sorted((tmp_path / "out.parts").iterdir())
     content = part.read_text("utf-8")
