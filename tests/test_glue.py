@@ -1,5 +1,6 @@
 """The recipe for GLUE: its files, metrics, choices and comparisons; nothing is trained."""
 
+import dataclasses
 import json
 import math
 import statistics
@@ -9,12 +10,15 @@ import zipfile
 from argparse import Namespace
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from commands import sentence_of
 from conftest import FIXTURES
+from fairseq import checkpoint_utils
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from recipes import EXAMPLES
 from small import SMALL_ENCODER, arguments, build, masked_task
 
@@ -519,6 +523,54 @@ def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
     assert len(found) == 3
 
 
+@pytest.fixture
+def binarised(tmp_path, monkeypatch):
+    """RTE with sentences of different lengths, as fairseq's task reads it, and dev's labels."""
+    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+    monkeypatch.setattr(
+        glue_data.stage_prepare,
+        "tokenize",
+        lambda recipe, steps, before, out, *_: [
+            (out / x.name).write_text(x.read_text()) for x in (out.parent / before).iterdir()
+        ],
+    )
+    found, out = prepared(tmp_path / "work").recipe, tmp_path / "RTE"
+    write(found.data / "data-bin" / "dict.txt", "so 9", "not 9", "the 9")
+    entailed = [i % 3 == 1 for i in range(9)]
+    pairs = [("the " * i + "so" * x + "not" * (not x), "the") for i, x in enumerate(entailed)]
+    labels = ["entailment" if x else "not_entailment" for x in entailed]
+    splits = {name: glue_tasks.Examples(pairs, labels) for name in ("train", "dev", "test")}
+    glue_data.binarised(found, TASKS["RTE"], splits, out)
+    config = {field.name: field.default for field in dataclasses.fields(SentencePredictionConfig)}
+    config |= {"data": str(out), "num_classes": 2, "regression_target": False, "seed": 1}
+    return SentencePredictionTask.setup_task(Namespace(**config)), labels
+
+
+def test_answers_have_the_labels_that_fairseq_trains_with(binarised):
+    task, labels = binarised
+    task.load_dataset("valid")
+    outputs = [np.eye(2)[task.dataset("valid")[i]["target"]].flatten() for i in range(9)]
+    assert glue_metrics.answers(TASKS["RTE"], outputs) == labels
+
+
+def test_answers_are_in_the_order_of_the_examples(binarised, monkeypatch):
+    """fairseq's batches are not. The model reads the answer in the sentence, without dropout."""
+    task, labels = binarised
+
+    class Model(torch.nn.Module):
+        def forward(self, src_tokens, classification_head_name, **_):
+            assert classification_head_name == "some" and not self.training
+            says_so = (src_tokens == task.source_dictionary.index("so")).any(1)
+            return torch.stack([~says_so, says_so], 1).float(), None
+
+    saved = Namespace(criterion=Namespace(classification_head_name="some"))
+    loaded = [Model()], saved, task
+    monkeypatch.setattr(checkpoint_utils, "load_model_ensemble_and_task", lambda _: loaded)
+    monkeypatch.setattr(glue_run, "BATCH", 2)
+    found = glue_run.predict(Path("any.pt"), ["valid"], cpu=True)
+    assert glue_metrics.answers(TASKS["RTE"], found["valid"]) == labels
+
+
 # --- The command line ----------------------------------------------------------------------------
 
 TEXT = ["--text", "a.txt", "--glue", "."]
@@ -767,6 +819,12 @@ def test_updates_of_finetuning():
     assert glue_plans.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
     assert glue_plans.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
     assert glue_plans.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
+
+
+def test_the_rate_rises_for_a_tenth_of_the_updates(tmp_path):
+    found = prepared(tmp_path, "--epochs", "30")  # of 9 examples, one batch
+    flags = training_flags.parse(glue_plans.flags_of(found, "RTE", SYSTEM, 1, 1))
+    assert flags["--warmup-updates"] == ["3"] and flags["--total-num-update"] == ["30"]
 
 
 def test_sentences_begin_as_the_models_own(tmp_path):
