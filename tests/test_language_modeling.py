@@ -16,6 +16,8 @@ from recipes import EXAMPLES
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from macaron_fairseq.evaluation import training_flags
+
 sys.path.insert(0, str(EXAMPLES / "language-modeling"))
 
 # After `recipes`, which knows where they are.
@@ -279,6 +281,26 @@ def test_a_report_is_of_these_models_and_options(tmp_path):
     assert "is of another checkpoint or options: run the stage evaluate" in said
     (recipe.run("a", 1) / "checkpoint_last.pt").write_text("trained on")
     assert "run the stage evaluate" in refusal(language_modeling.report, [recipe], context)
+
+
+def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_path, monkeypatch):
+    recipe, context = evaluated(tmp_path, "--context-window", "7", "--tokens-per-sample", "32")
+    (recipe.run("a", 1) / "test" / "made-from").unlink()
+    begun = []
+
+    def score(path, words, stdout):
+        begun.append(training_flags.parse([str(word) for word in words[2:]]))
+        path.write_text(log())
+
+    monkeypatch.setattr(language_modeling, "logged", score)
+    language_modeling.evaluate([recipe], context)
+    for name, value in {
+        "--gen-subset": "test",
+        "--sample-break-mode": "none",  # not a sentence by itself
+        "--tokens-per-sample": "32",
+        "--context-window": "7",
+    }.items():
+        assert begun[0][name] == [value]
 
 
 @pytest.mark.parametrize(

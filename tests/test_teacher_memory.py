@@ -18,7 +18,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.memory import GIBIBYTE, Memory
+from macaron_fairseq.distillation.memory import GIBIBYTE, Answer, Memory
 
 LM = "--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "2"
 # The second differs from the first in what the decoder reads, and the third in all.
@@ -91,6 +91,16 @@ def test_what_does_not_fit_is_asked_again(teachers, caplog):
     [kept] = ours.teachers.memory.batches.values()
     assert kept.output.nbytes == size and not kept.states and not kept.queries
     assert caplog.text.count("--teacher-memory is full with 1 batches") == 1
+
+
+def test_what_is_kept_is_a_copy_without_what_it_was_cut_out_of():
+    whole, memory = torch.arange(12.0).view(4, 3), Memory(1.0)
+    inputs = BATCHES[0]["net_input"]
+    memory.recall(0, inputs, lambda _: Answer(whole[:2]))
+    whole.zero_()
+    [kept] = memory.batches.values()
+    assert kept.output.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert kept.output.untyped_storage().nbytes() == kept.nbytes() == 6 * 4
 
 
 def test_the_kept_states_have_the_teachers_precision(teachers):
