@@ -11,6 +11,7 @@ from conftest import train
 from criteria import PAD, Spy, make, outcome, sample
 from fairseq.data import Dictionary
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import OmegaConf
 from small import arguments, build, dictionary
@@ -49,6 +50,8 @@ def test_a_layer_of_longer_steps_takes_longer():
     long = splitting.step(2, splitting.SELF), splitting.step(2, splitting.WHOLE)
     mixed = [*of_scheme("lie-trotter", 1), SimpleNamespace(steps=long)]
     assert layers.times(mixed) == pytest.approx([1 / 3, 1])
+    at_once = [*of_scheme("parallel", 1), *of_scheme("strang-marchuk", 1)]  # F and G, each a time 1
+    assert layers.times(at_once) == pytest.approx([1 / 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -290,6 +293,9 @@ def test_the_loss_is_the_sum_of_its_parts(w, spans, teacher):
     assert float(loss) == pytest.approx(float(plain.loss) + 2 * size * float(distance), rel=1e-5)
     assert float(log["loss"]) == float(loss)
     assert ("kd_loss" in log) == bool(w)
+    with metrics.aggregate() as shown:
+        Ours.reduce_metrics([log, log])
+    assert shown.get_smoothed_value("trajectory_loss") == pytest.approx(float(distance), abs=1e-4)
 
     loss.backward()
     assert all(p.grad is not None for p in (*ours.parameters(), *model.parameters()))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import logged, train
 from fairseq.optim import adam
-from fairseq.optim.fp16_optimizer import MemoryEfficientFP16Optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import nn
 
 from macaron_fairseq import UserError
@@ -159,6 +159,25 @@ def test_gradients_are_unscaled_in_fp32():
     assert trained.clip_grad_norm(0.0).item() == pytest.approx(2e-9, rel=1e-2)
     trained.step()
     assert x.tolist() == pytest.approx([0.9] * 4, rel=1e-3)
+
+
+def test_in_bf16_each_update_is_scaled_by_itself():
+    """fairseq's wrapper keeps its factor for the next update, unless it scales gradients itself."""
+    found = []
+    for module in (adam, optimizer):
+        weights = parameters(torch.bfloat16)
+        exact = FP16Optimizer.build_fp32_params(None, weights, flatten=False)
+        chosen = module.FairseqAdam(config(bf16=True), exact)
+        common = SimpleNamespace(bf16=True, fp16_scale_window=1)
+        cfg = SimpleNamespace(common=common, optimizer=None)
+        trained = FP16Optimizer(cfg, weights, chosen, exact)
+        for update in range(4):
+            trained.zero_grad()
+            trained.backward(sum(((update - x) ** 2).sum() for x in weights))
+            trained.multiply_grads(0.1)  # as for the number of tokens
+            trained.step()
+        found.append([x.detach() for x in exact])
+    torch.testing.assert_close(found[1], found[0], rtol=2e-6, atol=2e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
