@@ -5,6 +5,7 @@ from criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
 from small import SMALL, batch, build, dictionary, task
+from students import translation
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -70,6 +71,24 @@ def test_options_mean_what_they_mean_to_fairseq(options):
     assert_same(ours, fairseqs)
     if "report_accuracy" in options:
         assert 0 < ours.log["n_correct"] < ours.log["total"]
+
+
+class Elsewhere(torch.Tensor):
+    """What says that it is on a GPU."""
+
+    device = torch.device("cuda")
+
+
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_the_tokens_that_count_on_a_gpu_are_those_on_a_cpu(prefix):
+    """Though nobody waits for a GPU to count them: a batch has their number, with the prefix."""
+    model, data = build(ARCHITECTURES[0], *SMALL), sample()
+    options = {"for_task": translation(), "ignore_prefix_size": prefix}
+    expected = outcome(LabelSmoothedCrossEntropyCriterion, model, data, **options)
+    data["target"] = data["target"].as_subclass(Elsewhere)
+    assert_same(
+        outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, **options), expected
+    )
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -181,6 +200,16 @@ def test_gradients_of_the_same_loss_are_added(factor, tensors):
         loss.backward(retain_graph=True)
     for leaf, gradient in zip((features, weight), expected, strict=True):
         torch.testing.assert_close(leaf.grad, 3 * factor * gradient, rtol=1e-12, atol=1e-13)
+
+
+def test_gradients_of_many_tokens_are_finite_in_fp16(monkeypatch):
+    """As is each sum before it is fp32, of four times the gradients: fp16 ends at 65,504."""
+    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 2**22)
+    features = torch.full((6000, 2), 4, dtype=torch.half)
+    weight = torch.zeros(64, 2, dtype=torch.half, requires_grad=True)
+    target = torch.zeros(6000, dtype=torch.long)
+    criterion.label_smoothed_nll_loss(features, weight, target, EPSILON)[0].backward()
+    assert weight.grad[0].tolist() == pytest.approx([6000 * 4 * (1 / 64 - (1 - EPSILON))] * 2, 1e-3)
 
 
 def test_only_the_loss_has_a_gradient(tensors):

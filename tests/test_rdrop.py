@@ -77,6 +77,18 @@ def test_gradcheck(tensors):
         )
 
 
+def test_gradients_are_finite_in_fp16(monkeypatch):
+    """Sums of 2,048 rows too, where the passes differ and all gradients point the same way."""
+    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 2**22)
+    features = torch.tensor([[6.0], [-6.0]]).repeat(1024, 1).half()
+    weight = torch.tensor([[0.1], [-0.1]]).half().requires_grad_()
+    target = torch.zeros(2048, dtype=torch.long)
+    rdrop_loss(features, weight, target, EPSILON, ALPHA)[0].backward()
+    exact = weight.detach().double().requires_grad_()
+    formula(features.double(), exact, target)[0].backward()
+    torch.testing.assert_close(weight.grad.double(), exact.grad, rtol=2e-3, atol=0)
+
+
 def test_equal_passes_do_not_diverge(tensors):
     features, weight, target = tensors
     twice = features[0::2].repeat_interleave(2, 0)
