@@ -13,6 +13,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from unittest import mock
 
+import ctranslate2
 import pytest
 import sacrebleu
 from recipes import EXAMPLES, environment
@@ -175,6 +176,8 @@ def test_from_data_to_table(mini):
     speed = json.loads((mini.work / "speed" / "both-seed1.json").read_text())
     size = sum(x.stat().st_size for x in (mini.work / "runs/both/seed1/int8").iterdir())
     assert speed["bytes"] == size and speed["search"]["max_len_b"] == 12
+    exported = ctranslate2.Translator(str(mini.work / "runs/both/seed1/int8"))
+    assert exported.compute_type.startswith("int8")  # as it was saved
     assert {*speed["load"]} == {"before", "after"}
     assert speed["fairseq-generate, beam"]["sentences_per_second"] > 0
     greedy = mini.work / "runs/both/seed1/test-greedy/hypotheses.txt"
@@ -662,6 +665,27 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
         deployed.rate("killed", tmp_path)
 
 
+def test_the_fastest_repetition_counts_and_scores_are_sacrebleus(tmp_path, monkeypatch):
+    """By a clock that is set: 4, 2 and 8 seconds for three sentences; case does not count here."""
+    recipe = systems.recipe(
+        tasks.read()["multi30k-en-de"], systems.read(), "none", 1, options(tmp_path)
+    )
+    found, right = ["ein roter Hund", "Zwei Katzen schlafen dort", "x"], ["Ein Hund"] * 3
+    files.write_lines(recipe.data / "reference" / "some.en", "abc")
+    files.write_lines(recipe.data / "reference" / "some.de", right)
+    data = mock.Mock(source="en", target="de", **{"decode.return_value": found})
+    data.encoder.return_value = str.split
+    monkeypatch.setattr(deployed.translator, "translate", lambda *_, **__: [found])
+    clock = iter([10, 14, 20, 22, 30, 38])
+    monkeypatch.setattr(deployed.time, "perf_counter", lambda: next(clock))
+    figures = deployed.figures(None, data, recipe, "some")
+    assert figures == {
+        "sentences_per_second": 1.5,
+        "BLEU": round(sacrebleu.corpus_bleu(found, [right], lowercase=True).score, 4),
+        "chrF": round(sacrebleu.CHRF(lowercase=True).corpus_score(found, [right]).score, 4),
+    }
+
+
 def test_one_timing_at_a_time(tmp_path, monkeypatch):
     task = tasks.read()["multi30k-en-de"]
     recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
@@ -776,7 +800,7 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     half = right[:2] + wrong[:2]
     reference = distillation_records.references(made["none", 1])
     reference.parent.mkdir(parents=True)
-    reference.write_text("".join(f"{line}\n" for line in right))
+    files.write_lines(reference, [line.upper() for line in right])  # case does not count here
     runs = []
     for (name, seed), recipe in made.items():
         is_right = name == "trajectory" or (name, seed) == ("word", 1)
@@ -794,7 +818,8 @@ def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path
     found = json.loads((work / "report" / "report.json").read_text())
     own = found["against_own_baselines"]
     assert [*own] == ["trajectory"] and own["trajectory"]["baseline"] == "word"
-    assert own["trajectory"]["BLEU"]["differences"] == pytest.approx([0, 100, 100])
+    for metric in ("BLEU", "chrF"):
+        assert own["trajectory"][metric]["differences"] == pytest.approx([0, 100, 100])
     # The standard deviation is 57.74, and 4.303 is Student's t with two degrees of freedom.
     assert "| trajectory | word | +66.67 [-76.76, +210.09] (p 0.001" in text
     greedy = own["trajectory"]["greedy BLEU"]
