@@ -288,9 +288,10 @@ def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_p
     (recipe.run("a", 1) / "test" / "made-from").unlink()
     begun = []
 
-    def score(path, words, stdout):
-        begun.append(training_flags.parse([str(word) for word in words[2:]]))
-        path.write_text(log())
+    def score(path, words, name, stdout):
+        begun.append(training_flags.parse([str(word) for word in words]))
+        path.write_text(LOG)
+        path.with_name("loss.json").write_text('{"loss": 6}')
 
     monkeypatch.setattr(language_modeling, "logged", score)
     language_modeling.evaluate([recipe], context)
