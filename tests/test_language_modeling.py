@@ -463,6 +463,14 @@ def test_what_a_way_to_learn_needs_is_looked_for_first(tmp_path, monkeypatch):
     language_modeling.read(["report", *students(tmp_path)])
 
 
+def test_the_schedule_that_falls_to_0_ends_with_the_training():
+    words = ["--text", "a", "--test", "b", "--max-update", "3000"]
+    for flags, end in (([], ["3000"]), (["--", "--lr-scheduler", "inverse_sqrt"], None)):
+        [recipe], _ = language_modeling.read([*words, *flags])
+        given = training_flags.parse(recipe.benchmark.training.words())
+        assert given.get("--total-num-update") == end
+
+
 def test_half_of_a_sample_is_context():
     words = ["--text", "a", "--test", "b", "--tokens-per-sample", "128"]
     [recipe], context = language_modeling.read(words)

@@ -11,6 +11,8 @@ import options as recipe_options
 from benchmark import Benchmark, Set
 from options import Once, Parser, Recipe, above_zero
 
+from macaron_fairseq.evaluation import training_flags
+
 TOKENS_PER_SAMPLE = 512
 
 
@@ -102,12 +104,12 @@ def of_text(
             f"a sample of {options.tokens_per_sample} tokens does not fit into batches of "
             f"{shared['max_tokens']}: give a smaller --tokens-per-sample, or a larger --max-tokens"
         )
-    # The schedule ends with the training, which may be shorter than the recipe's.
-    training = replace(
-        described.training,
-        more_flags=f"{described.training.more_flags} --tokens-per-sample "
-        f"{options.tokens_per_sample} --total-num-update {shared['max_update']}",
-    )
+    more = f"{described.training.more_flags} --tokens-per-sample {options.tokens_per_sample}"
+    given = training_flags.parse([*described.training.words(), *extra])
+    if given.get("--lr-scheduler") == ["polynomial_decay"]:
+        # The schedule ends with the training, which may be shorter than the recipe's.
+        more += f" --total-num-update {shared['max_update']}"
+    training = replace(described.training, more_flags=more)
     shared["benchmark"] = replace(described, training=training)
     refuse_long_warmup([*training.words(), *extra], shared["max_update"])
     return {
