@@ -134,11 +134,11 @@ NO_PAIR = "a b c\nd\n" * 200
     ("text", "said"),
     [
         (NO_PAIR, "no pair of characters is twice in the words to train on, so BPE has nothing to"),
-        ("one two\n", "train has at most 7 tokens, less than one sample of 512: give more text"),
+        ("one two\n", "train has at most 7 tokens, less than 8 samples of 128, which"),
     ],
 )
 def test_text_too_small_for_bpe_is_refused_before_it_is_learnt(text, said, tmp_path):
-    options = ["--text", "a", "--test", "b", "--work", str(tmp_path)]
+    options = ["--text", "a", "--test", "b", "--work", str(tmp_path), "--tokens-per-sample", "128"]
     [recipe], _ = language_modeling.read(options)
     clean = tmp_path / "prepare" / "clean"
     clean.mkdir(parents=True)
@@ -147,6 +147,22 @@ def test_text_too_small_for_bpe_is_refused_before_it_is_learnt(text, said, tmp_p
     fill = partial(stage_text.learned, recipe)
     assert said in refusal(step, tmp_path / "prepare" / "code", ["it"], fill)
     assert [*clean.parent.iterdir()] == [clean]
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "least"),
+    [
+        ("test", [], 16),
+        ("valid", [], 113),  # seven whole samples and a token
+        ("train", ["--", "--required-batch-size-multiple", "2"], 17),
+    ],
+)
+def test_sets_have_a_sample_to_score_and_a_batch_to_train_with(name, flags, least):
+    words = ["--text", "a", "--test", "b", "--tokens-per-sample", "16", *flags]
+    [recipe], _ = language_modeling.read(words)
+    stage_text.refuse_short(recipe, {name: least})
+    said = refusal(stage_text.refuse_short, recipe, {name: least - 1})
+    assert said.startswith(f"{name} has {least - 1} tokens, less than")
 
 
 @pytest.mark.parametrize("text", [NO_PAIR, "ab ac cb\n", "ab abc\n", "aaa\n", "ab b\nab\n", "aaaa"])

@@ -19,6 +19,7 @@ from steps import Words, code, hold, logged, made, say, step, version
 from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
+from macaron_fairseq.evaluation import training_flags
 from macaron_fairseq.text import data_folder
 
 COMMON = Path(__file__).resolve().parent
@@ -73,13 +74,26 @@ def prepare(recipe: TextRecipe, runs: Path | None = None) -> None:
 
 
 def refuse_short(recipe: TextRecipe, tokens: Mapping[str, int], at_most: str = "") -> None:
-    """End the program where a set is shorter than one sample; `at_most` goes before its tokens."""
+    """End the program where a set is too short; `at_most` goes before its tokens."""
     for name, count in tokens.items():
-        if count < recipe.block:
+        samples = least_samples(recipe, name)
+        lack = f"less than one sample of {recipe.block}"
+        if samples > 1:
+            lack = f"less than {samples} samples of {recipe.block}, which is fairseq's least batch"
+        if count < recipe.block or count <= (samples - 1) * recipe.block:
             sys.exit(
-                f"{name} has {at_most}{count} tokens, less than one sample of {recipe.block}: give "
-                "more text, or a smaller --tokens-per-sample"
+                f"{name} has {at_most}{count} tokens, {lack}: give more text, or a smaller "
+                "--tokens-per-sample"
             )
+
+
+def least_samples(recipe: TextRecipe, name: str) -> int:
+    """How many samples a set has at least: one to score, and one batch to train or validate.
+
+    fairseq leaves out what is beyond the last multiple of eight.
+    """
+    given = training_flags.parse(recipe.extra).get("--required-batch-size-multiple", ["8"])
+    return 1 if name in recipe.tests else int(given[0])
 
 
 def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
@@ -130,7 +144,10 @@ def without_empty_lines(recipe: TextRecipe, out: Path) -> None:
 def learned(recipe: TextRecipe, out: Path) -> None:
     """The BPE merges; text that is too short with any of them is refused before."""
     clean = out.parent / "clean"
-    most = {x: most_tokens(clean / f"{x}.{recipe.source}", recipe.block) for x in recipe.sets}
+    most = {
+        x: most_tokens(clean / f"{x}.{recipe.source}", least_samples(recipe, x) * recipe.block)
+        for x in recipe.sets
+    }
     refuse_short(recipe, most, "at most ")
     stage_prepare.learned(recipe, out)
 
