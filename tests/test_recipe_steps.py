@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,7 +95,9 @@ def test_a_refusal_leaves_nothing_but_logs(tmp_path, name):
 def test_two_do_not_work_on_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
     lock = tmp_path / "a.lock"
-    at_work = pytest.raises(SystemExit, match="another run is at work there")
+    lock.write_text("process 1 of another run, which has ended, and whose name is longer\n")
+    who = f"process {os.getpid()} of {socket.gethostname()} holds {lock}"
+    at_work = pytest.raises(SystemExit, match=f"^another run is at work there: {who}$")
     with steps.hold(lock), at_work, steps.hold(lock):
         pass
     with steps.hold(lock):

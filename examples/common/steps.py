@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -90,7 +91,7 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
         elsewhere: the status with which the program ends where another run is at it; None: it ends
             with a sentence.
     """
-    with lock.open("a") as file:
+    with lock.open("a+") as file:
         os.set_inheritable(file.fileno(), True)
         end = time.monotonic() + LOCK_SECONDS  # a killed run lets go once its last process is gone
         while True:
@@ -98,12 +99,18 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except BlockingIOError:
                 if time.monotonic() > end:
-                    sys.exit(elsewhere or f"another run is at work there: it holds {lock}")
+                    file.seek(0)
+                    who = file.read().strip() or "it"
+                    sys.exit(elsewhere or f"another run is at work there: {who} holds {lock}")
                 time.sleep(0.2)
                 continue
             except OSError:
                 pass  # some network disks have no locks
             break
+        with suppress(OSError):  # it is for the message alone
+            file.truncate(0)
+            file.write(f"process {os.getpid()} of {socket.gethostname()}\n")
+            file.flush()
         try:
             yield
         finally:
