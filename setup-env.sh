@@ -30,6 +30,8 @@ die() {
     exit 1
 }
 
+trap 'say "interrupted: run it again, it goes on from here" >&2; exit 130' INT
+
 # An interrupted make can leave a pip at work behind it; two at once would spoil the environment.
 wait_for_other_run() {
     command -v flock >/dev/null || return 0
