@@ -452,6 +452,22 @@ def test_a_report_says_what_is_left_out(tmp_path):
     assert "Translations that loop" not in text  # these records do not say
 
 
+def test_families_are_judged_apart_each_by_how_many_schemes_it_is_to_have():
+    """Five words of five are better and three texts of three worse, by a quarter of the items."""
+    families = {**dict.fromkeys("abcde", "words"), **dict.fromkeys("xyz", "texts")}
+    runs = [run(task) for task in families]
+    runs += [run(task, "p", edits="0100" if task < "x" else "1120") for task in families]
+    words, texts = evidence_report.compare(
+        runs, families, "lie-trotter", schemes={"words": 3}
+    ).overall
+    assert (words.family, words.tasks, words.better) == ("words", 5, 5)
+    assert (texts.family, texts.tasks, texts.better) == ("texts", 3, 0)
+    assert (words.effect.estimate, texts.effect.estimate) == pytest.approx((-25, 25))
+    # Of 2^5 signs two are as extreme; two more schemes are to come.
+    assert words.sign_holm == words.wilcoxon_holm == pytest.approx(3 * 2 / 2**5)
+    assert texts.sign_holm == texts.wilcoxon_holm == pytest.approx(2 / 2**3)
+
+
 def test_scores_of_others_stand_next_to_the_baselines():
     runs = [run(seed=1), run(seed=2, edits="0000"), run(scheme="p", edits="1111")]
     others = [
@@ -474,10 +490,11 @@ def test_loops_are_counted_for_each_scheme():
 
 def test_the_gallery_has_a_row_for_each_task_and_scheme():
     other = {"cpu": "c", "gpus": ["H"], "threads": 1}
-    runs = [run(seed=1), run(seed=2, updates=9, environment=other), run(scheme="p")]
+    runs = [run(seed=1, seconds=7200), run(seed=2, updates=9, seconds=3600, environment=other)]
+    runs += [run(scheme="p")]
     text = evidence_gallery.gallery(runs)
     rows = [line for line in text.split("\n") if line.startswith("| t |")]
-    assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 |" in rows[0]
+    assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 | 3.0 |" in rows[0]
     assert "1 thread(s), c; H" in rows[0] and '--seeds "1 2"' in rows[0]
     assert "  - 3 runs: PyTorch of an unknown version, code unknown" in text
     assert "- (1) WER: `s`" in text and "| PER 37.50 | 1 2 |" in rows[0]

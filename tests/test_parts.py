@@ -171,6 +171,25 @@ def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
     assert not out.exists()
 
 
+def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path):
+    """What a GPU did in fp16 is not joined to what a CPU did."""
+    translate(folder, tmp_path / "out", "--shard", "1/2")
+    for flag, was, now in (
+        ("--lenpen", 1, 0.6),
+        ("--max-len-a", 0, 1.5),
+        ("--max-len-b", 200, 50),
+        ("--batch-lines", 4, 5),
+        ("--max-tokens", 4096, 100),
+        ("--batch-size", 128, 2),
+        ("--compute-type", None, "int8"),
+    ):
+        name = flag.strip("-").replace("-", "_")
+        with pytest.raises(UserError, match=f"was made with {name} {was}, and now it is {now}: "):
+            translate(folder, tmp_path / "out", "--join", flag, str(now))
+    with pytest.raises(UserError, match="was made with precision None, and now it is fp16: "):
+        translate(folder, tmp_path / "out", "--join", "--fp16")
+
+
 def test_a_part_that_another_job_finishes_meanwhile_is_none(tmp_path, monkeypatch):
     folder = tmp_path / "out.parts"
     folder.mkdir()
