@@ -45,6 +45,14 @@ def edit(path, change):
     path.write_text(json.dumps(content), "utf-8")
 
 
+def write_manifest(run, fingerprint):
+    """The manifest of a run on data of this fingerprint, without what most do not read."""
+    data = {"source": "en", "target": "de", "tests": [], "fingerprint": fingerprint}
+    content = {"arch": BASE, "seed": 1, "flags": FLAGS, "starts": [], "data": data}
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "manifest.json").write_text(json.dumps(content))
+
+
 def inner(update, loss=5.0, wps=1000, train_wall=10, epoch=1, passed=0.5):
     return (
         f'2026-11-20 11:26:04 | INFO | train_inner | {{"epoch": {epoch}, "update": {passed}, '

@@ -524,8 +524,11 @@ def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
 
 
 @pytest.fixture
-def binarised(tmp_path, monkeypatch):
-    """RTE with sentences of different lengths, as fairseq's task reads it, and dev's labels."""
+def binarise(tmp_path, monkeypatch):
+    """Makes RTE's data with these options; returns fairseq's task that reads it, and its labels.
+
+    First sentences have one to nine tokens, second ones one.
+    """
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(
         glue_data.stage_prepare,
@@ -534,16 +537,49 @@ def binarised(tmp_path, monkeypatch):
             (out / x.name).write_text(x.read_text()) for x in (out.parent / before).iterdir()
         ],
     )
-    found, out = prepared(tmp_path / "work").recipe, tmp_path / "RTE"
-    write(found.data / "data-bin" / "dict.txt", "so 9", "not 9", "the 9")
-    entailed = [i % 3 == 1 for i in range(9)]
-    pairs = [("the " * i + "so" * x + "not" * (not x), "the") for i, x in enumerate(entailed)]
-    labels = ["entailment" if x else "not_entailment" for x in entailed]
-    splits = {name: glue_tasks.Examples(pairs, labels) for name in ("train", "dev", "test")}
-    glue_data.binarised(found, TASKS["RTE"], splits, out)
-    config = {field.name: field.default for field in dataclasses.fields(SentencePredictionConfig)}
-    config |= {"data": str(out), "num_classes": 2, "regression_target": False, "seed": 1}
-    return SentencePredictionTask.setup_task(Namespace(**config)), labels
+
+    def made(*words):
+        found, out = prepared(tmp_path / "work", *words).recipe, tmp_path / "RTE"
+        write(found.data / "data-bin" / "dict.txt", "so 9", "not 9", "the 9")
+        entailed = [i % 3 == 1 for i in range(9)]
+        pairs = [("the " * i + "so" * x + "not" * (not x), "the") for i, x in enumerate(entailed)]
+        labels = ["entailment" if x else "not_entailment" for x in entailed]
+        splits = {name: glue_tasks.Examples(pairs, labels) for name in ("train", "dev", "test")}
+        glue_data.binarised(found, TASKS["RTE"], splits, out)
+        fields = dataclasses.fields(SentencePredictionConfig)
+        config = {field.name: field.default for field in fields}
+        config |= {"data": str(out), "num_classes": 2, "regression_target": False, "seed": 1}
+        config |= {"init_token": 0, "separator_token": 2}  # RoBERTa's
+        return SentencePredictionTask.setup_task(Namespace(**config)), labels
+
+    return made
+
+
+@pytest.fixture
+def binarised(binarise):
+    return binarise()
+
+
+def test_what_is_longer_than_a_sample_is_cut_in_every_set(binarise, capsys):
+    """Six tokens more than the index: <s> A </s> </s> B </s>. The short sentence stays."""
+    task, _ = binarise("--tokens-per-sample", "12")
+    end = [task.source_dictionary.index("the"), task.source_dictionary.eos()]
+    for subset in ("train", "valid", "test"):
+        task.load_dataset(subset)
+        samples = [task.dataset(subset)[i]["net_input.src_tokens"].tolist() for i in range(9)]
+        assert [len(sample) for sample in samples] == [6, 7, 8, 9, 10, 11, 12, 12, 12]
+        assert all(sample[-2:] == end for sample in samples)
+    assert "RTE, dev: 2 of 9 examples have more than 12 tokens" in capsys.readouterr().out
+
+
+def test_data_is_made_again_for_samples_of_another_length(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(glue_tasks, "load", lambda *_: {})
+    monkeypatch.setattr(glue_data, "binarised", lambda recipe, *_: made.append(recipe.block))
+    for length in ("16", "12", "12"):
+        recipe = prepared(tmp_path, "--tokens-per-sample", length).recipe
+        glue_data.prepare(recipe, tmp_path, ["RTE"], False)
+    assert made == [16, 12]
 
 
 def test_answers_have_the_labels_that_fairseq_trains_with(binarised):
@@ -696,34 +732,45 @@ def test_positions_are_named_as_the_recipe_takes_them(start, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arch", "flags", "said"),
+    ("before", "arch", "flags", "said"),
     [
-        ("macaron_roberta_tiny", [], "prepare begins"),
-        ("roberta_tiny_pre_norm", [], "is of another architecture than roberta_tiny_pre_norm"),
+        ([], "macaron_roberta_tiny", [], "prepare begins"),
+        ([], "roberta_tiny_pre_norm", [], "is of another architecture than roberta_tiny_pre_norm"),
         (
-            *("macaron_roberta_tiny", ["--macaron-substep", "midpoint"]),
+            *(["--macaron-scheme", "parallel"], "macaron_roberta_tiny"),
+            ["--macaron-scheme", "lie-trotter"],
+            "was trained with --macaron-scheme parallel, and the model would have lie-trotter",
+        ),
+        (
+            *([], "macaron_roberta_tiny", ["--macaron-substep", "midpoint"]),
             "was trained with --macaron-substep euler, and the model would have midpoint",
         ),
         (
-            *("macaron_roberta_tiny", ["--encoder-attention-heads", "2"]),
+            *([], "macaron_roberta_tiny", ["--encoder-attention-heads", "2"]),
             "was trained with --encoder-attention-heads 4, and the model would have 2",
         ),
         (
-            *("macaron_roberta_tiny", ["--activation-fn", "relu"]),
+            *([], "macaron_roberta_tiny", ["--activation-fn", "relu"]),
             "was trained with --activation-fn gelu, and the model would have relu",
         ),
     ],
 )
 def test_another_network_is_refused_though_its_parameters_may_fit(
-    arch, flags, said, start, tmp_path
+    before, arch, flags, said, start, tmp_path
 ):
     trained = "macaron_roberta_tiny"
-    common = ["--task", "masked_lm", *SMALL_ENCODER, "--tokens-per-sample", "32"]
+    common = ["--task", "masked_lm", *SMALL_ENCODER, "--tokens-per-sample", "32", *before]
     args = arguments(trained, *common)
     model = build(trained, *common, for_task=masked_task())
     torch.save({"args": args, "model": model.state_dict()}, tmp_path / "own.pt")
     words = ["--archs", arch, "--pretrained", tmp_path / "own.pt", "--tokens-per-sample", "32"]
     assert said in start([f"w{i} 1" for i in range(60)], words, [*SMALL_ENCODER, *flags])
+
+
+def test_what_a_checkpoint_has_as_none_is_off():
+    given = {"encoder_learned_pos": False}
+    assert not glue_run.other_network(Path("a.pt"), {"encoder_learned_pos": None}, given)
+    assert glue_run.other_network(Path("a.pt"), {"encoder_learned_pos": True}, given)
 
 
 def read(*words):
@@ -849,13 +896,23 @@ def test_special_tokens_take_their_room(dictionary, sentences, tokens, tmp_path)
     assert glue_data.room(recipe, sentences) == tokens
 
 
+def test_a_sample_has_room_for_a_token_of_each_sentence(tmp_path):
+    def recipe(length):
+        return read("--work", str(tmp_path), "--tokens-per-sample", length).recipe
+
+    write(recipe("6").data / "data-bin" / "dict.txt", "the 9")
+    assert glue_data.room(recipe("6"), 2) == 2
+    said = refusal(glue_data.room, recipe("5"), 2)
+    assert said == "--tokens-per-sample 5 leaves no room for a pair: give more"
+
+
 def test_the_longer_sentence_of_a_pair_is_cut(tmp_path):
     paths = tmp_path / "a", tmp_path / "b"
     write(paths[0], "1 2 3 4 5 6 7 8", "1 2", "1 2 3 4 5", "1 2 3")
     write(paths[1], "a b", "a b c d e f", "a b c d e", "a b c")
-    assert glue_data.shorten(paths, 6) == 3
-    assert paths[0].read_text().splitlines() == ["1 2 3 4", "1 2", "1 2 3", "1 2 3"]
-    assert paths[1].read_text().splitlines() == ["a b", "a b c d", "a b c", "a b c"]
+    assert glue_data.shorten(paths, 7) == 3
+    assert paths[0].read_text().splitlines() == ["1 2 3 4 5", "1 2", "1 2 3 4", "1 2 3"]
+    assert paths[1].read_text().splitlines() == ["a b", "a b c d e", "a b c", "a b c"]
     write(paths[0], "1 2 3 4 5 6 7 8")
     assert glue_data.shorten(paths[:1], 3) == 1 and paths[0].read_text() == "1 2 3\n"
 

@@ -13,6 +13,7 @@ from io import StringIO
 import pytest
 from commands import sentence_of
 from recipes import EXAMPLES
+from run_folders import write_manifest
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
@@ -26,6 +27,7 @@ import perplexity  # isort: skip
 import plain_text  # isort: skip
 import stage_prepare  # isort: skip
 import stage_text  # isort: skip
+import student_recipes  # isort: skip
 import train_command  # isort: skip
 from stage_text import Counts, count  # isort: skip
 from steps import step  # isort: skip
@@ -424,13 +426,78 @@ def test_students_need_a_teacher_and_one_architecture(tmp_path):
 def test_a_teacher_has_not_seen_what_is_scored(tmp_path):
     data = tmp_path / "data"
     (data / "held-out").mkdir(parents=True)
-    counts = {name: asdict(replace(COUNTS, documents=[name, "Emma"])) for name in ("train", "test")}
+    documents = {"train": ["Emma", "Omoo"], "test": ["b"]}
+    counts = {name: asdict(replace(COUNTS, documents=x)) for name, x in documents.items()}
     (data / "held-out" / "counts.json").write_text(json.dumps(counts))
     words = students(tmp_path, "--teacher-data", str(data))
     language_modeling.read(words)
     words[words.index("--test") + 1] = "Emma"
     said = refusal(language_modeling.read, words)
     assert said.startswith("the teacher was trained on Emma, as")
+
+
+WAYS = """systems:
+  none: {}
+  word: {flags: "--teacher {teacher}"}
+  more: {flags: "--teacher {teacher} --word-weight 2"}
+  across: {flags: "--teacher {teacher} --teacher-data {teacher_data}"}
+  own: {flags: "--teacher {teacher} --teacher-data {teacher_data}", merges: 50}
+"""
+
+
+def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path, monkeypatch):
+    """Of no student that is trained already."""
+    (tmp_path / "mine.yaml").write_text(WAYS)
+    recipes, _ = language_modeling.read(
+        students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
+    )
+    found = []
+
+    def apart(function, asked):
+        assert function is student_recipes.why_unfit
+        found.append([(flags[0], "--teacher-data" in flags) for flags in asked])
+        return "it does not fit"
+
+    monkeypatch.setattr(student_recipes.stage_train, "apart", apart)
+
+    def trained(name, seed):
+        [recipe] = [x for x in recipes if x.system == name]
+        run = recipe.run(recipe.archs[0], seed)
+        run.mkdir(parents=True)
+        (run / "trained").touch()
+
+    for name in ("word", "more", "own"):
+        trained(name, 1)
+    assert refusal(student_recipes.refuse_unfit_teacher, recipes) == "it does not fit"
+    work = tmp_path / "work"
+    shared, own = str(work / "data" / "data-bin"), str(work / "merges50" / "data" / "data-bin")
+    assert found.pop() == [(shared, False), (shared, True), (own, True)]
+    trained("own", 2)
+    refusal(student_recipes.refuse_unfit_teacher, recipes)
+    assert found.pop() == [(shared, False), (shared, True)]
+    student_recipes.refuse_unfit_teacher([x for x in recipes if x.system in ("none", "own")])
+    assert not found
+
+
+def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp_path, monkeypatch):
+    """Their runs are not in the folder of that data."""
+    (tmp_path / "mine.yaml").write_text(WAYS)
+    (tmp_path / "a").touch()
+    words = students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
+    words[words.index("a")] = str(tmp_path / "a")
+    recipes, _ = language_modeling.read(words)
+    [recipe] = [x for x in recipes if x.system == "own"]
+    run, new = recipe.run(recipe.archs[0], 1), tmp_path / "new"
+    for folder, fingerprint in ((recipe.data, "before"), (new, "now")):
+        folder.mkdir(parents=True)
+        (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+    write_manifest(run, "before")
+    monkeypatch.setattr(stage_text, "binarised", lambda *_: None)
+    monkeypatch.setattr(
+        stage_text, "step", lambda folder, _, fill: folder == recipe.data and fill(new)
+    )
+    said = refusal(language_modeling.prepare, [recipe], None)
+    assert said.startswith(f"{run} was trained on what {recipe.data} holds, which would be")
 
 
 def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd):

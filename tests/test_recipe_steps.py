@@ -18,7 +18,9 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 import torch
+from commands import sentence_of
 from recipes import EXAMPLES, entry, stage_train
+from run_folders import write_manifest
 
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.tokenization import Pipeline
@@ -127,6 +129,25 @@ def test_every_command_finds_the_same_environment(tmp_path, monkeypatch):
 
     assert told(None) == "1 1\n"
     assert told({"PYTHONUTF8": "0", "TORCH_CUDNN_SDPA_DEPRIORITIZED": "0"}) == "1 0\n"
+
+
+def test_data_is_replaced_unless_a_model_was_trained_on_it(tmp_path):
+    data, new, runs = tmp_path / "data", tmp_path / "new", tmp_path / "work"
+
+    def replace(before, now):
+        for folder, fingerprint in ((data, before), (new, now)):
+            folder.mkdir(exist_ok=True)
+            (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+        stage_prepare.refuse_other_data(data, new, runs)
+
+    run, damaged = runs / "students" / "arch" / "seed1", runs / "a" / "seed1"
+    write_manifest(run, "one")
+    damaged.mkdir(parents=True)
+    (damaged / "manifest.json").write_text("{")
+    said = sentence_of(lambda: replace("one", "two"))
+    assert said.startswith(f"{run} was trained on what {data} holds, which would be replaced by")
+    replace("one", "one")  # as where other code made it
+    replace("two", "three")
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------
