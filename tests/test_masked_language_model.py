@@ -1,5 +1,6 @@
 """Masked language models: what they share with fairseq's RoBERTa, schemes, heads and refusals."""
 
+import re
 from argparse import Namespace
 
 import pytest
@@ -342,6 +343,20 @@ def test_training_does_not_start_from_a_checkpoint_of_another_architecture(
     with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
         other = build(arch, *common, *SMALL_ENCODER, for_task=masked_task())
         other.load_state_dict({**model.state_dict()})
+
+
+def test_training_starts_from_a_checkpoint_with_names_of_an_older_fairseq(tmp_path):
+    """Whose RoBERTa called its encoder a decoder."""
+    arch, path = "roberta_tiny_pre_norm", tmp_path / "checkpoint.pt"
+    common = ["--task", "masked_lm", "--tokens-per-sample", "32", *SMALL_ENCODER]
+    model = build(arch, *common, for_task=masked_task())
+    state = model.state_dict()
+    old = {re.sub(r"^encoder\.", "decoder.", name): tensor for name, tensor in state.items()}
+    torch.save({"args": Namespace(arch=arch, task="masked_lm"), "model": old}, path)
+    dictionary().save(str(tmp_path / "dict.txt"))
+    words = ["fairseq-train", str(tmp_path), "--restore-file", str(path), "--cpu", *common]
+    apply(checks.check, [*words, "--arch", arch])
+    model.load_state_dict({**old})  # as fairseq does
 
 
 def test_fairseq_drops_a_head_of_other_classes():
