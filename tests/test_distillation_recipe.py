@@ -16,7 +16,9 @@ from unittest import mock
 import ctranslate2
 import pytest
 import sacrebleu
+from commands import sentence_of
 from recipes import EXAMPLES, environment
+from run_folders import write_manifest
 from small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
@@ -855,6 +857,24 @@ def written(recipe, **changes):
     recipe.result.parent.mkdir(parents=True, exist_ok=True)
     recipe.result.write_text(json.dumps({**result, **changes}))
     return recipe
+
+
+def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp_path, monkeypatch):
+    """Their runs are not in the folder of that data."""
+    task = tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, systems.read(), "across", 1, options(tmp_path))
+    run, new = recipe.folder_of_run, tmp_path / "new"
+    for folder, fingerprint in ((recipe.data, "before"), (new, "now")):
+        folder.mkdir(parents=True)
+        (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+    write_manifest(run, "before")
+    monkeypatch.setattr(stage_prepare.downloads, "inputs", lambda recipe: [])
+    monkeypatch.setattr(stage_prepare, "binarised", lambda *_: None)
+    monkeypatch.setattr(
+        stage_prepare, "step", lambda folder, _, fill: folder == recipe.data and fill(new)
+    )
+    said = sentence_of(lambda: one_system.prepare(recipe))
+    assert said.startswith(f"{run} was trained on what {recipe.data} holds, which would be")
 
 
 def test_runs_of_other_settings_data_and_teachers_do_not_belong_together(tmp_path):

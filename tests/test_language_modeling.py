@@ -14,9 +14,12 @@ import pytest
 from commands import sentence_of
 from recipes import EXAMPLES
 from run_folders import write_manifest
+from small import dictionary
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
+from macaron_fairseq import UserError
+from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.evaluation import training_flags
 
 sys.path.insert(0, str(EXAMPLES / "language-modeling"))
@@ -477,6 +480,34 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
     assert found.pop() == [(shared, False), (shared, True)]
     student_recipes.refuse_unfit_teacher([x for x in recipes if x.system in ("none", "own")])
     assert not found
+
+
+def test_each_teacher_is_loaded_as_its_student_loads_it(tmp_path, monkeypatch):
+    """With its own data where the vocabularies differ; the first that does not fit is told of."""
+    (tmp_path / "data-bin").mkdir()
+    dictionary().save(str(tmp_path / "data-bin" / "dict.txt"))
+    loaded = []
+
+    def loads(how):
+        def load(path, *rest):
+            loaded.append((how, path, rest[0] if how == "across" else None))
+            if path == "other.pt":
+                raise UserError("it does not fit")
+
+        return load
+
+    monkeypatch.setattr(teacher_files, "load", loads("directly"))
+    monkeypatch.setattr(teacher_files, "load_across", loads("across"))
+    monkeypatch.setattr(sys, "argv", sys.argv)  # which the check changes
+    common = [str(tmp_path / "data-bin"), "--task", "language_modeling"]
+    common += ["--arch", "transformer_lm_tiny_pre_norm", "--criterion"]
+    same = [*common, "distilled_label_smoothed_cross_entropy", "--teacher", "a.pt"]
+    across = [*common, "cross_vocabulary_label_smoothed_cross_entropy", "--teacher"]
+    asked = [same, [*across, "b.pt", "--teacher-data", "theirs"]]
+    assert student_recipes.why_unfit(asked) == ""
+    assert loaded == [("directly", "a.pt", None), ("across", "b.pt", "theirs")]
+    asked.append([*across, "other.pt", "--teacher-data", "theirs"])
+    assert student_recipes.why_unfit(asked) == "it does not fit"
 
 
 def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp_path, monkeypatch):
