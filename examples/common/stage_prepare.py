@@ -110,6 +110,8 @@ def refuse_other_data(data: Path, new: Path, runs: Path) -> None:
     for path in sorted(runs.rglob(manifest.NAME)):
         with suppress(UserError):
             if manifest.read(path.parent, "")["data"].get("fingerprint") == before:
+                for log in new.rglob("*.log"):  # of what went well, so that nothing is left
+                    log.unlink()
                 sys.exit(
                     f"{path.parent} was trained on what {data} holds, which would be replaced by "
                     "other data: give the text and options of before, or another --work, or remove "

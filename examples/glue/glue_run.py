@@ -117,11 +117,16 @@ def other_network(checkpoint: Path, trained: Mapping[str, Any], given: Mapping[s
         trained: its model's arguments.
         given: those of the model to be.
     """
-    from macaron_fairseq.compat.checkpoints import IN_NO_SHAPE
+    from macaron_fairseq.compat.checkpoints import IN_NO_SHAPE, UNSAID
 
+    sides = []
+    for said in (trained, given):
+        arch = str(said.get("arch"))
+        schemes = {} if "macaron" in arch else {"macaron_scheme": "lie-trotter"}
+        sides.append({**UNSAID, **schemes, **said})
     for name in IN_NO_SHAPE[1:]:  # the first is the architecture, whose name says less
-        before, now = trained.get(name), given.get(name)
-        if name in trained and name in given and (before or None) != (now or None):
+        before, now = (side.get(name) or None for side in sides)
+        if all(name in side for side in sides) and before != now:
             return (
                 f"{checkpoint} was trained with --{name.replace('_', '-')} {before}, and the model "
                 f"would have {now}: give after -- the flags that it was trained with"
