@@ -241,6 +241,15 @@ def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
     return (run.metric, run.test, run.settings) == of_task
 
 
+def as_planned(run: Run, task: Task) -> bool:
+    """Whether a run has the settings of the file of tasks, and of tuning: those of the plan."""
+    options = Options(Path(), None, cpu=not run.environment["gpus"], file=tasks.FILE)
+    variant = tasks.variant(run.scheme)
+    return is_of(
+        run, task, tasks.recipe(task, variant, run.seed, task.kind.chosen, options), options
+    )
+
+
 def refuse(origin: Path, run: str, is_same: bool, instead: str = "leave out --known") -> None:
     """Raise a `UserError` for a run that was made with other settings."""
     if not is_same:

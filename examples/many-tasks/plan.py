@@ -46,30 +46,49 @@ def read(path: Path = FILE) -> Plan:
 
 def announced(plan: Plan, known: Mapping[str, Task]) -> list[Key]:
     """The runs of the plan that are of these tasks."""
-    every = tasks_file.read()
+    return [key for key, _ in of_families(plan, known) if key[0] in known]
+
+
+def of_families(plan: Plan, known: Mapping[str, Task]) -> list[tuple[Key, str]]:
+    """The runs of the plan that are of these tasks' families, and the family of each."""
+    every, families = tasks_file.read(), {task.family for task in known.values()}
     return [
-        (task.name, tasks_file.variant(scheme).name, seed)
+        ((task.name, tasks_file.variant(scheme).name, seed), task.family)
         for some in plan.runs
         for task in tasks_file.chosen(every, some.tasks, "plan.yaml")
-        if task.name in known
+        if task.family in families
         for scheme in some.schemes
         for seed in some.seeds
     ]
 
 
-def departures(plan: Plan, known: Mapping[str, Task], runs: Sequence[Run]) -> list[str]:
-    """How far runs of these tasks are from the plan, a line each; nothing of other families."""
+def departures(
+    plan: Plan, known: Mapping[str, Task], runs: Sequence[Run], others: Sequence[Run] = ()
+) -> list[str]:
+    """How far runs of these tasks are from the plan, a line each; nothing of other families.
+
+    Args:
+        plan: the plan.
+        known: the tasks, by name.
+        runs: what is done with the plan's settings, or is not in the plan.
+        others: runs in the plan that were made with other settings.
+    """
     wanted, of_plan = announced(plan, known), schemes_of(plan, known)
     done = {run.key for run in runs if known[run.task].family in of_plan}
     missing = [key for key in wanted if key not in done]
-    others = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
+    unplanned = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
     notes = []
     if missing:
         left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
         count = len(wanted) - len(missing)
         notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done{left}")
+    if unplanned:
+        notes.append(f"{counted(len(unplanned), 'run')} not in the plan: {named(unplanned)}")
     if others:
-        notes.append(f"{counted(len(others), 'run')} not in the plan: {named(others)}")
+        keys = sorted(run.key for run in others)
+        notes.append(
+            f"{counted(len(keys), 'run')} with other settings than the plan's: {named(keys, 3)}"
+        )
     return notes
 
 
@@ -83,10 +102,10 @@ def more_seeds(plan: Plan, wanted: Iterable[Key], runs: Iterable[Run]) -> set[Ke
     }
 
 
-def named(keys: Sequence[Key]) -> str:
+def named(keys: Sequence[Key], most: int = MOST_NAMED) -> str:
     """The first of them, in words."""
-    words = [f"{task} {scheme} seed {seed}" for task, scheme, seed in keys[:MOST_NAMED]]
-    return ", ".join(words) + " and so on" * (len(keys) > MOST_NAMED)
+    words = [f"{task} {scheme} seed {seed}" for task, scheme, seed in keys[:most]]
+    return ", ".join(words) + " and so on" * (len(keys) > most)
 
 
 def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
@@ -102,27 +121,36 @@ def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
 
 
 def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
-    """How many schemes the plan compares with the baseline, in each family of these tasks."""
+    """How many schemes the plan compares with the baseline, in each family that has these tasks."""
     found: dict[str, set[str]] = {}
-    for task, scheme, _ in announced(plan, known):
-        found.setdefault(known[task].family, set()).add(scheme)
+    for (_, scheme, _), family in of_families(plan, known):
+        found.setdefault(family, set()).add(scheme)
     return {family: len(schemes - {tasks_file.BASELINE}) for family, schemes in found.items()}
 
 
 def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
     """The runs that the plan announces for a comparison: the scheme's, and those they pair with."""
-    keys = announced(plan, known)
-    theirs = {key for key in keys if key[1] == one.scheme and known[key[0]].family == one.family}
+    keys = of_families(plan, known)
+    theirs = {key for key, family in keys if key[1] == one.scheme and family == one.family}
     return theirs | {(task, tasks_file.BASELINE, seed) for task, _, seed in theirs}
 
 
 def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Overall) -> str:
-    """What the plan's rule says of a scheme over a family's tasks; nothing before all are done."""
+    """What the plan's rule says of a scheme over a family's tasks; nothing before all are done.
+
+    Args:
+        plan: the plan.
+        known: some tasks of the family, by name.
+        runs: those in the plan.
+        one: what they give.
+    """
     wanted = pairs_of(plan, known, one)
     if missing := wanted - {run.key for run in runs}:
         count = f"{len(wanted) - len(missing)} of the plan's {len(wanted)} runs are done"
         return f"{one.scheme} on {one.family}: {count}, so there is no verdict yet"
-    return f"{one.scheme} on {one.family}: {rule(plan, one)}"
+    interval = f"{one.effect.low:+.2f} to {one.effect.high:+.2f}"
+    estimate = f"{one.effect.estimate:+.2f} {one.metric}, 95 % interval {interval}"
+    return f"{one.scheme} on {one.family}: {rule(plan, one)} ({estimate})"
 
 
 def rule(plan: Plan, one: Overall) -> str:

@@ -56,7 +56,12 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     announced = plan.read()
     wanted = {*plan.announced(announced, tasks)}
     of_plan = plan.schemes_of(announced, tasks)  # by family
-    every = [*notes, *(plan.departures(announced, tasks, runs) if runs else [])]
+    others = [x for x in runs if x.key in wanted and not known.as_planned(x, tasks[x.task])]
+    judged_runs = [run for run in runs if run.key in wanted and run not in others]
+    every = [*notes]
+    if runs:
+        done = [run for run in runs if run not in others]
+        every += plan.departures(announced, tasks, done, others)
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
         *(runs, families, BASELINE, every, tasks_file.published(tasks.values())),
@@ -64,10 +69,8 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
         is_missed=lambda key: key in wanted or families[key[0]] not in of_plan,
     )
     # Runs that the plan does not announce are shown, and decide nothing.
-    judged = evidence_report.compare(
-        [run for run in runs if run.key in wanted], families, BASELINE, schemes=of_plan
-    )
-    verdicts = [plan.verdict(announced, tasks, runs, one) for one in judged.overall]
+    judged = evidence_report.compare(judged_runs, families, BASELINE, schemes=of_plan)
+    verdicts = [plan.verdict(announced, tasks, judged_runs, one) for one in judged.overall]
     return replace(found, verdicts=verdicts)
 
 
