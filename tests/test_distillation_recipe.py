@@ -667,6 +667,14 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
         deployed.rate("killed", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("differences", "said"),
+    [([0.3], "-"), ([0.3, 0.1], "yes"), ([-0.3, -0.1], "yes"), ([0.3, -0.1], "no"), ([0, 1], "no")],
+)
+def test_seeds_have_one_sign_or_not(differences, said):
+    assert distillation_report.one_sign(differences) == said
+
+
 def test_the_fastest_repetition_counts_and_scores_are_sacrebleus(tmp_path, monkeypatch):
     """By a clock that is set: 4, 2 and 8 seconds for three sentences; case does not count here."""
     recipe = systems.recipe(
@@ -786,7 +794,7 @@ def test_planned_comparisons_are_corrected_for_all_that_were_planned():
         {"word": 0.04, "sequence": 0.003}
     )
     assert made["word"]["greatest"] == 0.02 and made["word"]["baseline"] == "none"
-    assert (made["word"]["one sign"], made["sequence"]["one sign"]) == ("no", "yes")
+    assert (made["word"]["one sign"], made["sequence"]["one sign"]) == ("no", "-")
 
 
 def test_systems_are_compared_with_their_baselines_by_the_seeds_of_both(tmp_path):

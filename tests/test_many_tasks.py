@@ -21,7 +21,8 @@ from recipes import EXAMPLES
 from run_folders import LOG, write_lines
 from test_evidence import run as record
 
-from macaron_fairseq.evaluation import evidence
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation import evidence, records
 
 sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
@@ -253,6 +254,12 @@ def tuned():
     """The settings of the runs of grapheme to phoneme that have been made."""
     (found,) = {run.settings for run in known.read(["g2p-ady", "g2p-vie"], RECORDS)}
     return found
+
+
+def test_a_file_of_another_task_is_refused(tmp_path):
+    records.write(tmp_path / "g2p-ice.json", [record("g2p-xyz")])
+    with pytest.raises(UserError, match=r"g2p-ice\.json holds runs of g2p-xyz, and not of g2p-ice"):
+        known.read(["g2p-ice"], tmp_path)
 
 
 def test_runs_with_other_settings_decide_nothing(tuned):

@@ -257,10 +257,17 @@ def main_comparisons(
             **one,
             "greatest": greatest[name],
             "holm": corrected[name],
-            "one sign": "yes" if len({x > 0 for x in one["differences"]}) == 1 else "no",
+            "one sign": one_sign(one["differences"]),
         }
         for name, one in made.items()
     }
+
+
+def one_sign(differences: Sequence[float]) -> str:
+    """Whether several differences have the same sign, in a word; a dash for one alone."""
+    if len(differences) < 2:
+        return NOTHING
+    return "yes" if min(differences) > 0 or max(differences) < 0 else "no"
 
 
 def bootstrap(

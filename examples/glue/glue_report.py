@@ -152,10 +152,12 @@ def signed_rank(differences: Sequence[float]) -> float | None:
     """The p value of Wilcoxon's signed-rank test, two-sided; None of a single task."""
     if len(differences) < 2:
         return None
-    if not any(differences):
+    # Equal scores may differ by rounding, and would be ranked by it.
+    exact = [round(x, 9) for x in differences]
+    if not any(exact):
         return 1.0
     stats, _ = evidence.load()
-    return float(stats.wilcoxon(differences).pvalue)
+    return float(stats.wilcoxon(exact).pvalue)
 
 
 def comparisons(runs: Mapping[System, Scores]) -> list[Comparison]:

@@ -33,9 +33,19 @@ HINT = "it should be what the stage collect of examples/many-tasks writes"
 
 
 def read(names: Sequence[str], folder: Path) -> list[Run]:
-    """The records of these tasks, in a folder of either kind: a file or a folder for each task."""
-    paths = [path for name in names for path in (folder / f"{name}.json", folder / name)]
-    return records.read([path for path in paths if path.exists()])
+    """The records of these tasks, in a folder of either kind: a file or a folder for each task.
+
+    Raises:
+        UserError: if one is damaged, or is of another task than its file.
+    """
+    found = []
+    for name in names:
+        paths = [path for path in (folder / f"{name}.json", folder / name) if path.exists()]
+        of_task = records.read(paths)
+        if others := [run for run in of_task if run.task != name]:
+            raise UserError(f"{paths[0]} holds runs of {others[0].task}, and not of {name} alone")
+        found += of_task
+    return found
 
 
 # --- Keeping -------------------------------------------------------------------------------------

@@ -188,10 +188,12 @@ def over_table(overall: Sequence[Overall]) -> str:
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
-        "for each task. Between tasks stands the intercept's standard deviation. A dash there says "
+        "for each task. Between tasks stands the intercept's standard deviation. At 0 its fit ends, "
+        "which does not show that no task differs. A dash says "
         "that no model was fitted: the interval is that of the tasks' means, or of the seeds of a "
         "single task. Detectable is what a "
-        "t test over the tasks finds with a probability of 80 %, uncorrected. WER and PER are "
+        "t test over the tasks finds with a probability of 80 %, uncorrected; the plan's rule asks "
+        "for more. WER and PER are "
         "better when lower."
     )
     return table(head, rows) + "\n\n" + note
@@ -209,7 +211,7 @@ def task_table(found: Sequence[TaskDifference]) -> str:
     ]
     head = ["task", "scheme", "metric", "seeds", "baseline", "score", "difference"]
     note = (
-        "These intervals are bootstraps over seeds and items. Of two or three seeds they are too "
+        "These intervals are bootstraps over seeds and items. Of two to five seeds they are too "
         "narrow, since so few are drawn from. With one seed they say nothing of seeds. "
         "No decision rests on a single task."
     )
