@@ -37,6 +37,16 @@ def test_a_full_disk_behind_stdout_is_one_sentence(words, tmp_path, monkeypatch)
             cli.main(words)
 
 
+def test_a_page_of_other_settings_does_not_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["particles", "trajectories", *FEW, "-o", "out", "--page"])
+    assert Path("out/trajectories.html").exists()
+    Path("out/mine.html").touch()
+    cli.main(["particles", "trajectories", *FEW, "-o", "out", "--seed", "5"])
+    left = sorted(path.name for path in Path("out").iterdir())
+    assert left == ["mine.html", "trajectories.json", "trajectories.png"]
+
+
 def test_long_arrays_stand_on_a_line(monkeypatch):
     content = {"a": np.arange(6.0).reshape(2, 3), "b": {"c": np.array([np.nan, 1, 2])}, "d": [1]}
     indented = output.as_json(content)

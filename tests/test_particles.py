@@ -375,8 +375,8 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--time", "-1"], "argument --time: -1 is not a number above 0"),
-        (["--time", "nan"], "argument --time: nan is not a number above 0"),
+        (["--time", "-1"], "argument --time: -1 is not a number from 1e-9 to 1e9"),
+        (["--time", "nan"], "argument --time: nan is not a number from 1e-9 to 1e9"),
         (["--beta", "-1"], "argument --beta: -1 is not a number from 0 to 1e9"),
         (["--beta", "1e10"], "argument --beta: 1e10 is not a number from 0 to 1e9"),
         (["--beta", "much"], "argument --beta: much is not a number from 0 to 1e9"),

@@ -399,7 +399,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
         (["--particles", "1"], "argument --particles: 1 is not a whole number from 2 to 100000"),
         (["--beta", "1e10"], "argument --beta: 1e10 is not a number from 0 to 1e9"),
         (["--mass", "1.5"], "argument --mass: 1.5 is not a share of at most 1"),
-        (["--drift", "0"], "argument --drift: 0 is not a number above 0"),
+        (["--drift", "0"], "argument --drift: 0 is not a number from 1e-9 to 1e9"),
     ],
 )
 def test_numbers_out_of_range_are_refused(flags, sentence, capsys):

@@ -520,7 +520,7 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
         (["first-clusters", "--particles", "0"], "0 is not a whole number from 2"),
         (["mean-field", "--cells", "1"], "1 is not a whole number from 32"),
         (["staircase", "--gaps", "0"], "0 is not a number from 0.001"),
-        (["phase-random", "--regenerate", "-1"], "-1 is not a number above 0"),
+        (["phase-random", "--regenerate", "-1"], "-1 is not a number from 1e-9 to 1e9"),
     ],
 )
 def test_numbers_out_of_range_are_refused(flags, sentence, capsys):

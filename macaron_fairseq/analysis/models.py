@@ -77,7 +77,12 @@ class TrainedModel:
         Raises:
             UserError: if a sentence is too long, or see `checked_bits`.
         """
-        for sentence in sample.sentences:
+        self.check_lengths(sample.sentences)
+        return self.checked_bits(sample) if sample.has_references else None
+
+    def check_lengths(self, sentences: Sequence[Sentence]) -> None:
+        """Raise a `UserError` if the model does not read as many tokens as a sentence has."""
+        for sentence in sentences:
             tokens = {"source": sentence.source, "target": sentence.target}
             for (side, found), most in zip(tokens.items(), self.positions, strict=True):
                 if found is not None and len(found) > most:
@@ -86,7 +91,6 @@ class TrainedModel:
                         f"its end included, more than the {most} positions of {self.path}: "
                         f"leave it out, as --longest {most} does"
                     )
-        return self.checked_bits(sample) if sample.has_references else None
 
     def checked_bits(self, sample: Sample) -> float:
         """The `bits_per_token` of a translation model on the sample's references.

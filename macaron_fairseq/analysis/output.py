@@ -35,12 +35,16 @@ def provenance() -> dict[str, Any]:
     return {"command": command, "versions": environment.versions()}
 
 
-def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
+def write(
+    folder: Path, contents: Mapping[str, Content], optional: Iterable[str] = ()
+) -> list[Path]:
     """Write files, all of them or none; return their paths.
 
     Args:
         folder: is made where it is missing.
         contents: by name.
+        optional: what an earlier run may have left there, and this one does not write: those files
+            are removed, since they are of other settings.
 
     Raises:
         UserError: if one cannot be written.
@@ -50,6 +54,8 @@ def write(folder: Path, contents: Mapping[str, Content]) -> list[Path]:
         for name, content in contents.items()
     }
     files.write_all(written)
+    for name in {*optional} - {*contents}:
+        (folder / name).unlink(missing_ok=True)
     return list(written)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Callable
 
 
 def positive(text: str) -> int:
@@ -50,3 +51,30 @@ def above_zero(text: str) -> float:
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
     return value
+
+
+def number(lowest: float, highest: float, wanted: str) -> Callable[[str], float]:
+    """What reads a number within these limits."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{text} is not {wanted}")
+        return value
+
+    return read
+
+
+def whole(lowest: int, highest: int, wanted: str) -> Callable[[str], int]:
+    """What reads a whole number within these limits."""
+
+    def read(text: str) -> int:
+        value = int(text) if text.isdecimal() else -1
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{text} is not a whole number {wanted}")
+        return value
+
+    return read

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from macaron_fairseq.commands.arguments import above_zero, not_negative_integer, positive, seed
+from macaron_fairseq.commands.arguments import (
+    above_zero,
+    not_negative_integer,
+    number,
+    positive,
+    seed,
+    whole,
+)
 from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
@@ -228,7 +235,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--graph-resolution",
-        type=above_zero,
+        type=number(1e-6, 1e6, "a number from 1e-6 to 1e6"),
         metavar="G",
         help="the larger, the smaller are communities; modularity as it is defined has 1 (default: "
         "3)",
@@ -257,7 +264,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--graph-permutations",
-        type=positive,
+        type=whole(1, 10**6, "from 1 to a million"),
         metavar="N",
         help="of the coupling's p-value (default: 9999)",
     )
@@ -383,7 +390,7 @@ def run(args: argparse.Namespace) -> None:
             *(graph_choices(args), args.graph_sensitivity),
         )
         found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
-        written = output.write(args.output, report.contents(found))
+        written = output.write(args.output, report.contents(found), report.OPTIONAL)
         output.report(tables.of(found), written)
         return
     chosen = {name: getattr(args, name) for name in OF_TOKENS if getattr(args, name) is not None}
@@ -395,5 +402,5 @@ def run(args: argparse.Namespace) -> None:
     if args.tokens_page:
         title = {"title": args.title} if args.title else {}
         contents["tokens.html"] = token_page.page(loaded, sample, settings.shown_sentences, **title)
-    written = output.write(args.output, contents)
+    written = output.write(args.output, contents, ["tokens.html"])
     output.report(dynamics_report.table(content["models"]), written)

@@ -1,12 +1,11 @@
 """`macaron-fairseq particles`: the ideal systems themselves."""
 
 import argparse
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import number, positive, whole
 from macaron_fairseq.common.errors import explain_missing
 
 EXAMPLES = """\
@@ -46,36 +45,9 @@ or in any other form:
 """
 
 
-def number(lowest: float, highest: float, wanted: str) -> Callable[[str], float]:
-    """What reads a number within these limits."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"{text} is not {wanted}")
-        return value
-
-    return read
-
-
-def whole(lowest: int, highest: int, wanted: str) -> Callable[[str], int]:
-    """What reads a whole number within these limits."""
-
-    def read(text: str) -> int:
-        value = int(text) if text.isdecimal() else -1
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"{text} is not a whole number {wanted}")
-        return value
-
-    return read
-
-
 # Beyond it, fp64 no longer tells the cosines of near particles apart.
 BETA = number(0, 1e9, "a number from 0 to 1e9")
-ABOVE_0 = number(1e-9, 1e9, "a number above 0")
+ABOVE_0 = number(1e-9, 1e9, "a number from 1e-9 to 1e9")
 SEVERAL = whole(2, 10**6, "from 2 to a million")
 
 # How each option is read, what --help calls its value and says of it; some mean something else in
@@ -107,7 +79,7 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "time": (ABOVE_0, "T", "how long to simulate; 1 is about a layer"),
     "frames": (SEVERAL, "N", "how many times to write down, evenly from 0 to T"),
     "shown": (
-        number(0, 1e9, "a number of at least 0"),
+        number(0, 1e9, "a number from 0 to 1e9"),
         "T",
         "times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
     ),
@@ -129,7 +101,7 @@ OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
     "drift": (ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"),
     "mass": (number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"),
     "block-frames shown": (
-        number(0, 1e9, "a number of at least 0"),
+        number(0, 1e9, "a number from 0 to 1e9"),
         "T",
         "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
     ),

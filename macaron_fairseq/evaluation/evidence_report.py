@@ -188,8 +188,8 @@ def over_table(overall: Sequence[Overall]) -> str:
     head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
-        "for each task. Between tasks stands the intercept's standard deviation. At 0 its fit ends, "
-        "which does not show that no task differs. A dash says "
+        "for each task. Between tasks stands the intercept's standard deviation. Its fit ends at "
+        "0, which does not show that no task differs. A dash says "
         "that no model was fitted: the interval is that of the tasks' means, or of the seeds of a "
         "single task. Detectable is what a "
         "t test over the tasks finds with a probability of 80 %, uncorrected; the plan's rule asks "

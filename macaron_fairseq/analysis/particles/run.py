@@ -79,7 +79,7 @@ def run(
     }
     if with_page and found.page:
         contents[f"{experiment}.html"] = found.page()
-    numbers, *others = output.write(folder, contents)
+    numbers, *others = output.write(folder, contents, [f"{experiment}.html"])
     kept.remove()
     names = [path.name for path in others]
     if animate and found.movie:

@@ -96,6 +96,8 @@ def compare(
     for model in loaded:
         model.check(sample)
     read = loaded[0].to_read(sample)
+    for model in loaded[1:]:
+        model.check_lengths(read)  # of translations, which were none before
     settings = replace(settings, tokens=min(settings.tokens, len(read)))
     of_runs = [
         [(run, subjects.shapes(run.runnable(), read[0])) for run in subject.runs]

@@ -82,8 +82,9 @@ MATRICES = Group(
 LYAPUNOV = Group(
     "Lyapunov exponents",
     "Of the product up to a layer, by QR along depth, per layer. The first basis is the product's "
-    "right singular one. So they are exactly the logarithms of its singular values, divided by the "
-    "number of layers. Each LayerNorm of post-norm loses a direction: there the mean and the least "
+    "right singular one. So they are the logarithms of its singular values, divided by the "
+    "number of layers. Where the least is 1e-15 of the largest or smaller, it is rounding. Each "
+    "LayerNorm of post-norm loses two directions: there the mean and the least "
     "exponent show rounding alone.",
     (
         Measure("lyapunov_largest", "Largest exponent", "Above 0, some direction grows."),

@@ -18,6 +18,13 @@ CSV_COLUMNS = (
 )
 
 
+# What not every run writes.
+OPTIONAL = (
+    *("residual-spectra-encoder.png", "residual-spectra-decoder.png"),
+    "residual-interventions.png",
+)
+
+
 def contents(content: dict[str, Any]) -> dict[str, Content]:
     """The files, by name, for what `compare.compare` gives."""
     models, effects = content["models"], content["interventions"]

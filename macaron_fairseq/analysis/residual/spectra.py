@@ -122,9 +122,10 @@ def lyapunov(blocks: Floats) -> Floats:
 
     The QR iteration along depth, J_l Q_(l-1) = Q_l R_l: the logarithms of the diagonal of each R_l,
     (layers, d). Their mean over the layers are the Lyapunov exponents, per layer. Q_0 is the right
-    singular basis of the whole product, largest first. So the sum over the layers is exactly the
-    logarithm of its singular values, whatever the number of layers. In a long product of random
-    matrices any other Q_0 gives the same in the limit.
+    singular basis of the whole product, largest first. So the sum over the layers is the
+    logarithm of its singular values, whatever the number of layers. Those that are 1e-15 of the
+    largest, or smaller, are rounding. In a long product of random matrices any other Q_0 gives the
+    same in the limit.
 
     Source: Benettin et al. 1980 for the iteration.
 

@@ -21,6 +21,8 @@ from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import holm
 
+LEAST_TOKENS = 3  # of a graph
+
 Sides = Mapping[str, Sequence[Depth]]
 States = Mapping[str, Sequence[Floats]]  # before each layer, by side: see `depth.states`
 
@@ -47,6 +49,11 @@ def of(
     for side, layers in sides.items():
         for layer, state in zip(layers, states[side], strict=False):  # and one after the last
             whole = layer.whole
+            if len(state) < LEAST_TOKENS:
+                raise UserError(
+                    f"the graph of the {side}'s layers needs {LEAST_TOKENS} tokens, and there are "
+                    f"{len(state)}: give more or longer sentences"
+                )
             try:
                 placed = coupling.place(state, whole.jacobians, choices)
             except ValueError as error:
