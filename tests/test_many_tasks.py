@@ -231,7 +231,7 @@ def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
         (overall(low=0.5, high=2), "worse, by 1.25 points of WER"),
         (overall(p=0.06), "these runs do not tell"),
         (overall(low=-0.1, high=1.5), "these runs do not tell"),
-        (overall(low=-0.9, high=0.2, p=0.5), "equal for practical purposes, within 1 points"),
+        (overall(low=-0.9, high=0.2, p=0.5), "equal for practical purposes, within 1 point"),
         (overall(low=-0.9, high=0.2, p=0.5, metric="BLEU"), "these runs do not tell"),
         (overall(tasks=5, p=0.01), "the interval alone is told"),
     ],
@@ -254,6 +254,15 @@ def tuned():
     """The settings of the runs of grapheme to phoneme that have been made."""
     (found,) = {run.settings for run in known.read(["g2p-ady", "g2p-vie"], RECORDS)}
     return found
+
+
+def test_the_rule_reads_all_seeds_that_a_gpu_took():
+    """Multi30k is planned with two; the records have five, of a GPU."""
+    every = {"multi30k-en-de": tasks.read()["multi30k-en-de"]}
+    runs = known.read(["multi30k-en-de"], RECORDS)
+    found = report.compared(runs, every, [])
+    (shown,), (verdict,) = found.overall, found.verdicts
+    assert shown.runs == 5 and f"({shown.effect.estimate:+.2f} BLEU, " in verdict
 
 
 def test_a_file_of_another_task_is_refused(tmp_path):

@@ -165,5 +165,5 @@ def rule(plan: Plan, one: Overall) -> str:
         points = f"{abs(one.effect.estimate):.2f} points of {one.metric}"
         return f"{'better' if is_better else 'worse'}, by {points}"
     if margin is not None and -margin <= low and high <= margin:
-        return f"equal for practical purposes, within {margin:g} points"
+        return f"equal for practical purposes, within {margin:g} point{'s' * (margin != 1)}"
     return "these runs do not tell"

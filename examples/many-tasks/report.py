@@ -57,7 +57,8 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     wanted = {*plan.announced(announced, tasks)}
     of_plan = plan.schemes_of(announced, tasks)  # by family
     others = [x for x in runs if x.key in wanted and not known.as_planned(x, tasks[x.task])]
-    judged_runs = [run for run in runs if run.key in wanted and run not in others]
+    of_rule = wanted | plan.more_seeds(announced, wanted, runs)
+    judged_runs = [run for run in runs if run.key in of_rule and run not in others]
     every = [*notes]
     if runs:
         done = [run for run in runs if run not in others]
