@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step",
         type=above_zero,
         metavar="H",
-        help="the longest step (default: 0.01, with --path 1)",
+        help="the longest step, up to 4 on toy systems (default: 0.01, with --path 1)",
     )
     add("--seed", type=seed, metavar="N", help="draws the weights of toy systems (default: 1)")
     add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
