@@ -92,8 +92,9 @@ def least_samples(recipe: TextRecipe, name: str) -> int:
 
     fairseq leaves out what is beyond the last multiple of eight.
     """
-    given = training_flags.parse(recipe.extra).get("--required-batch-size-multiple", ["8"])
-    return 1 if name in recipe.tests else int(given[0])
+    given = training_flags.parse(recipe.extra).get("--required-batch-size-multiple", ())
+    multiple = int(given[0]) if given and given[0].isdecimal() else 8  # else fairseq refuses it
+    return 1 if name in recipe.tests else multiple
 
 
 def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
