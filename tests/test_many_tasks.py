@@ -265,6 +265,23 @@ def test_the_rule_reads_all_seeds_that_a_gpu_took():
     assert shown.runs == 5 and f"({shown.effect.estimate:+.2f} BLEU, " in verdict
 
 
+def test_no_verdict_waits_for_a_run_that_diverged(tuned):
+    """Nor does it count the run that it would have been paired with."""
+    g2p = {name: x for name, x in tasks.read().items() if x.family == "g2p"}
+    usual = plan.read()
+    keys = [key for key in plan.announced(usual, g2p) if key[1] in BOTH]
+    gone = ("g2p-kor", "strang-marchuk", 2)
+    runs = [record(*key, settings=tuned) for key in keys if key != gone]
+    done = f"149 of the plan's {len(keys)} runs are done"
+    assert done in plan.verdict(usual, g2p, runs, overall())
+    changed = replace(usual, diverged=["g2p-kor strang-marchuk 2"])
+    assert "better, by 1.25 points" in plan.verdict(changed, g2p, runs, overall())
+    fewer = [run for run in runs if run.key != ("g2p-kor", "lie-trotter", 3)]
+    assert "147 of the plan's 148 runs" in plan.verdict(changed, g2p, fewer, overall())
+    notes = plan.departures(changed, g2p, runs)
+    assert "1 run diverged, without a score: g2p-kor strang-marchuk seed 2" in notes
+
+
 def test_a_file_of_another_task_is_refused(tmp_path):
     records.write(tmp_path / "g2p-ice.json", [record("g2p-xyz")])
     with pytest.raises(UserError, match=r"g2p-ice\.json holds runs of g2p-xyz, and not of g2p-ice"):

@@ -32,6 +32,7 @@ class Plan:
     """All that plan.yaml says."""
 
     runs: list[Runs]
+    diverged: list[str]  # task, scheme and seed of runs without a score
     gpu_seeds: list[int]  # that the plan's runs may have on a GPU
     least_tasks: int
     p: float
@@ -75,13 +76,15 @@ def departures(
     """
     wanted, of_plan = announced(plan, known), schemes_of(plan, known)
     done = {run.key for run in runs if known[run.task].family in of_plan}
-    missing = [key for key in wanted if key not in done]
+    missing = [key for key in wanted if key not in done | diverged(plan)]
     unplanned = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
     notes = []
     if missing:
         left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
-        count = len(wanted) - len(missing)
+        count = len(done & {*wanted})
         notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done{left}")
+    if lost := [key for key in wanted if key in diverged(plan)]:
+        notes.append(f"{counted(len(lost), 'run')} diverged, without a score: {named(lost)}")
     if unplanned:
         notes.append(f"{counted(len(unplanned), 'run')} not in the plan: {named(unplanned)}")
     if others:
@@ -90,6 +93,12 @@ def departures(
             f"{counted(len(keys), 'run')} with other settings than the plan's: {named(keys, 3)}"
         )
     return notes
+
+
+def diverged(plan: Plan) -> set[Key]:
+    """The runs that have no score and get none."""
+    words = [text.split() for text in plan.diverged]
+    return {(task, tasks_file.variant(scheme).name, int(seed)) for task, scheme, seed in words}
 
 
 def more_seeds(plan: Plan, wanted: Iterable[Key], runs: Iterable[Run]) -> set[Key]:
@@ -129,10 +138,17 @@ def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
 
 
 def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
-    """The runs that the plan announces for a comparison: the scheme's, and those they pair with."""
-    keys = of_families(plan, known)
-    theirs = {key for key, family in keys if key[1] == one.scheme and family == one.family}
-    return theirs | {(task, tasks_file.BASELINE, seed) for task, _, seed in theirs}
+    """The runs that the plan announces for a comparison: the scheme's, and those they pair with.
+
+    Where one of a pair diverged, the other is left out.
+    """
+    keys, lost = of_families(plan, known), diverged(plan)
+    found = set()
+    for (task, scheme, seed), family in keys:
+        pair = {(task, one.scheme, seed), (task, tasks_file.BASELINE, seed)}
+        if scheme == one.scheme and family == one.family and not pair & lost:
+            found |= pair
+    return found
 
 
 def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Overall) -> str:
