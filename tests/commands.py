@@ -61,9 +61,12 @@ def be_as_started_by_a_shell(environ):
     multiprocessing.set_start_method(None, force=True)
 
 
-def run_script(path, words, environ):
-    """The exit status of a Python script, in a process that has fairseq imported."""
-    process = CONTEXT.Process(target=be_script, args=(str(path), words, environ))
+def run_script(path, words, environ, output=None):
+    """The exit status of a Python script, in a process that has fairseq imported.
+
+    What it prints goes to the file `output`, where one is given.
+    """
+    process = CONTEXT.Process(target=be_script, args=(str(path), words, environ, output))
     process.start()
     process.join(TIMEOUT)
     if process.is_alive():
@@ -72,8 +75,12 @@ def run_script(path, words, environ):
     return process.exitcode
 
 
-def be_script(path, words, environ):
+def be_script(path, words, environ, output):
     """Be that script, as `python3 PATH WORD...` would."""
+    if output:
+        with Path(output).open("wb") as file:
+            for number in (1, 2):
+                os.dup2(file.fileno(), number)
     be_as_started_by_a_shell(environ)
     sys.argv = [path, *words]
     sys.path.insert(0, str(Path(path).parent))
