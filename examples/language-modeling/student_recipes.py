@@ -137,10 +137,8 @@ def refuse_seen(data: Path, tests: Sequence[str]) -> None:
     """
     path = data / "held-out" / "counts.json"
     if path.is_file():  # else it was made otherwise, and does not say
-        documents = files.read_json(path, {"train": dict}, "make the data again")["train"][
-            "documents"
-        ]
-        if seen := [name for name in tests if name in documents]:
+        train = files.read_json(path, {"train": dict}, "make the data again")["train"]
+        if seen := [name for name in tests if name in train["documents"]]:
             sys.exit(
                 f"the teacher was trained on {', '.join(seen)}, as {path} says: what --test names "
                 "no model should have seen"

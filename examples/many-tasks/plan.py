@@ -11,6 +11,7 @@ from tasks import Task
 
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation import evidence_report
 from macaron_fairseq.evaluation.evidence import Overall
 from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Key, Run
 
@@ -76,14 +77,16 @@ def departures(
     """
     wanted, of_plan = announced(plan, known), schemes_of(plan, known)
     done = {run.key for run in runs if known[run.task].family in of_plan}
-    missing = [key for key in wanted if key not in done | diverged(plan)]
+    without_score = diverged(plan)
+    lost = [key for key in wanted if key in without_score]
+    missing = [key for key in wanted if key not in done | without_score]
     unplanned = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
     notes = []
     if missing:
         left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
         count = len(done & {*wanted})
         notes.append(f"of the plan's {len(wanted)} runs of these tasks {count} are done{left}")
-    if lost := [key for key in wanted if key in diverged(plan)]:
+    if lost:
         notes.append(f"{counted(len(lost), 'run')} diverged, without a score: {named(lost)}")
     if unplanned:
         notes.append(f"{counted(len(unplanned), 'run')} not in the plan: {named(unplanned)}")
@@ -164,7 +167,7 @@ def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Ove
     if missing := wanted - {run.key for run in runs}:
         count = f"{len(wanted) - len(missing)} of the plan's {len(wanted)} runs are done"
         return f"{one.scheme} on {one.family}: {count}, so there is no verdict yet"
-    interval = f"{one.effect.low:+.2f} to {one.effect.high:+.2f}"
+    interval = evidence_report.interval(one.effect.low, one.effect.high)
     estimate = f"{one.effect.estimate:+.2f} {one.metric}, 95 % interval {interval}"
     return f"{one.scheme} on {one.family}: {rule(plan, one)} ({estimate})"
 

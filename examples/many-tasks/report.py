@@ -56,13 +56,11 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     announced = plan.read()
     wanted = {*plan.announced(announced, tasks)}
     of_plan = plan.schemes_of(announced, tasks)  # by family
-    others = [x for x in runs if x.key in wanted and not known.as_planned(x, tasks[x.task])]
     of_rule = wanted | plan.more_seeds(announced, wanted, runs)
-    judged_runs = [run for run in runs if run.key in of_rule and run not in others]
-    every = [*notes]
-    if runs:
-        done = [run for run in runs if run not in others]
-        every += plan.departures(announced, tasks, done, others)
+    others = [x for x in runs if x.key in of_rule and not known.as_planned(x, tasks[x.task])]
+    done = [run for run in runs if run not in others]
+    judged_runs = [run for run in done if run.key in of_rule]
+    every = [*notes, *(plan.departures(announced, tasks, done, others) if runs else [])]
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
         *(runs, families, BASELINE, every, tasks_file.published(tasks.values())),
