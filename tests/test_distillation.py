@@ -32,6 +32,7 @@ from macaron_fairseq.distillation.criterion import (
 from macaron_fairseq.distillation.word_level import Mixture, distilled_loss, projected
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion
 
 
 @pytest.fixture(autouse=True)
@@ -271,6 +272,23 @@ def test_a_batch_of_padding_alone_is_zero(files):
     ours = taught(build(STUDENT, *FLAGS), data, teacher=files.both)
     assert float(ours.loss) == 0
     assert all(not gradient.any() for gradient in ours.gradients.values())
+
+
+@pytest.mark.parametrize("kind", ["plain", "rdrop", "word level"])
+def test_the_loss_of_a_dummy_batch_can_be_set_to_zero(kind, files):
+    """fairseq does so in place, where a process has fewer batches than another."""
+    cls, options = {
+        "plain": (ChunkedLabelSmoothedCrossEntropyCriterion, {}),
+        "rdrop": (ChunkedRdropLabelSmoothedCrossEntropyCriterion, {"rdrop_alpha": 5.0}),
+        "word level": (Ours, {"teacher": files.both}),
+    }[kind]
+    model = build(STUDENT, *FLAGS).train()
+    loss, _, _ = make(cls, for_task=translation(), **options)(model, sample())
+    assert loss > 0
+    loss *= 0
+    loss.backward()
+    gradients = [x.grad for x in model.parameters() if x.grad is not None]
+    assert gradients and not any(gradient.any() for gradient in gradients)
 
 
 def test_what_is_logged_is_in_bits_per_token(files):

@@ -1,6 +1,7 @@
 """Reading and writing files, and what the commands say where a disk is full."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -238,6 +239,13 @@ def test_the_old_folder_stays_where_the_new_one_cannot_take_its_name(tmp_path, m
     ):
         (partial / "text").write_text("new")
     assert [*tmp_path.iterdir()] == [folder] and (folder / "text").read_text() == "old"
+
+
+def test_the_bytes_of_a_path_that_is_no_text_do_not_cost_the_result(tmp_path):
+    path = tmp_path / "found.json"
+    said = files.as_json({"command": os.fsdecode(b"order -o x\xe4")})
+    files.write(path, said)
+    assert json.loads(path.read_bytes()) == {"command": "order -o x\udce4"}
 
 
 def test_text_that_is_too_long_for_a_name_is_no_file():

@@ -91,6 +91,10 @@ def test_labels_that_no_model_of_so_many_classes_has(folder):
     label = folder / "label" / "train"
     binarise(label, [[FIRST], [FIRST + 2], [FIRST]])
     assert refusal(folder) == f"{label} has 3 labels or more: give --num-classes 3"
+    binarise(label, [[FIRST], [FIRST, FIRST + 1], [FIRST]])
+    assert refusal(folder).startswith(f"line 2 of the labels {label} has 2 words: write each label")
+    binarise(label, [[FIRST], [], [FIRST]])
+    assert "line 2" in refusal(folder) and "has 0 words" in refusal(folder)
     binarise(label, [[FIRST], [3], [FIRST]])  # <unk>
     assert refusal(folder) == f"{label} has a label that {label.parent}/dict.txt does not have"
     for end in ("idx", "bin"):

@@ -157,6 +157,8 @@ def test_a_set_that_is_not_there(pair, text, labelled):
     assert said == f"{pair} has no set test2016, only test and train and valid: " + (
         "give another --gen-subset"
     )
+    said = refusal("generate", pair, "--gen-subset", "test,valid")  # fairseq takes one
+    assert "has no set test,valid, only" in said
     said = refusal("train", pair, *BATCH, "--valid-subset", "valid,late")
     assert "no set late" in said and said.endswith("give another --valid-subset")
     said = refusal("train", labelled, "--task", "sentence_prediction", "--train-subset", "more")

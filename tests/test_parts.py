@@ -190,6 +190,13 @@ def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path
         translate(folder, tmp_path / "out", "--join", "--fp16")
 
 
+def test_a_file_has_no_parts(tmp_path):
+    file = tmp_path / "out.parts"
+    file.touch()
+    with pytest.raises(UserError, match=f"^cannot write {file}: Not a directory"):
+        Parts(file, {}, 4, 4).refuse_others()
+
+
 def test_a_part_that_another_job_finishes_meanwhile_is_none(tmp_path, monkeypatch):
     folder = tmp_path / "out.parts"
     folder.mkdir()

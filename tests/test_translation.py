@@ -1,5 +1,6 @@
 """Raw text through the stored model, which reverses strings."""
 
+import argparse
 import hashlib
 import itertools
 import json
@@ -562,6 +563,23 @@ def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
     torch.save({"model": state["model"]}, bad)
     with pytest.raises(UserError, match=f"^{bad} does not say which model it holds"):
         command(data, path=bad)
+
+
+def test_a_model_of_the_opposite_direction_is_refused(data, tmp_path):
+    """Joined dictionaries are the same for both."""
+    path, state = tmp_path / "reversed.pt", torch.load(CHECKPOINT, weights_only=False)
+    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en"}
+    torch.save(state, path)
+    sentence = f"^{path} translates from de to en, and {data} is prepared for en to de"
+    with pytest.raises(UserError, match=sentence):
+        command(data, path=path)
+
+
+def test_a_table_of_another_kind_is_no_checkpoint(data, tmp_path):
+    path, state = tmp_path / "bad.pt", torch.load(CHECKPOINT, weights_only=False)
+    torch.save({**state, "cfg": argparse.Namespace(model=1), "args": None}, path)
+    with pytest.raises(UserError, match="its 'cfg' is no table"):
+        command(data, path=path)
 
 
 def test_what_is_no_translation_model_is_refused(data, monkeypatch):

@@ -370,7 +370,10 @@ def write_all(contents: Mapping[Path, str | bytes]) -> None:
     with ExitStack() as stack:
         for path, content in contents.items():
             file = stack.enter_context(written(path))
-            file.write(content.encode() if isinstance(content, str) else content)
+            # The bytes of a path that is no UTF-8 are shown as escapes, as on stderr.
+            if isinstance(content, str):
+                content = content.encode(errors="backslashreplace")
+            file.write(content)
             file.flush()
 
 

@@ -134,8 +134,8 @@ def load(path: Path) -> dict[str, Any]:
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
         raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
-    for name in ("args", "cfg"):
-        if not isinstance(state.get(name), Namespace | Mapping | None):
+    for name, kind in (("args", Namespace | Mapping | None), ("cfg", Mapping | None)):
+        if not isinstance(state.get(name), kind):
             raise UserError(f"{path} is no fairseq checkpoint: its '{name}' is no table")
     refuse_without_arguments(path, state)
     return state

@@ -209,7 +209,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             assert self.teacher_states is not None
             with torch.autocast(loss.device.type, enabled=False):  # its sums are fp32
                 distance = sample_size * self.following(states, self.teacher_states, sample)
-            self.sums["trajectory_loss"] = distance
+            self.sums["trajectory_loss"] = distance.detach()  # or the log would keep its graph
             loss = loss + self.trajectory_weight * distance
             log["loss"] = loss.data
         self.refuse_nan()
@@ -262,7 +262,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         counted = target.ne(self.padding_idx)
         everything = [answer(slice(None)) for answer in answers]
         kl, entropy = divergence(log_p[counted], everything, self.mixture.temperature)
-        self.sums.update(kd_loss=kl.sum(), teacher_entropy=entropy.sum())
+        self.sums.update(kd_loss=kl.sum().detach(), teacher_entropy=entropy.sum())
         if reduce:
             kl = kl.sum()
         else:  # a loss of each position, as the parent's

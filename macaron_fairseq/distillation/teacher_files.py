@@ -7,7 +7,6 @@ second to import, so criteria do so only where there is a teacher.
 import copy
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,13 @@ from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.tokenization import bpe
-from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
+from macaron_fairseq.translation.fairseq_engine import (
+    load_dictionary,
+    load_models,
+    task_settings,
+    trained_data,
+    trained_direction,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -199,13 +204,6 @@ def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None
     refuse_other_dictionaries(path, settings, task, way_out)
 
 
-def task_settings(path: Path) -> Mapping[str, Any]:
-    """What a checkpoint says of the task that it was trained for."""
-    state = checkpoints.load(path)
-    settings = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    return settings if isinstance(settings, Mapping) else vars(settings)
-
-
 def settings_of(task: Any) -> Any:
     """fairseq's options of a task."""
     return getattr(task, "cfg", None) or getattr(task, "args", None)
@@ -223,35 +221,12 @@ def data_of(task: Any) -> Path:
     return Path(str(data).partition(os.pathsep)[0])
 
 
-def data_of_teacher(settings: Mapping[str, Any]) -> Path | None:
-    """The data folder that a checkpoint names, if it is there; a relative one is sought here."""
-    name = str(settings.get("data") or "").partition(os.pathsep)[0]
-    return Path(name) if name and Path(name).is_dir() else None
-
-
-def direction_of_teacher(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The languages that a teacher translates from and to; None where nothing tells.
-
-    fairseq saves them only where they were given to it. Otherwise the names of its data tell: in
-    the manifest.json of its run, or in the folder that the checkpoint names.
-    """
-    if settings.get("source_lang") and settings.get("target_lang"):
-        return settings["source_lang"], settings["target_lang"]
-    names = [*manifest.data_hashes(path)]
-    if not names and (folder := data_of_teacher(settings)):
-        names = [file.name for file in folder.glob("train.*.idx")]
-    for name in names:
-        if found := re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.[^.]+\.idx", name):
-            return found[1], found[2]
-    return None, None
-
-
 def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) -> None:
     """Raise a `UserError` if a teacher translates in another direction than the student.
 
     Where nothing tells the teacher's, the log says so.
     """
-    theirs, ours = direction_of_teacher(Path(path), settings), direction_of(task)
+    theirs, ours = trained_direction(Path(path), settings), direction_of(task)
     if all(ours) and not all(theirs):
         logger.warning("--teacher %s: nothing tells its direction, which was not compared", path)
     elif all(ours) and theirs != ours:
@@ -276,7 +251,7 @@ def refuse_other_dictionaries(
             checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
         except UserError as error:
             raise UserError(f"{error}, {way_out}") from error
-    folder, hashes = data_of_teacher(settings), manifest.data_hashes(path)
+    folder, hashes = trained_data(settings), manifest.data_hashes(path)
     for name, dictionary in dictionaries(task).items():
         known, own_file = hashes.get(name), data_of(task) / name
         if known and own_file.is_file():

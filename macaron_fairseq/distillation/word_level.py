@@ -150,7 +150,8 @@ class DistilledLoss(torch.autograd.Function):
             for x, is_needed in zip((features, weight), needed, strict=True)
         ]
         buffer = torch.empty_like(weight if needed[1] and products != dtype else weight[:0])
-        loss, nll, kl, entropy = features.new_zeros(4, dtype=dtype)
+        # Four tensors, not views of one: of a view, fairseq could not set the loss to 0.
+        loss, nll, kl, entropy = (features.new_zeros((), dtype=dtype) for _ in range(4))
         for rows in chunks(len(target), weight):
             logits = project(features[rows], weight)
             log_p = log_softmax(logits, 1)

@@ -24,6 +24,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import criterion
 from macaron_fairseq.fast.criterion import (
     ChunkedLabelSmoothedCrossEntropyCriterion,
+    for_features,
     has_plain_projection,
     products_dtype,
     rdrop_loss,
@@ -65,7 +66,7 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
             return self.plain(model, sample, reduce)
         inputs = {**sample["net_input"]}  # in which the parent doubles the batch
         if reduce and has_plain_projection(model):
-            inputs["features_only"] = True
+            inputs = for_features(inputs)
         loss, sample_size, log = super().forward(model, {**sample, "net_input": inputs}, reduce)
         log["nll_loss"] = log["nll_loss"] / 2  # a perplexity of both passes would be the square
         return loss, sample_size, log

@@ -63,12 +63,20 @@ def count_of_classes(path: Path, classes: int) -> int:
         classes: how many labels the model tells apart.
 
     Raises:
-        UserError: if the files are missing, or a label is none of these.
+        UserError: if the files are missing, a line has not one label, or a label is none of these.
     """
     if not MMapIndexedDataset.exists(str(path)):
         raise UserError(f"there is no {path}.idx: binarise the labels of the set {path.name} too")
     data = MMapIndexedDataset(str(path))
     tokens = np.fromfile(f"{path}.bin", data._index.dtype).astype(np.int64)
+    words = np.concatenate(([0], np.cumsum(tokens != SPECIAL.eos())))
+    ends = np.cumsum(data.sizes)
+    per_line = words[ends] - words[ends - data.sizes]
+    if (wrong := np.flatnonzero(per_line != 1)).size:
+        raise UserError(
+            f"line {wrong[0] + 1} of the labels {path} has {per_line[wrong[0]]} words: write each "
+            "label as one, without spaces"
+        )
     numbers = tokens[tokens != SPECIAL.eos()] - SPECIAL.nspecial
     if (numbers < 0).any():
         raise UserError(f"{path} has a label that {path.parent}/dict.txt does not have")

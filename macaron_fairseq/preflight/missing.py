@@ -76,7 +76,7 @@ def sets_of(command: str, args: Namespace) -> Iterator[tuple[str, str]]:
     if command == "validate" or (command == "train" and not args.disable_validation):
         yield from (("--valid-subset", name) for name in args.valid_subset.split(","))
     if command in ("generate", "eval-lm"):
-        yield from (("--gen-subset", name) for name in args.gen_subset.split(","))
+        yield "--gen-subset", args.gen_subset  # one: fairseq splits --valid-subset alone
 
 
 def refuse_without_set(folder: Path, flag: str, name: str) -> None:

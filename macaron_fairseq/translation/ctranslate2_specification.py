@@ -79,6 +79,7 @@ def refuse_inexpressible(model: Any, source: Dictionary, target: Dictionary) -> 
         "--base-layers": cfg.base_layers,
         "--cross-self-attention": cfg.cross_self_attention,
         "--decoder-output-dim": model.decoder.project_out_dim is not None,
+        "--merge-src-tgt-embed": getattr(cfg, "merge_src_tgt_embed", False),
         "--no-cross-attention": cfg.no_cross_attention,
         "--quant-noise-pq": cfg.quant_noise.pq,
         "--quant-noise-scalar": cfg.quant_noise.scalar,

@@ -7,7 +7,8 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -178,13 +179,58 @@ def load_dictionaries(data: DataFolder, checkpoints: Sequence[str]) -> tuple[Dic
     """The dictionaries of source and target that these checkpoints were trained with.
 
     Raises:
-        UserError: if one cannot be read, or a checkpoint's manifest tells of others.
+        UserError: if one cannot be read, or a checkpoint's manifest tells of others, or a model
+            translates in the opposite direction.
     """
     paths = [data.dictionary(language) for language in (data.source, data.target)]
     for name in checkpoints:
         hashes = manifest.data_hashes(Path(name))
         data.refuse_changed(hashes, f"the manifest.json of {name} says")
+        refuse_reversed(name, data)
     return tuple(map(load_dictionary, paths))
+
+
+def refuse_reversed(path: str, data: DataFolder) -> None:
+    """Raise a `UserError` if a model translates in the opposite direction of a data folder.
+
+    With a joined dictionary nothing else tells them apart.
+    """
+    direction = trained_direction(Path(path), task_settings(Path(path)))
+    if direction == (data.target, data.source) and data.source != data.target:
+        raise UserError(
+            f"{path} translates from {data.target} to {data.source}, and {data.path} is prepared "
+            f"for {data.source} to {data.target}"
+        )
+
+
+def task_settings(path: Path) -> Mapping[str, Any]:
+    """What a checkpoint says of the task that it was trained for."""
+    state = checkpoints.load(path)
+    settings = (state.get("cfg") or {}).get("task") or state.get("args") or {}
+    return settings if isinstance(settings, Mapping) else vars(settings)
+
+
+def trained_data(settings: Mapping[str, Any]) -> Path | None:
+    """The data folder that a checkpoint names, if it is there; a relative one is sought here."""
+    name = str(settings.get("data") or "").partition(os.pathsep)[0]
+    return Path(name) if name and Path(name).is_dir() else None
+
+
+def trained_direction(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The languages that a checkpoint's model translates from and to; None where nothing tells.
+
+    fairseq saves them only where they were given to it. Otherwise the names of its data tell: in
+    the manifest.json of its run, or in the folder that the checkpoint names.
+    """
+    if settings.get("source_lang") and settings.get("target_lang"):
+        return settings["source_lang"], settings["target_lang"]
+    names = [*manifest.data_hashes(path)]
+    if not names and (folder := trained_data(settings)):
+        names = [file.name for file in folder.glob("train.*.idx")]
+    for name in names:
+        if found := re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.[^.]+\.idx", name):
+            return found[1], found[2]
+    return None, None
 
 
 def load_dictionary(path: Path) -> Dictionary:

@@ -112,6 +112,8 @@ class Parts:
             found = sorted(self.folder.iterdir())
         except FileNotFoundError:
             return
+        except NotADirectoryError as error:
+            raise UserError(f"cannot write {self.folder}: {error.strerror}") from error
         for path in (path for path in found if NAME.fullmatch(path.name)):
             try:
                 with path.open("rb") as file:

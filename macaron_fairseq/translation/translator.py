@@ -17,7 +17,6 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import terminal
 
-# A slow engine's rate is a part of a line a second.
 # Far more than is of use, and far from where numbers overflow.
 LIMITS: dict[str, tuple[Any, int, int]] = {
     "beam": (Integral, 1, 1000),
