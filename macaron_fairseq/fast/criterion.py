@@ -95,13 +95,16 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
-        is_padding = target.eq(self.padding_idx)
-        if self.knows_count(sample):  # so that nobody waits for a GPU to count
-            counted = is_padding.argsort(stable=True)[: sample["ntokens"]]
-        else:
-            counted = is_padding.logical_not_().nonzero().squeeze(1)
+        counted = self.counted(target, sample)
         weight = unwrap(model).decoder.output_projection.weight
         return features.index_select(0, counted), weight, target.index_select(0, counted)
+
+    def counted(self, target: Tensor, sample: dict[str, Any]) -> Tensor:
+        """The places of targets that count, (tokens,), of all targets of a sample in a row."""
+        is_padding = target.eq(self.padding_idx)
+        if self.knows_count(sample):  # so that nobody waits for a GPU to count
+            return is_padding.argsort(stable=True)[: sample["ntokens"]]
+        return is_padding.logical_not_().nonzero().squeeze(1)
 
     def knows_count(self, sample: dict[str, Any]) -> bool:
         """Whether "ntokens" of a sample on a GPU is the number of targets that count.

@@ -101,10 +101,11 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         """
         target = model.get_targets(sample, net_output)[:, self.ignore_prefix_size :].flatten()
         features = net_output[0][:, self.ignore_prefix_size :].flatten(0, 1)
-        counted = target.ne(self.padding_idx).nonzero().squeeze(1)
+        counted = self.plain.counted(target, sample)
         places = torch.stack((counted, counted + len(target)), 1).flatten()
         weight = unwrap(model).decoder.output_projection.weight
-        return features.index_select(0, places), weight, target[counted].repeat_interleave(2)
+        target = target.index_select(0, counted).repeat_interleave(2)
+        return features.index_select(0, places), weight, target
 
 
 def register() -> None:
