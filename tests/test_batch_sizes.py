@@ -113,6 +113,10 @@ def test_command_prints_a_flag(data_bin, capsys):
     assert "--max-tokens 64: " in printed.err and "tokens/s" in printed.err
     with pytest.raises(UserError, match="needs an optimizer, too: add --optimizer adam"):
         main(["suggest-batch", "--", str(data_bin), "--arch", "transformer_tiny", "--cpu"])
+    with pytest.raises(UserError, match="needs a model, too: add --arch"):
+        main(["suggest-batch", "--", str(data_bin), "--optimizer", "adam", "--cpu"])
+    with pytest.raises(UserError, match="--adam-betas x should be two numbers"):
+        main(["suggest-batch", "--", str(data_bin), *FLAGS, "--adam-betas", "x"])
     with pytest.raises(UserError, match="--most 32 is below --least 64"):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])
 

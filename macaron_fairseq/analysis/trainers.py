@@ -17,11 +17,13 @@ def build(flags: Sequence[str]) -> Trainer:
     makes fairseq know this package's models.
 
     Raises:
-        UserError: if no optimizer is named, or the data folder does not exist or lacks something.
+        UserError: if no model or optimizer is named, or the data folder does not exist or lacks something.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
         parser = options.get_training_parser()
+        if parser.parse_known_args(flags)[0].arch is None:  # which fairseq raises no text for
+            raise UserError("fairseq-train needs a model, too: add --arch macaron_transformer_base")
         args = options.parse_args_and_arch(parser, [*flags, "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
     if cfg.optimizer is None:

@@ -69,7 +69,10 @@ def run(args: argparse.Namespace) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning, module="fairseq")
     warnings.filterwarnings("ignore", ".*pin_memory")
     with suppress(argparse.ArgumentError):  # fairseq will say it
-        checks.check_devices(command_line.parse(args.flags)[0], "train")
+        flags, _ = command_line.parse(args.flags)
+        checks.check_devices(flags, "train")
+        checks.refuse_bad_betas(flags.adam_betas)
+        checks.refuse_cosine_without_a_period(flags)
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])
 
     def measure(size: int) -> batch_sizes.Measured:
