@@ -17,7 +17,8 @@ def build(flags: Sequence[str]) -> Trainer:
     makes fairseq know this package's models.
 
     Raises:
-        UserError: if no model or optimizer is named, or the data folder does not exist or lacks something.
+        UserError: if no model or optimizer is named, or the data folder does not exist or lacks
+            something.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
