@@ -369,6 +369,14 @@ def test_the_log_says_what_the_loss_is(files, caplog):
         ({"distill_temperature": 0.0}, "--distill-temperature is 0.0: give a number above 0"),
         ({"distill_temperature": math.nan}, "--distill-temperature is nan"),
         ({}, "needs --teacher CHECKPOINT"),
+        (
+            {"distill_weight": 0.0, "trajectory_weight": 2.0, "distill_temperature": 3.0},
+            "--distill-temperature has no effect with --distill-weight 0: leave it out",
+        ),
+        (
+            {"distill_weight": 0.0, "trajectory_weight": 2.0, "no_temperature_squared": True},
+            "--no-temperature-squared has no effect with --distill-weight 0",
+        ),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options, message):

@@ -435,6 +435,10 @@ def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher):
     ours = translation().build_criterion(cfg.criterion)
     assert ours.following.subset == "train1"
     assert ours.following.pairs == {"encoder": [(1, 4)], "decoder": [(1, 1), (2, 2)]}
+    whole["distributed_training"] = {"ddp_backend": "fully_sharded"}
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    with pytest.raises(UserError, match="does not go with --ddp-backend fully_sharded"):
+        translation().build_criterion(cfg.criterion)
 
 
 def test_asking_for_the_students_sizes_draws_no_random_numbers():

@@ -152,6 +152,13 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 f"{unused[0]} has no effect without --trajectory-weight: give a weight, such as 2, "
                 f"or leave {unused[0]} out"
             )
+        if trajectory_weight and not distill_weight:  # with neither, fairseq-validate reads none
+            of_kl = {
+                "--distill-temperature": distill_temperature != 1,
+                "--no-temperature-squared": no_temperature_squared,
+            }
+            for flag in (flag for flag, is_given in of_kl.items() if is_given):
+                raise UserError(f"{flag} has no effect with --distill-weight 0: leave it out")
         self.following: Following | None = None
         self.teacher_states: States | None = None  # of the batch that is being learnt
         self.sums: dict[str, Tensor] = {}  # what it adds to the log

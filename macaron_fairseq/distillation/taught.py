@@ -13,6 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import DictConfig
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import maps, teachers
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -69,11 +70,17 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         """Build it from fairseq's configuration, which also says what the student is.
 
         Raises:
-            UserError: as `__init__` and `follow` do.
+            UserError: as `__init__` and `follow` do, or if the training is to be fully sharded.
         """
         criterion = super().build_criterion(cfg, task)
         if criterion.needs_student:
             whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+            backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
+            if backend == "fully_sharded":
+                raise UserError(
+                    "a student that follows a teacher's layers does not go with --ddp-backend "
+                    "fully_sharded: fairseq would have to split the maps between them, and cannot"
+                )
             if dataset := getattr(whole, "dataset", None):  # a program may have none
                 criterion.train_subset = dataset.train_subset
             criterion.follow(student_like(copy.copy(task), whole.model))
