@@ -49,8 +49,8 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
         default=0.0,
         metadata={
             "help": "GiB of the computer's memory, of each process, for what teachers say of "
-            "batches, which it then does not compute again in the next epoch; with several GPUs "
-            "add --grouped-shuffling, or a process gets other batches in each epoch"
+            "batches, which it then does not compute again in the next epoch. With several GPUs "
+            "add --grouped-shuffling, which gives a process its batches again"
         },
     )
 
