@@ -369,6 +369,7 @@ REFUSED = {
         ["--cross-self-attention", "--no-cross-attention"],
         "it was trained with --cross-self-attention",
     ),
+    "merged": (["--merge-src-tgt-embed"], "it was trained with --merge-src-tgt-embed"),
     "no cross-attention": (["--no-cross-attention"], "it was trained with --no-cross-attention"),
     "output width": (["--decoder-output-dim", "8"], "it was trained with --decoder-output-dim"),
     "quantisation": (["--quant-noise-pq", "0.5"], "it was trained with --quant-noise-pq"),

@@ -79,8 +79,8 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
             backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
             if backend == "fully_sharded":
                 raise UserError(
-                    "a student that follows a teacher's layers does not go with --ddp-backend "
-                    "fully_sharded: fairseq would have to split the maps between them, and cannot"
+                    "a loss that learns maps to a teacher does not go with --ddp-backend "
+                    "fully_sharded: fairseq splits no criterion"
                 )
             if dataset := getattr(whole, "dataset", None):  # a program may have none
                 criterion.train_subset = dataset.train_subset

@@ -25,13 +25,8 @@ from macaron_fairseq.evaluation import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.tokenization import bpe
-from macaron_fairseq.translation.fairseq_engine import (
-    load_dictionary,
-    load_models,
-    task_settings,
-    trained_data,
-    trained_direction,
-)
+from macaron_fairseq.translation import training_data
+from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +89,7 @@ def load_across(
         raise UserError(f"--teacher {path}: across vocabularies there is one teacher, not several")
     refuse_missing(path)
     refuse_other_kind(path, task)
-    refuse_other_direction(path, task_settings(Path(path)), task)
+    refuse_other_direction(path, training_data.settings(Path(path)), task)
     data = data_folder.read(Path(folder))
     refuse_other_text(data, task)
     data.refuse_changed(manifest.data_hashes(Path(path)), f"the manifest.json of {path} says")
@@ -199,7 +194,7 @@ def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None
         way_out: what the sentence on other dictionaries ends with.
     """
     refuse_other_kind(str(path), task)
-    settings = task_settings(path)
+    settings = training_data.settings(path)
     refuse_other_direction(str(path), settings, task)
     refuse_other_dictionaries(path, settings, task, way_out)
 
@@ -226,7 +221,7 @@ def refuse_other_direction(path: str, settings: Mapping[str, Any], task: Any) ->
 
     Where nothing tells the teacher's, the log says so.
     """
-    theirs, ours = trained_direction(Path(path), settings), direction_of(task)
+    theirs, ours = training_data.direction(Path(path), settings), direction_of(task)
     if all(ours) and not all(theirs):
         logger.warning("--teacher %s: nothing tells its direction, which was not compared", path)
     elif all(ours) and theirs != ours:
@@ -251,7 +246,7 @@ def refuse_other_dictionaries(
             checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
         except UserError as error:
             raise UserError(f"{error}, {way_out}") from error
-    folder, hashes = trained_data(settings), manifest.data_hashes(path)
+    folder, hashes = training_data.folder(settings), manifest.data_hashes(path)
     for name, dictionary in dictionaries(task).items():
         known, own_file = hashes.get(name), data_of(task) / name
         if known and own_file.is_file():

@@ -7,8 +7,7 @@ import functools
 import logging
 import math
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.preflight import checks, command_line
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
+from macaron_fairseq.translation import training_data
 from macaron_fairseq.translation.translator import Search
 
 PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -195,42 +195,12 @@ def refuse_reversed(path: str, data: DataFolder) -> None:
 
     With a joined dictionary nothing else tells them apart.
     """
-    direction = trained_direction(Path(path), task_settings(Path(path)))
-    if direction == (data.target, data.source) and data.source != data.target:
+    trained = training_data.direction(Path(path), training_data.settings(Path(path)))
+    if trained == (data.target, data.source) and data.source != data.target:
         raise UserError(
             f"{path} translates from {data.target} to {data.source}, and {data.path} is prepared "
             f"for {data.source} to {data.target}"
         )
-
-
-def task_settings(path: Path) -> Mapping[str, Any]:
-    """What a checkpoint says of the task that it was trained for."""
-    state = checkpoints.load(path)
-    settings = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    return settings if isinstance(settings, Mapping) else vars(settings)
-
-
-def trained_data(settings: Mapping[str, Any]) -> Path | None:
-    """The data folder that a checkpoint names, if it is there; a relative one is sought here."""
-    name = str(settings.get("data") or "").partition(os.pathsep)[0]
-    return Path(name) if name and Path(name).is_dir() else None
-
-
-def trained_direction(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The languages that a checkpoint's model translates from and to; None where nothing tells.
-
-    fairseq saves them only where they were given to it. Otherwise the names of its data tell: in
-    the manifest.json of its run, or in the folder that the checkpoint names.
-    """
-    if settings.get("source_lang") and settings.get("target_lang"):
-        return settings["source_lang"], settings["target_lang"]
-    names = [*manifest.data_hashes(path)]
-    if not names and (folder := trained_data(settings)):
-        names = [file.name for file in folder.glob("train.*.idx")]
-    for name in names:
-        if found := re.fullmatch(r"train\.([^.-]+)-([^.-]+)\.[^.]+\.idx", name):
-            return found[1], found[2]
-    return None, None
 
 
 def load_dictionary(path: Path) -> Dictionary:
