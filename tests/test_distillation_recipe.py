@@ -491,6 +491,16 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
     plan.refuse_unknown_flags()
 
 
+def test_a_students_rate_has_to_fall_before_its_end(no_work, capsys):
+    """Which is found out before the teacher is trained."""
+    path = no_work.folder / "settings.yaml"
+    flags = "--lr-scheduler cosine --warmup-updates 9"
+    path.write_text(path.read_text().replace("max_update: 3", f"max_update: 3, flags: {flags}"))
+    assert no_work.call() == 1 and no_work.begun == []
+    said = capsys.readouterr().err
+    assert "cosine falls after --warmup-updates 9 until --max-update 3: give a greater one" in said
+
+
 def test_flags_of_students_are_looked_at_before_the_teacher_is_trained(no_work, capsys):
     path = no_work.folder / "settings.yaml"
     path.write_text(path.read_text().replace("--distill-weight", "--distil-weight"))

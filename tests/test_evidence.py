@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -396,6 +397,14 @@ def test_equal_differences_are_equal_whatever_their_scores_rounding():
         recorded.append(round(sides[1][0].score - sides[0][0].score, 9))
         found.append(evidence.of_task(*sides, samples=10).difference)
     assert found == pytest.approx([-6 / 4.5] * 2, abs=1e-12) and recorded[0] != recorded[1]
+
+
+def test_a_paired_t_test_of_three_seeds_has_a_closed_form():
+    """Student's t with two degrees of freedom: p = 1 - t / sqrt(t^2 + 2)."""
+    differences = [-0.05, -0.06, -0.09]
+    t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(3))
+    assert evidence.paired_t(differences) == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+    assert evidence.paired_t([0.0, 0.0]) == 1 and evidence.paired_t([0.3]) is None
 
 
 def test_holms_correction_counts_what_is_to_come():

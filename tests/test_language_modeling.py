@@ -263,6 +263,28 @@ def test_students_are_compared_with_the_first_and_with_their_baseline():
     assert "not in the dictionary: 7." in text
 
 
+def test_planned_comparisons_are_corrected_for_all_that_were_planned():
+    """By hand: t with two degrees of freedom has p = 1 - t / sqrt(t^2 + 2)."""
+
+    def seeds(*bits):
+        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
+
+    found = {"none": seeds(6, 6.4, 6.8), "word": seeds(5.9, 6.2, 6.6), "more": seeds(5, 5, 5)}
+    found["mta"] = {2: found["word"][2]}
+    main = ["word", "mta", "across"]
+    planned = perplexity.planned(main, {"mta": "word", "across": "own"}, found, "none")
+    assert [*planned] == ["word", "mta"]
+    word, mta = planned["word"], planned["mta"]
+    assert word.differences == pytest.approx([-0.025, -0.05, -0.05]) and word.seeds == [1, 2, 3]
+    t = 5.0  # a mean of -1/24, and a standard error of 1/120
+    assert word.p == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+    assert word.holm == pytest.approx(3 * word.p)
+    assert (mta.baseline, mta.seeds, mta.differences, mta.p) == ("word", [2], [0], None)
+    text = perplexity.report(found, COUNTS, COUNTS, "system", {"mta": "word"}, planned=planned)
+    assert "| `word` | `none` | -0.0250 -0.0500 -0.0500 | -0.0417 (-0.0775 to -0.0058) |" in text
+    assert f"| {word.p:.4f} | {3 * word.p:.4f} |" in text
+
+
 # --- Stale results -------------------------------------------------------------------------------
 
 
@@ -406,6 +428,7 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
         ("systems: {a: {flags: '{teacher.x}'}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --arch 'a''b}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
+        ("{main: [a], systems: {a: {}}}", "main names a, which is no system with a baseline"),
     ],
 )
 def test_a_file_of_students_is_checked(content, said, tmp_path):
@@ -422,8 +445,15 @@ def test_students_need_a_teacher_and_one_architecture(tmp_path):
     words = students(tmp_path)
     (tmp_path / "teacher.pt").unlink()
     assert "teacher.pt: no such checkpoint" in refusal(language_modeling.read, words)
-    words = ["--text", "a", "--test", "b", "--students", "mine.yaml"]
+    words = ["--text", "a", "--test", "b", "--systems", "word"]
     assert "students need --teacher CHECKPOINT" in refusal(language_modeling.read, words)
+
+
+def test_some_ways_to_learn_come_with_their_baselines(tmp_path):
+    recipes, _ = language_modeling.read(students(tmp_path, "--systems", "across word"))
+    assert [x.system for x in recipes] == ["none", "word", "none-own-bpe", "across"]
+    said = refusal(language_modeling.read, students(tmp_path, "--systems", "words"))
+    assert said.startswith("--systems names words, but there are none, word, trajectory, none-own")
 
 
 def test_a_teacher_has_not_seen_what_is_scored(tmp_path):

@@ -130,10 +130,3 @@ def on_device(options: Options, launcher: str) -> Options:
     if options.cpu or launcher != "local":
         return options
     return replace(options, cpu=not stage_train.count_usable())
-
-
-def words_of(text: str) -> list[str]:
-    """The words of an argument, at least one."""
-    if not text.split():
-        raise argparse.ArgumentTypeError("names nothing")
-    return text.split()

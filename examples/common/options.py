@@ -148,6 +148,13 @@ def from_zero(text: str) -> int:
     return int(text) if text == "0" else above_zero(text)
 
 
+def words_of(text: str) -> list[str]:
+    """The words of an argument, at least one."""
+    if not text.split():
+        raise argparse.ArgumentTypeError("names nothing")
+    return text.split()
+
+
 def one_of(stages: Sequence[str]) -> Callable[[str], str]:
     """The type of an argument that names a stage."""
 
@@ -425,6 +432,9 @@ SET_BY_THE_RECIPE = {
         "is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes",
     ),
     "--user-dir": "is this package, and fairseq takes one alone",
+    "--no-save": "would leave nothing to go on from, and nothing to score",
+    "--log-format": "is set by the recipe, which reads the log",
+    "--restore-file": "would begin anew at each start: see fairseq's --finetune-from-model",
     **dict.fromkeys(
         ("--batch-size", "--max-sentences"),
         "would make updates smaller than the recipe's: see --batch and --max-tokens",

@@ -234,7 +234,8 @@ def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
     for recipe, devices in trained:
         own = recipe.benchmark.training.words()
         flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
-        asked.append((recipe.archs, [*flags, *devices.flags, *recipe.extra], not recipe.dry_run))
+        flags += [*devices.flags, "--max-update", str(recipe.max_update), *recipe.extra]
+        asked.append((recipe.archs, flags, not recipe.dry_run))
     if asked and (reason := apart(first_unknown, asked)):
         sys.exit(reason)
 
@@ -272,6 +273,7 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
     try:
         with contextlib.redirect_stderr(said):
             checked, _ = command_line.parse(flags)
+            checks.check_optimizer(checked)
             if is_for_here:
                 checks.check_devices(checked, "train")
             for arch in (name.split("/")[0] for name in archs):
@@ -336,8 +338,6 @@ def is_whole(path: Path) -> bool:
 
 def updates_had(recipe: Recipe, run: Path) -> int:
     """How many updates the run goes on from."""
-    if any(word.startswith("--restore-file") for word in recipe.extra):
-        return 0
     path = run / "checkpoint_last.pt"
     if not path.is_file():
         return 0

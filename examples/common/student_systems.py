@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,8 +26,14 @@ class System:
     baseline: str = ""  # what it is also compared with, next to the first one
 
 
-def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
-    """End the program with a sentence where the entries of a file are not as they should be."""
+def refuse_bad(systems: Mapping[str, System], main: Sequence[str], path: Path) -> None:
+    """End the program with a sentence where the entries of a file are not as they should be.
+
+    Args:
+        systems: by name, the baseline of all first.
+        main: those whose comparison with their baseline was planned.
+        path: the file.
+    """
     if not systems:
         sys.exit(f"{path}: systems should name one at least")
     for name, how in systems.items():
@@ -44,6 +50,20 @@ def refuse_bad(systems: Mapping[str, System], path: Path) -> None:
                 f"{path}: the flags of {name}: only {{teacher}} and {{teacher_data}} stand for a "
                 "path, and quotes should be closed"
             )
+    if unknown := {*main} - {*systems} | {*main} & {next(iter(systems))}:
+        sys.exit(f"{path}: main names {min(unknown)}, which is no system with a baseline")
+    if len({*main}) < len(main):
+        sys.exit(f"{path}: main names a system twice")
+
+
+def chosen(systems: Mapping[str, System], names: Iterable[str]) -> list[str]:
+    """The systems that are asked for, and their baselines; ends the program at an unknown one."""
+    wanted = {next(iter(systems))}
+    for name in names:
+        if name not in systems:
+            sys.exit(f"--systems names {name}, but there are {', '.join(systems)}")
+        wanted |= {name, systems[name].baseline}
+    return [name for name in systems if name in wanted]
 
 
 def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:

@@ -62,16 +62,12 @@ def read(path: Path = FILE) -> Settings:
         found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    student_systems.refuse_bad(found.systems, path)
+    student_systems.refuse_bad(found.systems, found.main, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
-    if unknown := {*found.main} - {*found.systems} | {*found.main} & {found.baseline}:
-        sys.exit(f"{path}: main names {min(unknown)}, which is no system with a baseline")
-    if len({*found.main}) < len(found.main):
-        sys.exit(f"{path}: main names a system twice")
     return found
 
 
@@ -209,12 +205,3 @@ def lasting(flags: Sequence[str]) -> list[str]:
     """Flags without those that change no result, such as how much is kept in memory."""
     found = training_flags.parse(flags).items()
     return [x for name, values in found if name not in CACHES for x in (name, *values) if x]
-
-
-def chosen(settings: Settings, names: Sequence[str]) -> list[str]:
-    """The systems that are asked for and their baselines; ends the program at an unknown one."""
-    for name in names:
-        if name not in settings.systems:
-            sys.exit(f"--systems names {name}, but there are {', '.join(settings.systems)}")
-    wanted = {settings.baseline, *names, *(settings.systems[name].baseline for name in names)}
-    return [name for name in settings.systems if name in wanted]

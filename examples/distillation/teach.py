@@ -27,7 +27,7 @@ import train_command  # noqa: E402
 import translations  # noqa: E402
 from distillation_records import Run  # noqa: E402
 from launch import Job  # noqa: E402
-from many_runs import Options, words_of  # noqa: E402
+from many_runs import Options  # noqa: E402
 from steps import say  # noqa: E402
 from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
 from tasks import Task  # noqa: E402
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     add, once = result.add_argument, recipe_options.Once
     add(
         "--tasks",
-        type=words_of,
+        type=recipe_options.words_of,
         action=once,
         metavar='"A B"',
         default=TASKS.split(),
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--systems",
-        type=words_of,
+        type=recipe_options.words_of,
         action=once,
         metavar='"A B"',
         help="of distillation.yaml; the first one there and their baselines are trained, too "
@@ -138,7 +138,7 @@ def run(words: Sequence[str]) -> None:
             "what data it was trained with; see macaron-fairseq manifest --help"
         )
     settings = systems.read(args.settings)
-    names = systems.chosen(settings, args.systems or [*settings.systems])
+    names = student_systems.chosen(settings.systems, args.systems or settings.systems)
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
     averages = [
         task.benchmark.evaluation.average if model.average < 0 else model.average

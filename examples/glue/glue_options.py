@@ -275,7 +275,7 @@ def refuse_bad_parts(
     if short[1] >= max_update:
         sys.exit(f"{given}: there are {max_update} updates in all; give fewer")
     for word in extra:
-        if word.startswith(("--restore-file", "--reset-")):
+        if word.startswith("--reset-"):
             sys.exit(f"{given} and {word} do not go together: both would begin at each part")
 
 

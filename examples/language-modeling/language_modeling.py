@@ -40,6 +40,7 @@ OF_SAMPLES = "--sample-break-mode", "--add-bos-token", "--output-dictionary-size
 # Why which runs of students failed; None where there are no students, and a failure ends the
 # program.
 Failed = dict[str, str] | None
+NEEDED = {"statsmodels": "Holm's correction in the report"}
 ENDED = 128 + signal.SIGTERM, 128 + signal.SIGHUP  # as `follow_training` ends by a signal
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
@@ -98,7 +99,7 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
         sys.exit(f"--context-window {context} leaves nothing of a sample of {recipe.block} tokens")
     if args.teacher:
         return students(args, recipe, fields), context
-    if args.students or args.teacher_data:
+    if args.students or args.systems or args.teacher_data:
         sys.exit("students need --teacher CHECKPOINT")
     return [recipe], context
 
@@ -116,15 +117,20 @@ def students(
     if len(recipe.archs) != 1:
         sys.exit("students of one teacher have one architecture: name it by --archs")
     file = args.students or student_recipes.FILE
-    systems = student_recipes.read(file)
+    found = student_recipes.read(file)
+    names = student_systems.chosen(found.systems, args.systems or found.systems)
+    systems = {name: found.systems[name] for name in names}
     if "train" in recipe.stages:
         student_systems.refuse_missing_packages(systems.values())
+    if "report" in recipe.stages and found.main and len(recipe.seeds) > 1:
+        student_systems.refuse_missing_packages([], NEEDED)
     result: list[TextRecipe] = []
     for name, flags in student_recipes.flags_of(systems, args, recipe.work).items():
         how, shared = systems[name], fields(*flags)
         shared |= {"stages": recipe.stages, "held_out": recipe.held_out}
         shared |= {"merges": how.merges or recipe.merges, "has_own_bpe": bool(how.merges)}
-        result.append(StudentRecipe(**shared, system=name, baseline=how.baseline))
+        shared |= {"baseline": how.baseline, "planned": tuple(found.main)}
+        result.append(StudentRecipe(**shared, system=name))
     return result
 
 
@@ -312,11 +318,13 @@ def report(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -
     if not found:
         sys.exit("no run is done, so there is no table")
     what, folder = "architecture", first.work
+    main: tuple[str, ...] = ()
     if isinstance(first, StudentRecipe):
-        what, folder = "system", first.place
+        what, folder, main = "system", first.place, first.planned
     first_name = next(iter(rows(recipes)))
+    planned = perplexity.planned(main, baselines, found, first_name)
     text = perplexity.report(
-        found, counts["test"], counts["train"], what, baselines, others, first_name
+        found, counts["test"], counts["train"], what, baselines, others, first_name, planned
     )
     text += f"\nNot done: {', '.join(failed)}.\n" if failed else ""
     out = folder / "report"
@@ -324,6 +332,8 @@ def report(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -
         name: {seed: asdict(one) for seed, one in seeds.items()} for name, seeds in found.items()
     }
     kept: dict[str, Any] = {"test": asdict(counts["test"]), "runs": content}
+    if planned:
+        kept["planned"] = {name: asdict(one) for name, one in planned.items()}
     if others:
         kept["tokens"] = {name: one.tokens for name, one in others.items()}
     files.write_all({out / "report.md": text, out / "report.json": files.as_json(kept)})

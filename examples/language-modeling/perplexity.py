@@ -4,14 +4,15 @@ import math
 import re
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stage_text import Counts
 
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import intervals
+from macaron_fairseq.evaluation import evidence, intervals
+from macaron_fairseq.evaluation.intervals import Interval
 
 EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
 
@@ -75,6 +76,62 @@ def of_loss(loss: float, log: str, counts: Counts, context: int) -> Perplexity:
     return of_bits(loss * scored, counts, context)
 
 
+# --- Planned comparisons -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A comparison that was planned, in bits per character over the seeds that both have."""
+
+    baseline: str
+    seeds: list[int]
+    differences: list[float]  # less the baseline: below 0 is better
+    interval: Interval | None  # of their mean, 95 %
+    p: float | None  # of the paired t test; None for one seed
+    holm: float | None  # corrected for all comparisons that were planned
+
+
+def planned(
+    main: Sequence[str],
+    baselines: Mapping[str, str],
+    found: Mapping[str, Mapping[int, Perplexity]],
+    first: str,
+) -> dict[str, Planned]:
+    """The planned comparisons that can be made.
+
+    Args:
+        main: all systems whose comparison was planned.
+        baselines: what some are compared with.
+        found: by system and seed.
+        first: the baseline of the others.
+    """
+    bases = {name: baselines.get(name) or first for name in main}
+    shared = {
+        name: [seed for seed in found.get(base, ()) if seed in found.get(name, ())]
+        for name, base in bases.items()
+    }
+    differences = {
+        name: differences_of(found[bases[name]], found[name], seeds)
+        for name, seeds in shared.items()
+        if seeds
+    }
+    p = {name: evidence.paired_t(values) for name, values in differences.items()}
+    corrected = evidence.holm(p, len(main))
+    result = {}
+    for name, values in differences.items():
+        interval = intervals.over_seeds(values)
+        base, seeds = bases[name], shared[name]
+        result[name] = Planned(base, seeds, values, interval, p[name], corrected[name])
+    return result
+
+
+def differences_of(
+    base: Mapping[int, Perplexity], other: Mapping[int, Perplexity], seeds: Sequence[int]
+) -> list[float]:
+    """Bits per character less those of the baseline, by seed."""
+    return [other[seed].bits_per_character - base[seed].bits_per_character for seed in seeds]
+
+
 # --- The table -----------------------------------------------------------------------------------
 
 FIGURES = {
@@ -92,6 +149,7 @@ def report(
     baselines: Mapping[str, str] | None = None,
     others: Mapping[str, Counts] | None = None,
     first: str = "",
+    planned: Mapping[str, Planned] | None = None,
 ) -> str:
     """The table of all that were trained, the baseline first, and what its figures are of.
 
@@ -103,6 +161,7 @@ def report(
         baselines: what some are also compared with.
         others: of the text that is scored, for those with other merges than the first.
         first: the baseline of all, of which there may be no figures; the first one by default.
+        planned: the comparisons that were planned.
     """
     first = first or next(iter(found))
     rows = []
@@ -113,6 +172,8 @@ def report(
         rows.append(cells)
     lines = ["# Perplexity of the held-back text", ""]
     lines += [markdown.table([what, "seeds", *FIGURES], rows), ""]
+    if planned:
+        lines += [table_of_planned(planned), ""]
     pairs = [(first, name) for name in found if name != first]
     pairs += [(base, name) for name, base in (baselines or {}).items() if base != first]
     for base, name in pairs:
@@ -146,6 +207,23 @@ def report(
     return "\n".join(lines) + "\n"
 
 
+def table_of_planned(planned: Mapping[str, Planned]) -> str:
+    """The planned comparisons, a row each, and what their p values are."""
+    rows = []
+    for name, one in planned.items():
+        mean = f"{statistics.mean(one.differences):+.4f}"
+        if one.interval:
+            mean += f" ({one.interval[0]:+.4f} to {one.interval[1]:+.4f})"
+        by_seed = " ".join(f"{value:+.4f}" for value in one.differences)
+        p = [markdown.number(value, ".4f") for value in (one.p, one.holm)]
+        rows.append([f"`{name}`", f"`{one.baseline}`", by_seed, mean, *p])
+    head = ["planned", "less its baseline", "by seed", "mean, 95 % interval", "p", "by Holm"]
+    return (
+        f"{markdown.table(head, rows)}\n\nBits per character. p is that of a paired t test over "
+        "seeds. Holm's correction is for all comparisons that were planned, done or not."
+    )
+
+
 def difference(
     baseline: str,
     name: str,
@@ -155,7 +233,7 @@ def difference(
 ) -> str:
     """How much better or worse one is than its baseline, over the seeds that both have."""
     seeds = [seed for seed in base if seed in other]
-    values = [other[seed].bits_per_character - base[seed].bits_per_character for seed in seeds]
+    values = differences_of(base, other, seeds)
     said = f"`{name}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
     interval = intervals.over_seeds(values)
     if interval is None:

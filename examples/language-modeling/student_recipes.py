@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import benchmark
+import options as recipe_options
 import stage_train
 import student_systems
 import train_command
@@ -24,6 +25,7 @@ class Students:
     """All that students.yaml says."""
 
     systems: dict[str, System]  # the first one is the baseline of all
+    main: list[str] = field(default_factory=list)  # systems whose comparison was planned
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class StudentRecipe(TextRecipe):
     system: str
     baseline: str
     has_own_bpe: bool
+    planned: tuple[str, ...]  # of all systems, those whose comparison was planned
 
     @property
     def data(self) -> Path:
@@ -74,16 +77,23 @@ def add_options(parser: Any) -> None:
         type=Path,
         help=f"in which ways they learn (default: {FILE.name} next to this script)",
     )
+    parser.add_argument(
+        "--systems",
+        type=recipe_options.words_of,
+        action=recipe_options.Once,
+        metavar='"A B"',
+        help="some of these ways alone; the first one and their baselines are trained, too",
+    )
 
 
-def read(path: Path) -> dict[str, System]:
+def read(path: Path) -> Students:
     """The ways to learn; ends the program with a sentence where the file is not as it should be."""
     try:
-        systems = benchmark.typed(Students, benchmark.read_yaml(path), "").systems
+        found = benchmark.typed(Students, benchmark.read_yaml(path), "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
-    student_systems.refuse_bad(systems, path)
-    return systems
+    student_systems.refuse_bad(found.systems, found.main, path)
+    return found
 
 
 def refuse_unfit_teacher(recipes: Sequence[TextRecipe]) -> None:

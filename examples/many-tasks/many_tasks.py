@@ -22,7 +22,7 @@ import recipe as recipes  # noqa: E402
 import report  # noqa: E402
 import tasks  # noqa: E402
 from launch import Job  # noqa: E402
-from many_runs import Options, words_of  # noqa: E402
+from many_runs import Options  # noqa: E402
 from steps import say  # noqa: E402
 from tasks import BASELINE, Setting, Task, Variant  # noqa: E402
 
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--tasks",
-        type=words_of,
+        type=recipe_options.words_of,
         action=once,
         metavar='"A B"',
         help="names of tasks.yaml, or how they begin: g2p, autshumato-en-af (default: g2p)",
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--schemes",
-        type=words_of,
+        type=recipe_options.words_of,
         action=once,
         metavar='"A B"',
         default=SCHEMES.split(),

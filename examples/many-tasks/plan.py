@@ -165,8 +165,11 @@ def verdict(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run], one: Ove
     """
     wanted = pairs_of(plan, known, one)
     if missing := wanted - {run.key for run in runs}:
-        count = f"{len(wanted) - len(missing)} of the plan's {len(wanted)} runs are done"
-        return f"{one.scheme} on {one.family}: {count}, so there is no verdict yet"
+        own = {key for key in wanted if key[1] == one.scheme}
+        said = f"{len(own - missing)} of its {len(own)} runs are done"
+        if not own & missing:
+            said = f"its baseline lacks {counted(len(missing), 'run')}"
+        return f"{one.scheme} on {one.family}: {said}, so there is no verdict yet"
     interval = evidence_report.interval(one.effect.low, one.effect.high)
     estimate = f"{one.effect.estimate:+.2f} {one.metric}, 95 % interval {interval}"
     return f"{one.scheme} on {one.family}: {rule(plan, one)} ({estimate})"

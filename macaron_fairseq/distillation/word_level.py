@@ -52,9 +52,14 @@ def project(features: Tensor, weight: Tensor) -> Tensor:
     return multiply_transposed(features, weight, out=out)
 
 
+def log_softmax_at(logits: Tensor, temperature: float) -> Tensor:
+    """The logarithm of the softmax at a temperature, (tokens, types)."""
+    return log_softmax(logits if temperature == 1 else logits / temperature, 1)
+
+
 def log_mean_softmax(logits: Sequence[Tensor], temperature: float) -> Tensor:
     """The logarithm of the mean of several softmax at a temperature, (tokens, types)."""
-    first, *others = (log_softmax(x / temperature, 1) for x in logits)
+    first, *others = (log_softmax_at(x, temperature) for x in logits)
     for other in others:
         first = torch.logaddexp(first, other)
     return first.sub_(math.log(len(logits))) if others else first
@@ -75,7 +80,7 @@ def divergence(
     """
     log_q = log_mean_softmax(teachers, temperature)
     q = log_q.exp()
-    log_p = log_softmax(logits / temperature, 1)
+    log_p = log_softmax_at(logits, temperature)
     return (q * (log_q - log_p)).sum(1), -(q * log_q).sum(1)
 
 
@@ -155,7 +160,7 @@ class DistilledLoss(torch.autograd.Function):
         for rows in chunks(len(target), weight):
             logits = project(features[rows], weight)
             log_p = log_softmax(logits, 1)
-            log_p_t = log_p if temperature == 1 else log_softmax(logits / temperature, 1)
+            log_p_t = log_p if temperature == 1 else log_softmax_at(logits, temperature)
             log_q = log_mean_softmax([x(rows).to(dtype) for x in teachers], temperature)
             q = log_q.exp()
             nll_of_rows = -log_p.gather(1, target[rows]).sum()
@@ -165,12 +170,22 @@ class DistilledLoss(torch.autograd.Function):
             kl += torch.linalg.vecdot(q, log_q.sub_(log_p_t)).sum()
             if not any(needed):
                 continue
-            grad = (log_p_t.exp() if temperature != 1 else log_p.exp()).sub_(q).mul_(taught)
+            # Each pass over such a matrix costs about as much as its softmax.
+            if temperature == 1:
+                grad = log_p.exp_()
+                if own + taught != 1:
+                    grad.mul_(own + taught)
+            else:
+                grad = log_p_t.exp_().mul_(taught)
+                if own:
+                    grad.add_(log_p.exp_(), alpha=own)
+            grad.sub_(q, alpha=taught)
+            if own * share:
+                grad.sub_(own * share)
             if own:
-                hard = log_p.exp_().sub_(share)
-                hard.scatter_add_(1, target[rows], hard.new_full(target[rows].shape, -peak))
-                grad.add_(hard, alpha=own)
-            lower = grad.mul_(scale).to(products)
+                at_target = grad.new_full(target[rows].shape, -own * peak)
+                grad.scatter_add_(1, target[rows], at_target)
+            lower = (grad if scale == 1 else grad.mul_(scale)).to(products)
             features_grad, weight_grad = grads
             if features_grad is not None:
                 features_grad[rows] = torch.mm(lower, weight)

@@ -317,6 +317,16 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
     return float(wilcoxon.pvalue), float(sign.pvalue)
 
 
+def paired_t(differences: Sequence[float]) -> float | None:
+    """The p value of a paired t test, two-sided; None for one pair, 1 where all are 0."""
+    if len(differences) < 2:
+        return None
+    if not any(differences):
+        return 1.0
+    stats, _ = load()
+    return float(stats.ttest_1samp(differences, 0).pvalue)
+
+
 def holm(p: Mapping[str, float | None], number: int = 0) -> dict[str, float | None]:
     """Holm's correction of p values; what has none stays without.
 

@@ -55,8 +55,7 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpus: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, folder = line.args, command_line.first_data(line.others)
-    refuse_bad_betas(args.adam_betas)
-    refuse_cosine_without_a_period(args)
+    check_optimizer(args)
     ranks.check(args, os.environ, gpus)
     for path in command_line.to_restore(args):
         state = checkpoints.load(path)
@@ -108,6 +107,12 @@ def check_devices(args: Namespace, command: str) -> int:
             compiling.refuse_where_wrong(args)
             compiling.refuse_where_impossible(count)
     return count
+
+
+def check_optimizer(args: Namespace) -> None:
+    """Raise a `UserError` if optimizer or schedule could not make an update."""
+    refuse_bad_betas(args.adam_betas)
+    refuse_cosine_without_a_period(args)
 
 
 def refuse_bad_betas(text: str) -> None:
