@@ -377,6 +377,10 @@ def test_the_log_says_what_the_loss_is(files, caplog):
             {"distill_weight": 0.0, "trajectory_weight": 2.0, "no_temperature_squared": True},
             "--no-temperature-squared has no effect with --distill-weight 0",
         ),
+        (
+            {"distill_weight": 0.0, "trajectory_weight": 2.0, "teacher": "a.pt:b.pt"},
+            "with --distill-weight 0 no teacher but the first is asked: name one, and not",
+        ),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(options, message):

@@ -5,6 +5,7 @@
 
 import logging
 import math
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -159,6 +160,11 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             }
             for flag in (flag for flag, is_given in of_kl.items() if is_given):
                 raise UserError(f"{flag} has no effect with --distill-weight 0: leave it out")
+            if os.pathsep in teacher:
+                raise UserError(
+                    "with --distill-weight 0 no teacher but the first is asked: name one, and not "
+                    f"--teacher {teacher}"
+                )
         self.following: Following | None = None
         self.teacher_states: States | None = None  # of the batch that is being learnt
         self.sums: dict[str, Tensor] = {}  # what it adds to the log
