@@ -321,18 +321,20 @@ def test_the_server_gets_a_file_for_each_test_set():
     assert glue_report.missing(scores) == lacks
 
 
-def test_a_training_is_kept_while_its_plan_is_the_same_and_a_result_always(tmp_path):
+def test_a_run_goes_on_by_its_own_plan_alone(tmp_path):
     plan = glue_run.Plan("RTE", ["--lr", "1"], 4, True, {}, "one", "", False, "")
     glue_run.plan_of(tmp_path, plan)
     (tmp_path / "result.json").write_text('{"settings": "one", "start": ""}')
     (tmp_path / "checkpoint_last.pt").touch()
     glue_run.plan_of(tmp_path, plan)
     assert (tmp_path / "result.json").exists() and (tmp_path / "checkpoint_last.pt").exists()
-    glue_run.plan_of(
-        tmp_path, glue_run.Plan("RTE", ["--lr", "2"], 4, True, {}, "two", "", False, "")
-    )
-    kept = ["plan.json", "result.json", "run.lock"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    other = replace(plan, flags=["--lr", "2"], settings="two")
+    said = refusal(glue_run.plan_of, tmp_path, other)
+    assert said.startswith(f"{tmp_path} has an unfinished run of other options, text or start:")
+    assert json.loads((tmp_path / "plan.json").read_text())["settings"] == "one"
+    assert (tmp_path / "checkpoint_last.pt").exists()
+    (tmp_path / "checkpoint_last.pt").unlink()
+    glue_run.plan_of(tmp_path, other)  # nothing is lost
 
 
 # --- Records -------------------------------------------------------------------------------------

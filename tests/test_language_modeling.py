@@ -317,6 +317,17 @@ def write_evaluated(recipe, arch, seed, context):
     (run / "test" / "made-from").write_text(language_modeling.hash_of(*inputs))
 
 
+def test_another_models_vocabulary_does_not_replace_what_a_model_was_trained_on(tmp_path):
+    recipe, _ = evaluated(tmp_path)
+    write_manifest(recipe.run("a", 1), "text")
+    given = [tmp_path / name for name in ("codes", "dict.txt")]
+    for path in given:
+        path.write_text("a b\n")
+    said = refusal(stage_text.take, recipe, *given)
+    assert said.startswith(f"{recipe.run('a', 1)} was trained on what {recipe.data} holds, which")
+    assert stage_prepare.fingerprint(recipe.data) == "text"
+
+
 def test_a_report_is_of_these_models_and_options(tmp_path):
     recipe, context = evaluated(tmp_path)
     language_modeling.report([recipe], context)

@@ -106,6 +106,7 @@ def take(recipe: TextRecipe, codes: Path, dictionary: Path) -> None:
         shutil.copy(dictionary, out / "data-bin" / "dict.txt")
         steps = recipe.benchmark.preprocessing.steps
         data_folder.write(out, recipe.source, recipe.target, steps)
+        stage_prepare.refuse_other_data(recipe.data, out, recipe.work)
 
     with hold(recipe.work / "prepare.lock"):
         sums = [files.sha256(path) for path in (codes, dictionary)]

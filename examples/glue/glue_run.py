@@ -210,13 +210,16 @@ def predict(checkpoint: Path, subsets: Sequence[str], cpu: bool) -> dict[str, li
 
 
 def plan_of(folder: Path, plan: Plan) -> None:
-    """Write what a run is to do, and clear away the unfinished training of another plan."""
+    """Write what a run is to do; ends the program where an unfinished one has another plan."""
     before, identity = folder / "plan.json", (plan.settings, plan.start)
     try:
         with only_one(folder / "run.lock", waits=False):
-            if before.is_file() and identity_of(before) != identity:
-                for old in folder.glob("checkpoint*.pt*"):
-                    old.unlink()
+            is_begun = before.is_file() and any(folder.glob("checkpoint*.pt*"))
+            if is_begun and identity_of(before) != identity:
+                sys.exit(
+                    f"{folder} has an unfinished run of other options, text or start: give those, "
+                    "or another --work, or remove that folder"
+                )
             files.write(before, files.as_json(asdict(plan)))
     except SystemExit as end:
         if end.code != ELSEWHERE:

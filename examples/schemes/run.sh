@@ -58,14 +58,14 @@ main() {
   # What cannot be trained is said before anything is.
   "$run" --dry-run --archs "${archs[*]:-transformer_tiny_pre_norm}" --seeds "$seeds" "${before[@]}" \
     -- "${after[@]}" > /dev/null
-  "$run" prepare "${before[@]}" --work "$work/corpus"
+  "$run" prepare "${before[@]}" --work "$work"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny
     steps=(--macaron-scheme "${variant%/*}")
     [[ $variant != */* ]] || steps+=(--macaron-substep "${variant#*/}")
     [[ $variant != baseline ]] || arch=transformer_tiny_pre_norm steps=()
     mkdir -p "$folder"
-    ln -sfn ../corpus/data "$folder/data"
+    ln -sfn ../data "$folder/data"
     printf 'schemes: %s\n' "$variant"
     "$run" train evaluate "${before[@]}" --work "$folder" --archs "$arch" --seeds "$seeds" \
       -- "${steps[@]}" "${after[@]}"
