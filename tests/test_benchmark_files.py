@@ -186,7 +186,6 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--archs", "a/parallel a/parallel"], "an architecture is named twice"),
         (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
         (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
-        (["--", "--no-save"], "--no-save would leave nothing to go on from"),
         (["--", "--log-format=simple"], "--log-format is set by the recipe, which reads the log"),
         (["--", "--restore-file", "a.pt"], "--restore-file would begin anew at each start"),
         (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),

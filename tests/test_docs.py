@@ -398,6 +398,7 @@ def test_the_tutorial_and_what_follows_it_run(workplace):
     # The last one, for what of it needs more than `make setup` installs.
     pytest.importorskip("pandas", reason="pandas is not installed: the extra [notebook]")
     run("howto/look-inside.md", workplace)
+    run("reference/measures.md", workplace)
 
 
 @pytest.mark.slow

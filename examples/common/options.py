@@ -432,7 +432,6 @@ SET_BY_THE_RECIPE = {
         "is set by the recipe: see --archs, --seeds, --work, --batch, --fp32 and --processes",
     ),
     "--user-dir": "is this package, and fairseq takes one alone",
-    "--no-save": "would leave nothing to go on from, and nothing to score",
     "--log-format": "is set by the recipe, which reads the log",
     "--restore-file": "would begin anew at each start: see fairseq's --finetune-from-model",
     **dict.fromkeys(
