@@ -37,6 +37,7 @@ import one_system  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
+import student_systems  # noqa: E402
 import systems  # noqa: E402
 import tasks  # noqa: E402
 import teach  # noqa: E402
@@ -550,7 +551,7 @@ def test_recipes_of_the_settings_that_come_with_it():
     usual = ["none", "word", "sequence", "both", "trajectory"]
     across = ["across", "uld", "mined"]
     assert [*settings.systems] == [*usual, "none-own-bpe", *across]
-    assert systems.chosen(settings, ["uld"]) == ["none", "none-own-bpe", "uld"]
+    assert student_systems.chosen(settings.systems, ["uld"]) == ["none", "none-own-bpe", "uld"]
     task = tasks.read()["tatoeba-en-de"]
     made = {x: systems.recipe(task, settings, x, 1, options()) for x in settings.systems}
     teacher = systems.recipe(task, settings, "teacher", 1, options())
