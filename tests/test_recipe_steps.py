@@ -82,6 +82,20 @@ def test_what_is_done_is_not_done_again(tmp_path):
     assert made == ["step.part"] * 3
 
 
+def test_a_kill_between_the_two_names_costs_no_work(tmp_path):
+    folder, part = tmp_path / "step", tmp_path / "step.part"
+    for text in ("old", "new"):
+        steps.step(folder, [text], lambda out: (out / "text").write_text(out.name))
+    folder.rename(part)
+    steps.step(folder, ["new"], lambda out: pytest.fail("it is made again"))
+    assert (folder / "text").read_text() == "step.part" and not part.exists()
+    # What is whole but of other inputs is made again.
+    folder.rename(part)
+    made = []
+    steps.step(folder, ["other"], lambda out: made.append(out.name))
+    assert made == ["step.part"] and not (folder / "text").exists()
+
+
 @pytest.mark.parametrize("name", ["text", "some.log"])
 def test_a_refusal_leaves_nothing_but_logs(tmp_path, name):
     def refuse(folder):

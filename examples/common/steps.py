@@ -50,12 +50,16 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     """Let `fill` fill the folder that it is given, unless FOLDER was made from the same already.
 
     `made_from` are texts that stand for all inputs, code and settings. A kill at any moment leaves
-    FOLDER.part or FOLDER.old, which are not taken for done. A refusal leaves nothing.
+    FOLDER.part or FOLDER.old, which are not taken for done, unless FOLDER.part is whole. A refusal
+    leaves nothing.
     """
     mark = hash_of(*made_from)
     part, old = (folder.with_name(folder.name + end) for end in (".part", ".old"))
     shutil.rmtree(old, ignore_errors=True)
     if made(folder) == mark:
+        return
+    if made(part) == mark and not folder.exists():  # all but its name was done
+        part.rename(folder)
         return
     if part.exists():
         shutil.rmtree(part)
