@@ -70,6 +70,26 @@ def test_a_benchmark_file_that_is_not_as_it_should_be(text, said, tmp_path):
     assert said in refusal.value.code and "\n" not in refusal.value.code
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("tokens: 4096", "tokens: 0", "training: tokens, batches and max_update should be above 0"),
+        ("max_update: ", "max_update: -", "training: tokens, batches and max_update should be"),
+        ("average: ", "average: -", "evaluation/average should not be below 0: -10"),
+        ("decode: ", "decode: --lenpen '1 #", "evaluation/decode should be flags as one types"),
+        ("sets:", "settings: [demo]\nsets:", "settings should be a mapping, not ['demo']"),
+    ],
+)
+def test_values_with_which_nothing_could_be_trained_are_refused(old, new, said, tmp_path):
+    path = tmp_path / "benchmark.yaml"
+    text = (EXAMPLES / "multi30k" / "benchmark.yaml").read_text().partition("\nsettings:")[0]
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(SystemExit) as refusal:
+        benchmark.read(path)
+    assert refusal.value.code.startswith(f"{path}: ") and said in refusal.value.code
+
+
 def test_a_benchmark_is_one_file(tmp_path):
     """A user's: its comment is its help, and its name that of its folder."""
     path = tmp_path / "mine" / "benchmark.yaml"

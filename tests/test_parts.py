@@ -14,7 +14,7 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.journal import Journal
-from macaron_fairseq.translation.parts import Parts, Shard
+from macaron_fairseq.translation.parts import Parts, Shard, TextFile
 from macaron_fairseq.translation.translator import Search
 
 
@@ -215,6 +215,16 @@ def test_a_shard_is_one_of_several(text, capsys):
 def test_shards_need_files(folder, tmp_path):
     with pytest.raises(UserError, match="--shard and --join need files"):
         translate(folder, "-", "--shard", "1/2")
+
+
+def test_what_no_shard_could_do_is_refused_before_any_begins(folder, tmp_path):
+    text = tmp_path / "in.txt"
+    text.write_bytes(b"one\ntwo\n\xff\n")
+    with pytest.raises(UserError, match="line 3 is not UTF-8"):
+        TextFile(text, 1)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match=r"^-o .*out is a folder: name a file"):
+        translate(folder, tmp_path / "out", "--shard", "1/2")
 
 
 @pytest.mark.parametrize(("total", "count"), [(10, 3), (2, 5), (0, 2), (7, 7)])

@@ -79,6 +79,15 @@ class Training:
     flags: str  # of fairseq-train
     more_flags: str = ""  # for a setting: these follow, and the later one counts
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be trained so."""
+        if min(self.tokens, self.batches, self.max_update) < 1:
+            raise ValueError("training: tokens, batches and max_update should be above 0")
+        if not self.archs:
+            raise ValueError("training/archs should name one at least")
+        refuse_open_quotes("training/flags", self.flags)
+        refuse_open_quotes("training/more_flags", self.more_flags)
+
     def words(self) -> list[str]:
         """The flags one by one."""
         return [*split(self.flags), *split(self.more_flags)]
@@ -91,6 +100,13 @@ class Evaluation:
     decode: str  # flags of fairseq-generate
     score: str  # flags of `macaron-fairseq score`
     average: int = 0  # how many of the last checkpoints are averaged; 0: the best one alone
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be scored so."""
+        if self.average < 0:
+            raise ValueError(f"evaluation/average should not be below 0: {self.average}")
+        refuse_open_quotes("evaluation/decode", self.decode)
+        refuse_open_quotes("evaluation/score", self.score)
 
     @property
     def metrics(self) -> list[str]:
@@ -124,6 +140,14 @@ class Benchmark:
     one_gpu: bool = False  # trained on one GPU though there be more, unless the user chose some
 
 
+def refuse_open_quotes(where: str, flags: str) -> None:
+    """Raise a ValueError where flags cannot be told apart."""
+    try:
+        split(flags)
+    except ValueError as error:
+        raise ValueError(f"{where} should be flags as one types them: {error}") from error
+
+
 def read_yaml(path: Path) -> Any:
     """What a YAML file holds; ends the program with a sentence where it is none."""
     import yaml
@@ -145,6 +169,8 @@ def read(path: Path, setting: str = "") -> Benchmark:
     if not isinstance(content, dict):
         sys.exit(f"{path} should hold {', '.join(x.name for x in fields(Benchmark))}")
     settings = content.pop("settings", None) or {}
+    if not isinstance(settings, dict):
+        sys.exit(f"{path}: settings should be a mapping, not {settings!r}")
     if setting:
         if setting not in settings:
             known = ", ".join(settings) or "none"

@@ -197,6 +197,8 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
     """Translate a shard of INPUT, or join what the shards left."""
     if not args.input.is_file() or str(args.output) == "-":
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
+    if args.output.is_dir():
+        raise UserError(f"-o {args.output} is a folder: name a file")
     text = TextFile(args.input, args.batch_lines)
     found = parts.of_file(
         text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}

@@ -264,6 +264,8 @@ class TextFile:
             self.offsets.append(offset)
             offset += len(block.content)
             digest.update(block.content)
+            for _ in block.lines():  # text that is no UTF-8 is refused before any is translated
+                pass
             self.lines += block.content.count(b"\n") + (not block.content.endswith(b"\n"))
         self.sha256 = digest.hexdigest()
 
