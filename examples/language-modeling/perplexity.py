@@ -106,30 +106,30 @@ def planned(
         first: the baseline of the others.
     """
     bases = {name: baselines.get(name) or first for name in main}
-    shared = {
-        name: [seed for seed in found.get(base, ()) if seed in found.get(name, ())]
-        for name, base in bases.items()
+    every = {
+        name: differences(found.get(base, {}), found.get(name, {})) for name, base in bases.items()
     }
-    differences = {
-        name: differences_of(found[bases[name]], found[name], seeds)
-        for name, seeds in shared.items()
-        if seeds
-    }
-    p = {name: evidence.paired_t(values) for name, values in differences.items()}
+    made = {name: by_seed for name, by_seed in every.items() if by_seed}
+    p = {name: evidence.paired_t([*by_seed.values()]) for name, by_seed in made.items()}
     corrected = evidence.holm(p, len(main))
     result = {}
-    for name, values in differences.items():
+    for name, by_seed in made.items():
+        values = [*by_seed.values()]
         interval = intervals.over_seeds(values)
-        base, seeds = bases[name], shared[name]
-        result[name] = Planned(base, seeds, values, interval, p[name], corrected[name])
+        base = bases[name]
+        result[name] = Planned(base, [*by_seed], values, interval, p[name], corrected[name])
     return result
 
 
-def differences_of(
-    base: Mapping[int, Perplexity], other: Mapping[int, Perplexity], seeds: Sequence[int]
-) -> list[float]:
-    """Bits per character less those of the baseline, by seed."""
-    return [other[seed].bits_per_character - base[seed].bits_per_character for seed in seeds]
+def differences(
+    base: Mapping[int, Perplexity], other: Mapping[int, Perplexity]
+) -> dict[int, float]:
+    """Bits per character less those of the baseline, by the seeds that both have."""
+    return {
+        seed: other[seed].bits_per_character - one.bits_per_character
+        for seed, one in base.items()
+        if seed in other
+    }
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -232,8 +232,7 @@ def difference(
     what: str = "architecture",
 ) -> str:
     """How much better or worse one is than its baseline, over the seeds that both have."""
-    seeds = [seed for seed in base if seed in other]
-    values = differences_of(base, other, seeds)
+    values = [*differences(base, other).values()]
     said = f"`{name}` less `{baseline}`: {statistics.mean(values):+.4f} bits per character"
     interval = intervals.over_seeds(values)
     if interval is None:
@@ -241,6 +240,6 @@ def difference(
     low, high = interval
     verdict = "which leaves out 0" if low > 0 or high < 0 else "which holds 0"
     return (
-        f"{said}, with a 95 % interval over {len(seeds)} paired seeds from {low:+.4f} to "
+        f"{said}, with a 95 % interval over {len(values)} paired seeds from {low:+.4f} to "
         f"{high:+.4f}, {verdict}."
     )

@@ -58,6 +58,7 @@ main() {
   # What cannot be trained is said before anything is.
   "$run" --dry-run --archs "${archs[*]:-transformer_tiny_pre_norm}" --seeds "$seeds" "${before[@]}" \
     -- "${after[@]}" > /dev/null
+  # In the folder of all runs, so that what they were trained on is not replaced.
   "$run" prepare "${before[@]}" --work "$work"
   for variant in $variants; do
     folder=$work/${variant/\//-} arch=macaron_transformer_tiny

@@ -170,11 +170,8 @@ class DistilledLoss(torch.autograd.Function):
             kl += torch.linalg.vecdot(q, log_q.sub_(log_p_t)).sum()
             if not any(needed):
                 continue
-            # Each pass over such a matrix costs about as much as its softmax.
-            if temperature == 1:
+            if temperature == 1:  # the student's two terms are one: (1 - w) p + w p
                 grad = log_p.exp_()
-                if own + taught != 1:
-                    grad.mul_(own + taught)
             else:
                 grad = log_p_t.exp_().mul_(taught)
                 if own:

@@ -264,9 +264,8 @@ class TextFile:
             self.offsets.append(offset)
             offset += len(block.content)
             digest.update(block.content)
-            for _ in block.lines():  # text that is no UTF-8 is refused before any is translated
-                pass
-            self.lines += block.content.count(b"\n") + (not block.content.endswith(b"\n"))
+            # Which refuses text that is no UTF-8, before any is translated.
+            self.lines += sum(1 for _ in block.lines())
         self.sha256 = digest.hexdigest()
 
     def __call__(self, lines: range) -> list[str]:
