@@ -492,6 +492,23 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
     plan.refuse_unknown_flags()
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("distill: ", "distill: --beem 5 ", "distill: unrecognized arguments: --beem 5"),
+        ("distill: ", "distill: --best-of '5 #", "distill should be flags as one types them"),
+        ("tokens: ", "tokens: -", "teacher/tokens should be at least 1"),
+        ("max_update: 3", "max_update: 0", "student/max_update should be at least 1, not 0"),
+    ],
+)
+def test_values_of_the_settings_are_looked_at_first(no_work, capsys, old, new, said):
+    path = no_work.folder / "settings.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert no_work.call() == 1 and no_work.begun == []
+    assert said in capsys.readouterr().err
+
+
 def test_a_students_rate_has_to_fall_before_its_end(no_work, capsys):
     """Which is found out before the teacher is trained."""
     path = no_work.folder / "settings.yaml"
@@ -616,6 +633,25 @@ def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
     mark.write_text("done\n")
     parts.Parts(parts.folder_of(tmp_path / "distilled"), {}, 0, 1).remove()
     assert not mark.exists()
+
+
+def test_shards_that_cannot_be_joined_are_done_again(tmp_path, monkeypatch):
+    recipe = systems.recipe(
+        tasks.read()["multi30k-en-de"], systems.read(), "teacher", 1, options(work=tmp_path)
+    )
+    mark = translations.shard_path(recipe.work, "1/2")
+    mark.parent.mkdir(parents=True)
+    mark.write_text("done\n")
+    lock = mark.with_suffix(".lock")
+    lock.touch()
+
+    def fail(*_):
+        sys.exit("lines-1-2 is damaged: remove it")
+
+    monkeypatch.setattr(translations, "distill", fail)
+    with pytest.raises(SystemExit, match="is damaged"):
+        translations.join(recipe, systems.read())
+    assert not mark.exists() and lock.exists()
 
 
 def test_marks_tell_settings_apart_and_not_places():

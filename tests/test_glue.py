@@ -896,6 +896,25 @@ def test_from_scratch_leaves_out_the_pretraining():
     assert "pretrain" not in found.stages and found.recipe.stages == ["prepare"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("WNLI:", "WNLY:", "tasks should be CoLA, SST-2, MRPC"),
+        ("batch: 32", "batch: 0", "tasks/CoLA/batch should be at least 1, not 0"),
+        ("[3.0e-5, 5.0e-5]", "[]", "learning_rates should be numbers above 0"),
+        ("warmup: 0.1", "warmup: 10", "warmup should be a share of the updates, not 10"),
+        ("--clip-norm 0", "--clip-norm '0", "flags should be flags as one types them"),
+    ],
+)
+def test_values_with_which_no_task_could_be_trained(old, new, said, tmp_path):
+    text = (EXAMPLES / "glue" / "finetuning.yaml").read_text()
+    assert old in text
+    (tmp_path / "mine.yaml").write_text(text.replace(old, new))
+    with pytest.raises(SystemExit) as refusal:
+        glue_options.benchmark.read_as(glue_options.Finetuning, tmp_path / "mine.yaml")
+    assert refusal.value.code.startswith(f"{tmp_path}/mine.yaml: {said}")
+
+
 def test_updates_of_finetuning():
     assert glue_plans.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
     assert glue_plans.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268

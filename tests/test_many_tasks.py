@@ -132,6 +132,20 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
             tasks.FILE.read_text().replace("metric: WER", "metric: Wer"),
             "families/g2p/metric is Wer, but runs of g2p-ady are scored by WER, PER",
         ),
+        *(
+            (tasks.FILE.read_text().replace(old, new, 1), f"families/g2p/{said}")
+            for old, new, said in (
+                ("[{tokens: [256", "[{token: [256", "tuning/rounds has no 'token'; it may have"),
+                ("tokens: [256", "tokens: [many", "tuning/rounds/tokens should be a whole number"),
+                ("dropout: [0.1", "dropout: [1.5", "tuning/rounds/dropout should be a probability"),
+                ("tokens: [256, 512, 1024]", "tokens: []", "tuning/rounds has no values of tokens"),
+                ("tokens: 1280000", "tokens: 900", "tuning/tokens leaves no update of 1024 tokens"),
+                ("dev: dev", "dev: development", "tuning/dev is development, which is no set"),
+                ("schemes: [lie-trotter, strang", "schemes: [] #", "tuning/tasks, schemes and"),
+                ("tokens: 256, dropout: 0.2} # by", "tokens: 0, dropout: 0} #", "chosen/tokens"),
+                ("layers: 4", "layers: 0", "layers should be at least 1, not 0"),
+            )
+        ),
     ],
 )
 def test_a_file_of_tasks_that_is_not_as_it_should_be(text, said, tmp_path):
@@ -211,6 +225,18 @@ def test_scores_of_others_are_of_the_pair_that_they_were_published_for():
     assert found["autshumato-en-af", "test"] == 23.5 and found["autshumato-nso-en", "test"] == 9.9
     assert found["multi30k-en-de", "test_2017_mscoco"] == 29.88
     assert not [task for task, _ in found if task == "multi30k-de-en"]
+
+
+def test_a_plan_that_is_not_as_it_should_be(tmp_path):
+    path = tmp_path / "plan.yaml"
+    for old, new, said in (
+        ("diverged: []", "diverged: [g2p-ady parallel]", "diverged should name TASK SCHEME SEED"),
+        ("p: 0.05", "p: small", "p should be a number, not 'small'"),
+    ):
+        path.write_text(plan.FILE.read_text().replace(old, new))
+        with pytest.raises(SystemExit) as end:
+            plan.read(path)
+        assert end.value.code.startswith(f"{path}: {said}")
 
 
 RECORDS = EXAMPLES.parent / "docs" / "results" / "records"

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.journal import Journal
-from macaron_fairseq.translation.parts import Parts, Shard, TextFile
+from macaron_fairseq.translation.parts import Parts, Shard, TextFile, folder_of
 from macaron_fairseq.translation.translator import Search
 
 
@@ -51,6 +52,9 @@ def test_joined_shards_are_the_whole(folder, tmp_path, whole, count, capsys):
     assert not out.exists() and f"shard 1/{count} is done" in capsys.readouterr().out
     translate(folder, out, "--join")
     assert out.read_bytes() == whole and whole.count(b"\n") == 22
+    for word in ("--join", f"--shard=1/{count}"):
+        with pytest.raises(UserError, match="out is there already: choose another name, or remove"):
+            translate(folder, out, word)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -123,6 +127,37 @@ def test_what_is_written_of_a_part_is_not_done_again(folder, tmp_path, whole, mo
     assert len(seen) == len({*seen}) == 21
     translate(folder, out, "--join", "--batch-size", "1")
     assert out.read_bytes() == whole
+
+
+def test_jobs_with_other_settings_that_begin_together_are_refused(tmp_path):
+    one, other = (Parts(tmp_path / "out.parts", {"beam": beam}, 2, 1) for beam in (5, 4))
+
+    def fill(parts, shard):
+        parts.fill(lambda lines: ["a"], lambda *_: [{0: "b"}], shard, "test")
+
+    with one.held(Shard(1, 2)), other.held(Shard(2, 2)):  # nothing is there yet
+        fill(one, Shard(1, 2))
+        with pytest.raises(UserError, match="was made with beam 5, and now it is 4"):
+            fill(other, Shard(2, 2))
+
+
+def test_a_lock_that_was_made_anew_keeps_nobody_out(tmp_path, monkeypatch):
+    parts = Parts(tmp_path / "out.parts", {}, 2, 1)
+    claim = locks.claim
+
+    def wait(file, *bytes):
+        """Until another job has joined the parts, and a third has begun them anew."""
+        parts.remove()
+        parts.folder.mkdir()
+        (parts.folder / "lock").touch()
+        return claim(file, *bytes)
+
+    monkeypatch.setattr(locks, "claim", wait)
+    with (
+        pytest.raises(UserError, match="another process has just joined the parts"),
+        parts.held(Shard()),
+    ):
+        pass
 
 
 def test_a_journal_is_what_was_written_whole(tmp_path):
@@ -215,6 +250,12 @@ def test_a_shard_is_one_of_several(text, capsys):
 def test_shards_need_files(folder, tmp_path):
     with pytest.raises(UserError, match="--shard and --join need files"):
         translate(folder, "-", "--shard", "1/2")
+
+
+def test_where_parts_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert folder_of(Path("a")) == Path("a.parts")
+    assert folder_of(Path()) == tmp_path.with_name(f"{tmp_path.name}.parts")
 
 
 def test_what_no_shard_could_do_is_refused_before_any_begins(folder, tmp_path):

@@ -96,6 +96,25 @@ def test_a_kill_between_the_two_names_costs_no_work(tmp_path):
     assert made == ["step.part"] and not (folder / "text").exists()
 
 
+def test_a_refusal_keeps_what_a_kill_left_between_two_names(tmp_path):
+    folder, old = tmp_path / "step", tmp_path / "step.old"
+    steps.step(folder, ["old"], lambda out: (out / "text").write_text("whole"))
+    folder.rename(old)
+    with pytest.raises(SystemExit):
+        steps.step(folder, ["new"], lambda out: sys.exit("no"))
+    assert (folder / "text").read_text() == "whole" and steps.made(folder) and not old.exists()
+
+
+def test_a_folder_that_is_a_link_is_replaced(tmp_path):
+    folder, elsewhere = tmp_path / "step", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+    for number in range(3):
+        steps.step(folder, [str(number)], lambda out: (out / "text").write_text(out.name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "step"]
+    assert (folder / "text").is_file() and not any(elsewhere.iterdir())
+
+
 @pytest.mark.parametrize("name", ["text", "some.log"])
 def test_a_refusal_leaves_nothing_but_logs(tmp_path, name):
     def refuse(folder):

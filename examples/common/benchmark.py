@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from shlex import split
-from typing import Any
+from typing import Any, NoReturn, TypeVar
+
+KindT = TypeVar("KindT")
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,10 @@ class Training:
 
     def __post_init__(self) -> None:
         """Raise a ValueError where nothing could be trained so."""
-        if min(self.tokens, self.batches, self.max_update) < 1:
-            raise ValueError("training: tokens, batches and max_update should be above 0")
+        refuse_below(1, tokens=self.tokens, batches=self.batches, max_update=self.max_update)
         if not self.archs:
-            raise ValueError("training/archs should name one at least")
-        refuse_open_quotes("training/flags", self.flags)
-        refuse_open_quotes("training/more_flags", self.more_flags)
+            raise ValueError("archs should name one at least")
+        refuse_open_quotes(flags=self.flags, more_flags=self.more_flags)
 
     def words(self) -> list[str]:
         """The flags one by one."""
@@ -103,20 +103,18 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         """Raise a ValueError where nothing could be scored so."""
-        if self.average < 0:
-            raise ValueError(f"evaluation/average should not be below 0: {self.average}")
-        refuse_open_quotes("evaluation/decode", self.decode)
-        refuse_open_quotes("evaluation/score", self.score)
+        refuse_below(0, average=self.average)
+        refuse_open_quotes(decode=self.decode)
+        self.metrics  # noqa: B018  raises it
 
     @property
     def metrics(self) -> list[str]:
         """The metrics of the scores, as tables call them."""
+        from macaron_fairseq.commands import score
         from macaron_fairseq.evaluation import scoring
 
-        flags = argparse.ArgumentParser(allow_abbrev=False)
-        flags.add_argument("--metric", nargs="+", action="extend", default=[])
-        named = flags.parse_known_args(split(self.score))[0].metric
-        return [scoring.METRICS.get(name, name) for name in named or scoring.DEFAULT]
+        named = parsed(score, "score", self.score, "x", "--reference", "x", "--target-lang", "x")
+        return [scoring.METRICS[name] for name in named.metric or scoring.DEFAULT]
 
 
 @dataclass(frozen=True)
@@ -140,12 +138,49 @@ class Benchmark:
     one_gpu: bool = False  # trained on one GPU though there be more, unless the user chose some
 
 
-def refuse_open_quotes(where: str, flags: str) -> None:
-    """Raise a ValueError where flags cannot be told apart."""
+def refuse_below(least: float, **numbers: float) -> None:
+    """Raise a ValueError where a number is too small; they are given by their names in the file."""
+    for name, number in numbers.items():
+        if number < least:
+            raise ValueError(f"{name} should be at least {least:g}, not {number:g}")
+
+
+def refuse_open_quotes(**flags: str) -> None:
+    """Raise a ValueError where flags, by their name in the file, cannot be told apart."""
+    for name, words in flags.items():
+        try:
+            split(words)
+        except ValueError as error:
+            raise ValueError(f"{name} should be flags as one types them: {error}") from error
+
+
+class FlagsOfFile(argparse.ArgumentParser):
+    """What it refuses is a ValueError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise it."""
+        raise ValueError(message)
+
+
+def parsed(command: Any, name: str, flags: str, *needed: str) -> argparse.Namespace:
+    """What flags in a file say to a command of macaron-fairseq.
+
+    Args:
+        command: its module.
+        name: of the flags in the file.
+        flags: as one types them.
+        needed: words without which the command would refuse them.
+
+    Raises:
+        ValueError: if it does not know one.
+    """
+    refuse_open_quotes(**{name: flags})
+    parser = FlagsOfFile(allow_abbrev=False)
+    command.add_arguments(parser)
     try:
-        split(flags)
+        return parser.parse_args([*needed, *split(flags)])
     except ValueError as error:
-        raise ValueError(f"{where} should be flags as one types them: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -176,10 +211,21 @@ def read(path: Path, setting: str = "") -> Benchmark:
             known = ", ".join(settings) or "none"
             sys.exit(f"there is no setting {setting}; see --help (known: {known})")
         content = merged(content, settings[setting])
+    return checked(Benchmark, content, path)
+
+
+def read_as(kind: type[KindT], path: Path) -> KindT:
+    """What a YAML file holds as that class; ends the program where it is not as it should be."""
+    return checked(kind, read_yaml(path), path)
+
+
+def checked(kind: type[KindT], content: Any, path: Path) -> KindT:
+    """The same of what has been read."""
     try:
-        return typed(Benchmark, content, "")
+        found: KindT = typed(kind, content, "")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
+    return found
 
 
 def merged(base: Any, change: Any) -> Any:
@@ -227,4 +273,7 @@ def record(kind: Any, value: Any, where: str) -> Any:
     for x in fields(kind):
         if x.name not in value and x.default is MISSING and x.default_factory is MISSING:
             raise ValueError(f"{place} lacks '{x.name}'")
-    return kind(**found)
+    try:
+        return kind(**found)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from error

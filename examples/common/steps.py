@@ -50,31 +50,41 @@ def step(folder: Path, made_from: Iterable[str], fill: Callable[[Path], None]) -
     """Let `fill` fill the folder that it is given, unless FOLDER was made from the same already.
 
     `made_from` are texts that stand for all inputs, code and settings. A kill at any moment leaves
-    FOLDER.part or FOLDER.old, which are not taken for done, unless FOLDER.part is whole. A refusal
-    leaves nothing.
+    FOLDER.part or FOLDER.old, which are not taken for done; what is whole of them gets its name
+    back. A refusal leaves nothing.
     """
     mark = hash_of(*made_from)
     part, old = (folder.with_name(folder.name + end) for end in (".part", ".old"))
-    shutil.rmtree(old, ignore_errors=True)
+    if not folder.exists():  # killed between two names
+        if made(part) == mark:
+            part.rename(folder)
+        elif made(old):
+            old.rename(folder)
+    discard(old)
     if made(folder) == mark:
         return
-    if made(part) == mark and not folder.exists():  # all but its name was done
-        part.rename(folder)
-        return
-    if part.exists():
-        shutil.rmtree(part)
+    discard(part)
     part.mkdir(parents=True)
     try:
         fill(part)
     except SystemExit:
         if not any(part.rglob("*.log")):  # which the user may be told to look into
-            shutil.rmtree(part)
+            discard(part)
         raise
     (part / "made-from").write_text(mark + "\n")
     if folder.exists():
-        folder.rename(old)  # half removed it would still pass for done
+        folder.rename(old)
     part.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    discard(old)
+
+
+def discard(folder: Path) -> None:
+    """Remove a step's folder, or a link to one."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    (folder / "made-from").unlink(missing_ok=True)  # half removed it would still pass for done
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def made(folder: Path) -> str:

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from shlex import split
+from typing import Any
 
 import benchmark
 import student_systems
 import tasks
+from benchmark import refuse_below, refuse_open_quotes
 from many_runs import Options
 from options import Recipe
 from steps import hash_of
 from tasks import BASELINE, Task
 
+from macaron_fairseq.commands import distill as distill_command
 from macaron_fairseq.evaluation import training_flags
 from macaron_fairseq.evaluation.training_flags import CACHES
 
@@ -31,6 +34,12 @@ class Model:
     max_update: int
     flags: str = ""
     average: int = -1  # how many checkpoints are averaged; 0: the best one alone; -1: as the task
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be trained so."""
+        refuse_below(1, tokens=self.tokens, batches=self.batches, max_update=self.max_update)
+        refuse_below(-1, average=self.average)
+        refuse_open_quotes(flags=self.flags)
 
 
 @dataclass(frozen=True)
@@ -50,18 +59,25 @@ class Settings:
     distill: str = ""  # flags of `macaron-fairseq distill`
     main: list[str] = field(default_factory=list)  # systems whose comparison was planned
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be translated so."""
+        self.how_translated  # noqa: B018  raises it
+
     @property
     def baseline(self) -> str:
         """What the others are compared with."""
         return next(iter(self.systems))
 
+    @property
+    def how_translated(self) -> dict[str, Any]:
+        """All options of `macaron-fairseq distill`, as `distill` gives them."""
+        needed = ["--teacher", "x", "--data", "x", "-o", "x"]
+        return vars(benchmark.parsed(distill_command, "distill", self.distill, *needed))
+
 
 def read(path: Path = FILE) -> Settings:
     """The settings; ends the program with a sentence where the file is not as it should be."""
-    try:
-        found = benchmark.typed(Settings, benchmark.read_yaml(path), "")
-    except ValueError as error:
-        sys.exit(f"{path}: {error}")
+    found = benchmark.read_as(Settings, path)
     student_systems.refuse_bad(found.systems, found.main, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")

@@ -1,6 +1,5 @@
 """The teacher's translations of a task's training set: made in shards, joined, checked."""
 
-import argparse
 import sys
 from pathlib import Path
 from shlex import split
@@ -10,9 +9,10 @@ from launch import only_one
 from steps import Words, call
 from systems import Settings, SystemRecipe, teacher_of
 
-from macaron_fairseq.commands import distill as distill_command
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.parts import folder_of
+
+OF = "-of-"
 
 
 def distill(recipe: SystemRecipe, settings: Settings, *more: str) -> None:
@@ -34,14 +34,19 @@ def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
 
 def shard_path(work: Path, shard: str) -> Path:
     """The file that says that a shard is done; it goes when the parts do."""
-    return folder_of(work / "distilled") / shard.replace("/", "-of-")
+    return folder_of(work / "distilled") / shard.replace("/", OF)
 
 
 def join(recipe: SystemRecipe, settings: Settings) -> None:
-    """Join the shards to a data folder, if that is not done."""
+    """Join the shards to a data folder, if that is not done; else they are to run again."""
     with only_one(recipe.work / "distilled.lock", waits=False):
         if not (recipe.work / "distilled").exists():
-            distill(recipe, settings, "--join")
+            try:
+                distill(recipe, settings, "--join")
+            except SystemExit:  # it says which part to remove; shards do nothing but what is left
+                for mark in folder_of(recipe.work / "distilled").glob(f"*{OF}*[0-9]"):
+                    mark.unlink()
+                raise
 
 
 def made_by(folder: Path) -> dict[str, Any]:
@@ -65,10 +70,7 @@ def refuse_other_translations(folder: Path, settings: Settings, teacher: str) ->
     known, instead = made_by(folder), "remove it, or give another --work"
     if translator_of(folder) != teacher:
         sys.exit(f"{folder} was made by another teacher than the one here: {instead}")
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    distill_command.add_arguments(parser)
-    needed = ["--teacher", "x", "--data", "x", "-o", "x"]
-    wanted = vars(parser.parse_args([*needed, *split(settings.distill)]))
+    wanted = settings.how_translated
     for name in {*known} & {*wanted} - {"teacher"}:
         if known[name] != wanted[name]:
             sys.exit(

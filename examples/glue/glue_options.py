@@ -5,7 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import glue_data
 import options as recipe_options
 import recipe as recipes
 import text_recipe
-import yaml
+from benchmark import refuse_below, refuse_open_quotes
 from glue_tasks import TASKS
 from options import Once, Parser, above_zero, seeds_of
 from text_recipe import TextRecipe
@@ -41,6 +41,11 @@ class TaskSetting:
     batch: int  # sentences or pairs
     weight_decay: float = 0
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where no task could be trained so."""
+        refuse_below(1, epochs=self.epochs, batch=self.batch)
+        refuse_below(0, weight_decay=self.weight_decay)
+
 
 @dataclass(frozen=True)
 class Finetuning:
@@ -49,7 +54,17 @@ class Finetuning:
     flags: str
     warmup: float  # share of the updates
     learning_rates: list[float]
-    tasks: dict[str, TaskSetting] = field(default_factory=dict)
+    tasks: dict[str, TaskSetting]
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where no task could be trained so."""
+        refuse_open_quotes(flags=self.flags)
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup should be a share of the updates, not {self.warmup:g}")
+        if not self.learning_rates or min(self.learning_rates) <= 0:
+            raise ValueError("learning_rates should be numbers above 0")
+        if {*self.tasks} != {*TASKS}:
+            raise ValueError(f"tasks should be {', '.join(TASKS)}")
 
 
 @dataclass(frozen=True)
@@ -202,7 +217,7 @@ def read(words: Sequence[str]) -> Glue:
         sys.exit(f"{args.glue}, given by --glue, is no folder")
     if "prepare" in stages and not args.glue:
         sys.exit("say where GLUE's files are: --glue FOLDER")
-    setting = finetuning(HERE / "finetuning.yaml")
+    setting = benchmark.read_as(Finetuning, HERE / "finetuning.yaml")
     # As the stages of all recipes are called.
     shared = {"prepare": "prepare", "pretrain": "train"}
     fields["seeds"] = args.pretrain_seeds
@@ -284,12 +299,3 @@ def with_positions(described: benchmark.Benchmark, block: int) -> benchmark.Benc
     training = described.training
     more = f"{training.more_flags} --max-positions {block}"
     return replace(described, training=replace(training, more_flags=more))
-
-
-def finetuning(path: Path) -> Finetuning:
-    """What finetuning.yaml says; ends the program where it is not as it should be."""
-    try:
-        found: Finetuning = benchmark.typed(Finetuning, yaml.safe_load(path.read_text("utf-8")), "")
-    except (yaml.YAMLError, ValueError) as error:
-        sys.exit(f"{path}: {' '.join(str(error).split())}")
-    return found

@@ -88,10 +88,7 @@ def add_options(parser: Any) -> None:
 
 def read(path: Path) -> Students:
     """The ways to learn; ends the program with a sentence where the file is not as it should be."""
-    try:
-        found = benchmark.typed(Students, benchmark.read_yaml(path), "")
-    except ValueError as error:
-        sys.exit(f"{path}: {error}")
+    found = benchmark.read_as(Students, path)
     student_systems.refuse_bad(found.systems, found.main, path)
     return found
 

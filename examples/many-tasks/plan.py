@@ -1,12 +1,12 @@
 """The plan as data: which runs it announces, and what its rule says of a comparison."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import benchmark
 import tasks as tasks_file
-import yaml
 from tasks import Task
 
 from macaron_fairseq.common.markdown import table
@@ -39,11 +39,16 @@ class Plan:
     p: float
     equal_within: dict[str, float]  # by metric
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where a run is not named as it should be."""
+        for run in self.diverged:
+            if not re.fullmatch(r"\S+ \S+ \d+", run):
+                raise ValueError(f"diverged should name TASK SCHEME SEED, not {run}")
+
 
 def read(path: Path = FILE) -> Plan:
-    """The plan."""
-    found: Plan = benchmark.typed(Plan, yaml.safe_load(path.read_text("utf-8")), "")
-    return found
+    """The plan; ends the program with a sentence where the file is not as it should be."""
+    return benchmark.read_as(Plan, path)
 
 
 def announced(plan: Plan, known: Mapping[str, Task]) -> list[Key]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmark
-from benchmark import Benchmark
+from benchmark import Benchmark, refuse_below
 from many_runs import Options
 from options import Recipe
 from steps import hash_of
@@ -35,6 +35,12 @@ class Setting:
     tokens: int
     dropout: float
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be trained so."""
+        refuse_below(1, tokens=self.tokens)
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout should be a probability below 1, not {self.dropout:g}")
+
     def __str__(self) -> str:
         return f"{self.tokens} tokens, dropout {self.dropout:g}"
 
@@ -56,6 +62,18 @@ class Tuning:
     rounds: list[dict[str, list[Any]]]  # the values of one number of the setting
     tokens: int  # that each training sees, whatever its batch
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where there is nothing to choose from."""
+        if not (self.tasks and self.schemes and self.rounds):
+            raise ValueError("tasks, schemes and rounds should not be empty")
+        for name, values in (item for some in self.rounds for item in some.items()):
+            if not values:
+                raise ValueError(f"rounds has no values of {name}")
+            for value in values:
+                point = benchmark.typed(Setting, {**vars(self.start), name: value}, "rounds")
+                if point.tokens > self.tokens:
+                    raise ValueError(f"tokens leaves no update of {point.tokens} tokens")
+
 
 @dataclass(frozen=True)
 class Family:
@@ -70,6 +88,10 @@ class Family:
     base: str = ""  # the benchmark.yaml that it goes over
     tuning: Tuning | None = None
     chosen: Setting | None = None  # by tuning
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where there is no model of that size."""
+        refuse_below(1, ffn=self.ffn, layers=self.layers)
 
 
 @dataclass(frozen=True)
@@ -201,8 +223,10 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
             base.pop("published", None)  # of the first pair
         described = benchmark.merged(base, described)
     whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
-    if kind.test not in whole.sets:
-        raise ValueError(f"families/{entry.family}/test is {kind.test}, which is no set")
+    wanted = {"test": kind.test} | ({"tuning/dev": kind.tuning.dev} if kind.tuning else {})
+    for what, test in wanted.items():
+        if test not in whole.sets:
+            raise ValueError(f"families/{entry.family}/{what} is {test}, which is no set")
     if kind.metric not in (scored := whole.evaluation.metrics):
         raise ValueError(
             f"families/{entry.family}/metric is {kind.metric}, but runs of {name} are scored by "

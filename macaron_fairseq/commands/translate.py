@@ -199,6 +199,8 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
     if args.output.is_dir():
         raise UserError(f"-o {args.output} is a folder: name a file")
+    if args.output.exists() and not parts.folder_of(args.output).is_dir():
+        raise UserError(f"{args.output} is there already: choose another name, or remove it")
     text = TextFile(args.input, args.batch_lines)
     found = parts.of_file(
         text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}

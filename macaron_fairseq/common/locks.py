@@ -5,7 +5,9 @@ processes can hold different bytes of one file.
 """
 
 import fcntl
+import os
 import time
+from pathlib import Path
 from typing import IO, Any
 
 SECONDS = 10  # a killed process of many gigabytes takes a while to end
@@ -37,3 +39,11 @@ def claim(file: IO[Any], start: int = 0, length: int = 0) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(POLL_SECONDS)
+
+
+def has_name(file: IO[Any], path: Path) -> bool:
+    """Whether an open file still has that name: who locks a removed one keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -59,18 +59,10 @@ def claim(line: CommandLine) -> None:
                 f"another training run is at work in {folder}: wait until it ends, or give another "
                 "--save-dir"
             )
-        if is_there(held[-1], folder / NAME):
+        if locks.has_name(held[-1], folder / NAME):
             atexit.register(leave, folder, is_new)
             return
         held.pop().close()  # the run before removed it
-
-
-def is_there(file: IO[bytes], path: Path) -> bool:
-    """Whether an open file still has that name."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def leave(folder: Path, is_new: bool) -> None:

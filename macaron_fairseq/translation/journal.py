@@ -53,6 +53,7 @@ class Journal:
         self.file.truncate(end)
         if not end:
             self.file.write(header)
+            self.file.flush()  # other jobs read it
 
     def add(self, results: Mapping[int, str]) -> None:
         """Keep some more.

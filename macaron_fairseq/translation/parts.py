@@ -161,7 +161,7 @@ class Parts:
                     f"another process is at work on these parts in {self.folder}: wait until it "
                     "ends, or do another share with --shard"
                 )
-            if not path.exists():
+            if not locks.has_name(file, path):
                 raise UserError(f"another process has just joined the parts of {self.folder}")
             yield
 
@@ -177,7 +177,7 @@ class Parts:
             title: of the progress.
 
         Raises:
-            UserError: if a part cannot be written.
+            UserError: if a part cannot be written, or another job began with other settings.
         """
         ranges, left = self.ranges(), self.left(shard)
         total = sum(len(ranges[i]) for i in shard.share(len(ranges)))
@@ -186,6 +186,8 @@ class Parts:
             for lines in left:
                 begun = self.begun(lines)
                 with Journal(begun, self.header()) as journal:
+                    if lines == left[0]:  # another job may have begun at the same moment
+                        self.refuse_others()
                     shown.update(len(journal.done))
                     for results in work(lines.start, source(lines), journal.done.keys()):
                         journal.add(results)
@@ -278,6 +280,8 @@ class TextFile:
 
 def folder_of(output: Path) -> Path:
     """Where the parts of an output are."""
+    if output.name in ("", ".."):
+        output = output.resolve()
     return output.with_name(output.name + ".parts")
 
 
