@@ -77,11 +77,7 @@ def test_a_benchmark_file_that_is_not_as_it_should_be(text, said, tmp_path):
         ("max_update: ", "max_update: -", "training/max_update should be at least 1, not -"),
         ("average: ", "average: -", "evaluation/average should be at least 0, not -10"),
         ("decode: ", "decode: --lenpen '1 #", "evaluation/decode should be flags as one types"),
-        (
-            "score: --metric bleu",
-            "score: --metric blue",
-            "evaluation/score: argument --metric: invalid choice",
-        ),
+        ("bleu bleu chrf", "blue chrf", "evaluation/score: argument --metric: invalid choice"),
         ("score: ", "score: --metrics bleu #", "evaluation/score: unrecognized arguments"),
         ("sets:", "settings: [demo]\nsets:", "settings should be a mapping, not ['demo']"),
     ],
