@@ -411,6 +411,9 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
     said = stage_train.apart(unknown, archs, [*flags, "--lr", "abc"], True)
     assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
+    said = stage_train.apart(unknown, archs, flags, True, ["--beem", "5"])
+    assert said.startswith("fairseq-generate would refuse this: unrecognized arguments: --beem")
+    assert stage_train.apart(unknown, archs, flags, True, ["--beam", "5", "--lenpen", "1"]) == ""
     cosine = ["--lr-scheduler", "cosine", "--warmup-updates", "9", "--max-update", "9"]
     said = stage_train.apart(unknown, archs, [*flags, *cosine], True)
     assert "cosine falls after --warmup-updates 9 until --max-update 9: give a greater" in said

@@ -19,6 +19,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import train_command
@@ -229,30 +230,35 @@ def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> Non
 
 
 def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
-    """End the program at an architecture, a flag or a precision that fairseq-train refuses."""
+    """End the program at an architecture, a flag or a precision that fairseq refuses."""
     asked = []
     for recipe, devices in trained:
         own = recipe.benchmark.training.words()
         flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
         flags += [*devices.flags, "--max-update", str(recipe.max_update), *recipe.extra]
-        asked.append((recipe.archs, flags, not recipe.dry_run))
+        decode = split(recipe.benchmark.evaluation.decode)
+        asked.append((recipe.archs, flags, not recipe.dry_run, decode))
     if asked and (reason := apart(first_unknown, asked)):
         sys.exit(reason)
 
 
-def first_unknown(asked: Sequence[tuple[Sequence[str], Sequence[str], bool]]) -> str:
+def first_unknown(asked: Iterable[tuple[Sequence[str], Sequence[str], bool, list[str]]]) -> str:
     """The first that `unknown_to_fairseq` says of these arguments; "" without any."""
     return next(filter(None, (unknown_to_fairseq(*one) for one in asked)), "")
 
 
-def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: bool) -> str:
-    """Why fairseq-train would refuse an architecture with these flags; "" where it would not.
+def unknown_to_fairseq(
+    archs: Sequence[str], flags: Sequence[str], is_for_here: bool, decode: Sequence[str] = ()
+) -> str:
+    """Why fairseq would refuse an architecture with these flags; "" where it would not.
 
     Args:
         archs: of --archs.
         flags: of fairseq-train.
         is_for_here: whether it is to run on this machine's devices.
+        decode: flags of fairseq-generate, for what is trained.
     """
+    command = "fairseq-train"
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it asks for other tasks' packages
     from fairseq import models, options
     from fairseq.models import ARCH_MODEL_REGISTRY
@@ -285,14 +291,18 @@ def unknown_to_fairseq(archs: Sequence[str], flags: Sequence[str], is_for_here: 
             for name in archs:
                 words = [*flags, *train_command.arch_flags(name)]
                 options.parse_args_and_arch(options.get_training_parser(), words)
+            if decode and checked.task == "translation":
+                command = "fairseq-generate"
+                words = [flags[0], "--path", "averaged.pt", *decode]
+                options.parse_args_and_arch(options.get_generation_parser(), words)
     except SystemExit as refusal:
         if not isinstance(refusal.code, int):
             return str(refusal.code)
         reason = said.getvalue().strip().split("\n")[-1].partition("error: ")[2]
-        return f"fairseq-train would refuse this: {reason}; see fairseq-train --help"
+        return f"{command} would refuse this: {reason}; see {command} --help"
     except Exception as error:  # of whatever kind: a bad value is an ArgumentError
         reason = " ".join(str(error).split())
-        return f"fairseq-train would refuse this: {reason}; see fairseq-train --help"
+        return f"{command} would refuse this: {reason}; see {command} --help"
     return ""
 
 
