@@ -174,6 +174,11 @@ def test_a_journal_is_what_was_written_whole(tmp_path):
             journal.add({7: "more"})
         with Journal(path, "of this") as journal:
             assert journal.done[7] == "more"
+    for damaged in ('[null, "x"]', "[7, null]", "7", "{}"):
+        path.write_bytes(whole + f"{damaged}\n".encode())
+        with Journal(path, "of this") as journal:
+            assert len(journal.done) == 3
+        assert path.read_bytes() == whole
     with Journal(path, "of that") as journal:
         assert not journal.done
     with pytest.raises(UserError, match=r"cannot write .*: Is a directory"):
@@ -200,9 +205,10 @@ def test_parts_that_do_not_belong_together_are_refused(folder, tmp_path):
     part.write_text(content + "one more\n", "utf-8")
     with pytest.raises(UserError, match="has 5 lines and not 4: remove it"):
         translate(folder, out, "--join")
-    part.write_text("not ours\n", "utf-8")
-    with pytest.raises(UserError, match="lines-00000001-00000004 is damaged: remove it"):
-        translate(folder, out, "--join")
+    for damaged in ("not ours\n", '{"settings": [1]}\n', "[]\n", "{}\n"):
+        part.write_text(damaged, "utf-8")
+        with pytest.raises(UserError, match="lines-00000001-00000004 is damaged: remove it"):
+            translate(folder, out, "--join")
     assert not out.exists()
 
 
@@ -216,7 +222,7 @@ def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path
         ("--batch-lines", 4, 5),
         ("--max-tokens", 4096, 100),
         ("--batch-size", 128, 2),
-        ("--compute-type", None, "int8"),
+        ("--engine", "fairseq", "ctranslate2"),
     ):
         name = flag.strip("-").replace("-", "_")
         with pytest.raises(UserError, match=f"was made with {name} {was}, and now it is {now}: "):
@@ -263,6 +269,10 @@ def test_what_no_shard_could_do_is_refused_before_any_begins(folder, tmp_path):
     text.write_bytes(b"one\ntwo\n\xff\n")
     with pytest.raises(UserError, match="line 3 is not UTF-8"):
         TextFile(text, 1)
+    with pytest.raises(UserError, match=r"^--compute-type is for --engine ctranslate2"):
+        translate(folder, tmp_path / "out", "--shard", "1/100", "--compute-type", "int8")
+    with pytest.raises(UserError, match=f"^cannot read {tmp_path}: Is a directory"):
+        translate(folder, tmp_path / "out", "--shard", "1/2", path=tmp_path)
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError, match=r"^-o .*out is a folder: name a file"):
         translate(folder, tmp_path / "out", "--shard", "1/2")

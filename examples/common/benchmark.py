@@ -191,7 +191,7 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         sys.exit(f"cannot read {path}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # some dates are ValueErrors
         sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
 
 

@@ -28,7 +28,7 @@ TOOLS = (
 
 def header(script: Path) -> str:
     """The comment at the top of a file, without what is for shellcheck."""
-    lines = script.read_text("utf-8").splitlines()
+    lines = script.read_text("utf-8", errors="replace").splitlines()
     end = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
     comment = [line for line in lines[:end] if not re.match("#!|# shellcheck", line)]
     return "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)

@@ -9,6 +9,7 @@ from typing import Any
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.translation import demo
 from macaron_fairseq.translation.demo import Phrase
 
@@ -48,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         const=Path("demo-dynamics"),
         metavar="FOLDER",
-        help="also run macaron-fairseq dynamics on both models and write its page there "
-        "(default: demo-dynamics); about a minute more",
+        help="also run macaron-fairseq dynamics on both models and write its page there; about a "
+        "minute more (FOLDER if none is named: demo-dynamics)",
     )
     parser.set_defaults(run=run)
 
@@ -57,6 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Translate, print, and with --page measure."""
     about = demo.about()
+    demo.texts(args.phrases)  # which refuses too many
+    if args.page and args.page.exists() and not args.page.is_dir():
+        raise UserError(f"--page {args.page} is a file: name a folder")
     print("loading both models: up to a minute", file=sys.stderr, flush=True)
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 

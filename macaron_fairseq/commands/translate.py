@@ -154,7 +154,7 @@ def add_shards(parser: argparse.ArgumentParser, folder: str) -> None:
     group.add_argument(
         "--join",
         action="store_true",
-        help=f"check that all parts are in {folder} and belong together, and join them",
+        help=f"check that all parts are in {folder} and belong together, join them, and remove it",
     )
 
 
@@ -173,6 +173,7 @@ def run(args: argparse.Namespace) -> None:
         lambda: data_folder.read(args.data),
         lambda: translator.refuse_missing(args.path, model),
         lambda: translator.refuse_unreadable(args.input, args.output),
+        lambda: refuse_other_precision(args),
     )
     search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     if args.shard or args.join:
@@ -223,12 +224,20 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
         show(found.said(args.shard))
 
 
-def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
-    """fairseq's search with the checkpoints that the command line names."""
-    if args.compute_type:
+def refuse_other_precision(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if a precision is named that is the other engine's."""
+    if args.engine == "fairseq" and args.compute_type:
         raise UserError(
             "--compute-type is for --engine ctranslate2: fairseq takes --fp16 or --bf16"
         )
+    if args.engine == "ctranslate2" and args.precision:
+        raise UserError(
+            f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
+        )
+
+
+def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
+    """fairseq's search with the checkpoints that the command line names."""
     # Here, since these imports take seconds, which the other engine need not wait for.
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.translation import fairseq_engine
@@ -240,10 +249,6 @@ def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -
 
 def ctranslate2_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
     """CTranslate2's search with the export that the command line names."""
-    if args.precision:
-        raise UserError(
-            f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
-        )
     return CTranslate2Engine(
         Path(args.path),
         data,

@@ -55,6 +55,21 @@ def about() -> dict[str, Any]:
     return files.read_json(FOLDER / ABOUT, {"models": list}, hint)
 
 
+def texts(number: int) -> list[list[str]]:
+    """The first phrases, and their references.
+
+    Args:
+        number: how many; there are 100.
+
+    Raises:
+        UserError: if there are fewer, or the package was installed without them.
+    """
+    found = [[*files.read_lines(phrases_file(x))] for x in LANGUAGES]
+    if number > len(found[0]):
+        raise UserError(f"there are {len(found[0])} phrases: ask for no more than that")
+    return [lines[:number] for lines in found]
+
+
 def translate(number: int) -> list[Phrase]:
     """The first phrases, translated by both models, on the CPU.
 
@@ -64,12 +79,10 @@ def translate(number: int) -> list[Phrase]:
     Raises:
         UserError: if there are fewer, or the package was installed without them.
     """
+    sources, references = texts(number)
     # Here, since fairseq's import takes seconds: the paths are to be had at once.
     from macaron_fairseq.translation import fairseq_engine
 
-    sources, references = (list(files.read_lines(phrases_file(x))) for x in LANGUAGES)
-    if number > len(sources):
-        raise UserError(f"there are {len(sources)} phrases: ask for no more than that")
     data = data_folder.read(FOLDER)
     encode = data.encoder(data.source)
     found: dict[str, Sequence[str]] = {}
@@ -77,7 +90,7 @@ def translate(number: int) -> list[Phrase]:
         engine = fairseq_engine.load(
             str(checkpoint(model)), data, translator.Search(), use_gpu=False
         )
-        blocks = translator.translate(sources[:number], engine, encode, data.decode)
+        blocks = translator.translate(sources, engine, encode, data.decode)
         found[model] = [line for block in blocks for line in block]
     return [
         Phrase(

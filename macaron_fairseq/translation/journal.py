@@ -44,11 +44,11 @@ class Journal:
         for line in self.file if end else ():
             try:
                 number, text = json.loads(line)
+                if not (line.endswith(b"\n") and type(number) is int and type(text) is str):
+                    break
             except (ValueError, TypeError):
                 break
-            if not line.endswith(b"\n"):
-                break
-            self.done[int(number)] = text
+            self.done[number] = text
             end += len(line)
         self.file.truncate(end)
         if not end:

@@ -127,9 +127,9 @@ class Parts:
         """Raise a `UserError` if the first line of a part says other settings than these."""
         fix = f"give the same, or remove {self.folder}"
         try:
-            was = json.loads(header)["settings"]
+            was = dict[str, Any](json.loads(header)["settings"])
             names = dict.fromkeys([*was, *self.settings])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise UserError(f"{path} is damaged: remove it, and start again") from error
         for name in names:
             one, other = was.get(name), self.settings.get(name)
@@ -310,7 +310,8 @@ def of_file(
 def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]:
     """Models, data and search as settings; hashes stand for files, wherever they are."""
     paths = [Path(name) for name in models.split(os.pathsep)]
-    weights = [path / "model.bin" if path.is_dir() else path for path in paths]
+    exported = [path / "model.bin" for path in paths]
+    weights = [x if x.is_file() else path for x, path in zip(exported, paths, strict=True)]
     made = [data.path / CODES, data.dictionary(data.source), data.dictionary(data.target)]
     return {
         "model": " ".join(map(files.sha256, weights)),
