@@ -98,7 +98,7 @@ TOPOLOGY = Group(
     "Communities of coordinates",
     "The coordinates of the state that a layer reads are the nodes of a graph. Each keeps its "
     "edges to those that it correlates with most, over all tokens of the sentences. Positive "
-    "edges bind communities, negative ones part them, unless the choices above say otherwise. All "
+    "edges bind communities, negative ones part them, unless the options say otherwise. All "
     "are this project's.",
     (
         Measure("communities", "Communities", "How many there are."),
