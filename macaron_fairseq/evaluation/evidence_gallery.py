@@ -89,7 +89,8 @@ def further(runs: Sequence[Run]) -> str:
 def machine(run: Run) -> str:
     """On what a run was made."""
     where = run.environment
-    return ", ".join(where["gpus"]) or f"{where['threads']} thread(s), {where['cpu']}"
+    cpu = where["cpu"].replace("(R)", "")
+    return ", ".join(where["gpus"]) or f"{counted(where['threads'], 'thread')}, {cpu}"
 
 
 def command(runs: Sequence[Run]) -> str:
