@@ -14,8 +14,9 @@ from macaron_fairseq.common import locks
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.file_parts import TextFile
 from macaron_fairseq.translation.journal import Journal
-from macaron_fairseq.translation.parts import Parts, Shard, TextFile, folder_of
+from macaron_fairseq.translation.parts import Parts, Shard, folder_of
 from macaron_fairseq.translation.translator import Search
 
 

@@ -18,9 +18,10 @@ from macaron_fairseq.common.files import show
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import parts, terminal, translator
+from macaron_fairseq.translation import file_parts, terminal, translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
-from macaron_fairseq.translation.parts import Shard, TextFile
+from macaron_fairseq.translation.file_parts import TextFile
+from macaron_fairseq.translation.parts import Shard
 from macaron_fairseq.translation.translator import Engine, Search
 
 DESCRIPTION = """\
@@ -198,20 +199,16 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
     """Translate a shard of INPUT, or join what the shards left."""
     if not args.input.is_file() or str(args.output) == "-":
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
-    if args.output.is_dir():
-        raise UserError(f"-o {args.output} is a folder: name a file")
-    if args.output.exists() and not parts.folder_of(args.output).is_dir():
-        raise UserError(f"{args.output} is there already: choose another name, or remove it")
     text = TextFile(args.input, args.batch_lines)
-    found = parts.of_file(
+    found = file_parts.of_file(
         text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}
     )
     if args.join:
-        parts.join(found, args.output)
+        file_parts.join(found, args.output)
         show(f"wrote {args.output}: {counted(text.lines, 'line')}")
     elif found.left(args.shard):
         engine = ENGINES[args.engine](args, data, search)
-        parts.translate_shard(
+        file_parts.translate_shard(
             found,
             text,
             engine,

@@ -8,7 +8,6 @@ A part that is there is done. Shard I of N does its share of the parts, so the r
 on N, nor on when a job was killed. `Parts.read` joins them: all must be there and of one work.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -21,13 +20,12 @@ from typing import Any
 
 from macaron_fairseq.common import files, locks
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.files import Block
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.journal import Journal
-from macaron_fairseq.translation.translator import Engine, Search
+from macaron_fairseq.translation.translator import Search
 
 BEGUN = ".begun"
 NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
@@ -243,68 +241,11 @@ class Parts:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-# --- Translating a file --------------------------------------------------------------------------
-
-
-class TextFile:
-    """A file of text whose blocks of lines can be read in any order."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        """Read it once.
-
-        Args:
-            path: a file of UTF-8 text, which must not change.
-            size: lines of a block.
-
-        Raises:
-            UserError: if it cannot be read.
-        """
-        self.path, self.size = path, size
-        self.offsets, self.lines, offset = [], 0, 0
-        digest = hashlib.sha256()
-        for block in files.read_blocks(path, size):
-            self.offsets.append(offset)
-            offset += len(block.content)
-            digest.update(block.content)
-            # Which refuses text that is no UTF-8, before any is translated.
-            self.lines += sum(1 for _ in block.lines())
-        self.sha256 = digest.hexdigest()
-
-    def __call__(self, lines: range) -> list[str]:
-        """A block of lines, numbered from 0."""
-        with self.path.open("rb") as file:
-            file.seek(self.offsets[lines.start // self.size])
-            content = b"".join(file.readline() for _ in lines)
-        return [*Block(str(self.path), lines.start + 1, content).lines()]
-
-
 def folder_of(output: Path) -> Path:
     """Where the parts of an output are."""
     if output.name in ("", ".."):
         output = output.resolve()
     return output.with_name(output.name + ".parts")
-
-
-def of_file(
-    text: TextFile, output: Path, models: str, data: DataFolder, search: Search, **settings: Any
-) -> Parts:
-    """The parts of a file's translation.
-
-    Args:
-        text: what is translated.
-        output: where the whole will be written.
-        models: checkpoints with ":" between them, or the folder of an export.
-        data: what they were trained with.
-        search: how to search.
-        settings: what else the translation depends on.
-
-    Raises:
-        UserError: if a file cannot be read, or other parts are there.
-    """
-    of_all = {"source": text.sha256, **settings_of(models, data, search), **settings}
-    found = Parts(folder_of(output), of_all, text.lines, text.size)
-    found.refuse_others()
-    return found
 
 
 def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]:
@@ -319,46 +260,3 @@ def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]
         "steps": " ".join([*data.source_steps, "/", *data.target_steps]),
         **asdict(search),
     }
-
-
-def translate_shard(
-    parts: Parts,
-    text: TextFile,
-    engine: Engine,
-    data: DataFolder,
-    shard: Shard,
-    *,
-    max_tokens: int = 4096,
-    batch_size: int = 128,
-) -> None:
-    """Translate a shard's parts of a file; for the last two see `translator.batches`."""
-    encode = data.encoder(data.source)
-
-    def work(
-        before: int, lines: Sequence[str], done: Collection[int]
-    ) -> Iterator[Mapping[int, str]]:
-        found = translator.translate_block(
-            [encode(line) for line in lines],
-            engine,
-            max_tokens=max_tokens,
-            batch_size=batch_size,
-            before=before,
-            done=done,
-        )
-        for some in found:
-            yield dict(zip(some, data.decode([*some.values()]), strict=True))
-
-    with parts.held(shard):
-        parts.fill(text, work, shard, f"shard {shard}")
-
-
-def join(parts: Parts, output: Path) -> None:
-    """Write all parts to a file, one after the other, and remove them.
-
-    Raises:
-        UserError: if one is missing, of another work or being made, or the file cannot be written.
-    """
-    parts.refuse_incomplete()
-    with parts.held(Shard()):
-        files.write_lines(output, (line for _, lines in parts.read() for line in lines))
-        parts.remove()

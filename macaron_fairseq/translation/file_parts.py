@@ -1,0 +1,116 @@
+"""A file's translation by several jobs, or by one that may be killed: `parts` of its lines."""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.files import Block
+from macaron_fairseq.text.data_folder import DataFolder
+from macaron_fairseq.translation import translator
+from macaron_fairseq.translation.parts import Parts, Shard, folder_of, settings_of
+from macaron_fairseq.translation.translator import Engine, Search
+
+
+class TextFile:
+    """A file of text whose blocks of lines can be read in any order."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Read it once.
+
+        Args:
+            path: a file of UTF-8 text, which must not change.
+            size: lines of a block.
+
+        Raises:
+            UserError: if it cannot be read.
+        """
+        self.path, self.size = path, size
+        self.offsets, self.lines, offset = [], 0, 0
+        digest = hashlib.sha256()
+        for block in files.read_blocks(path, size):
+            self.offsets.append(offset)
+            offset += len(block.content)
+            digest.update(block.content)
+            # Which refuses text that is no UTF-8, before any is translated.
+            self.lines += sum(1 for _ in block.lines())
+        self.sha256 = digest.hexdigest()
+
+    def __call__(self, lines: range) -> list[str]:
+        """A block of lines, numbered from 0."""
+        with self.path.open("rb") as file:
+            file.seek(self.offsets[lines.start // self.size])
+            content = b"".join(file.readline() for _ in lines)
+        return [*Block(str(self.path), lines.start + 1, content).lines()]
+
+
+def of_file(
+    text: TextFile, output: Path, models: str, data: DataFolder, search: Search, **settings: Any
+) -> Parts:
+    """The parts of a file's translation.
+
+    Args:
+        text: what is translated.
+        output: where the whole will be written.
+        models: checkpoints with ":" between them, or the folder of an export.
+        data: what they were trained with.
+        search: how to search.
+        settings: what else the translation depends on.
+
+    Raises:
+        UserError: if a file cannot be read, the output cannot be written or is there, or other
+            parts are.
+    """
+    if output.is_dir():
+        raise UserError(f"-o {output} is a folder: name a file")
+    if output.exists() and not folder_of(output).is_dir():
+        raise UserError(f"{output} is there already: choose another name, or remove it")
+    of_all = {"source": text.sha256, **settings_of(models, data, search), **settings}
+    found = Parts(folder_of(output), of_all, text.lines, text.size)
+    found.refuse_others()
+    return found
+
+
+def translate_shard(
+    parts: Parts,
+    text: TextFile,
+    engine: Engine,
+    data: DataFolder,
+    shard: Shard,
+    *,
+    max_tokens: int = 4096,
+    batch_size: int = 128,
+) -> None:
+    """Translate a shard's parts of a file; for the last two see `translator.batches`."""
+    encode = data.encoder(data.source)
+
+    def work(
+        before: int, lines: Sequence[str], done: Collection[int]
+    ) -> Iterator[Mapping[int, str]]:
+        found = translator.translate_block(
+            [encode(line) for line in lines],
+            engine,
+            max_tokens=max_tokens,
+            batch_size=batch_size,
+            before=before,
+            done=done,
+        )
+        for some in found:
+            yield dict(zip(some, data.decode([*some.values()]), strict=True))
+
+    with parts.held(shard):
+        parts.fill(text, work, shard, f"shard {shard}")
+
+
+def join(parts: Parts, output: Path) -> None:
+    """Write all parts to a file, one after the other, and remove them.
+
+    Raises:
+        UserError: if one is missing, of another work or being made, or the file cannot be written.
+    """
+    parts.refuse_incomplete()
+    with parts.held(Shard()):
+        files.write_lines(output, (line for _, lines in parts.read() for line in lines))
+        parts.remove()
