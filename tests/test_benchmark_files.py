@@ -79,6 +79,13 @@ def test_a_benchmark_file_that_is_not_as_it_should_be(text, said, tmp_path):
         ("decode: ", "decode: --lenpen '1 #", "evaluation/decode should be flags as one types"),
         ("bleu bleu chrf", "blue chrf", "evaluation/score: argument --metric: invalid choice"),
         ("score: ", "score: --metrics bleu #", "evaluation/score: unrecognized arguments"),
+        ("val.{language}.gz", "val.{lang}.gz", "sets/valid/parts, item 1/archive may have {lang"),
+        ('"val.{language}.gz"', '""', "sets/valid/parts, item 1/archive or testset should be"),
+        ('"val.{language}.gz"', '"val.gz", format: linse', "format should be one of lines, carr"),
+        ("steps: [", "steps: [tokenise, ", "preprocessing/steps should be some of normalize, p"),
+        ("merges: ", "merges: -", "preprocessing/merges should be at least 0, not -"),
+        ("valid: {pairs: 1014", "test: {every: 9", "sets/test/every is for valid alone"),
+        ("sets:", "sets: {}\nsets:", "sets stands twice in it"),
         ("sets:", "settings: [demo]\nsets:", "settings should be a mapping, not ['demo']"),
     ],
 )
@@ -136,6 +143,20 @@ def test_languages_have_the_sets_that_there_are():
     assert read("multi30k").tests == ["test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"]
     czech = read("multi30k", "--pair", "cs-en")
     assert czech.tests == ["test_2016_flickr"] and not czech.benchmark.published
+
+
+def test_the_usual_pair_has_the_usual_folder():
+    usual, named = read("multi30k"), read("multi30k", "--pair", "en-de")
+    assert usual == named and usual.work.name == "multi30k"
+    assert read("multi30k", "--pair", "de-en").work.name == "multi30k-de-en"
+
+
+def test_a_recipe_needs_a_test_set(tmp_path):
+    path = tmp_path / "benchmark.yaml"
+    text = (EXAMPLES / "quickstart" / "benchmark.yaml").read_text()
+    path.write_text(text.replace(", test: {}", ""))
+    with pytest.raises(SystemExit, match="sets should have train, valid, and a test set of en-de"):
+        options.read(path, "mine", "", [])
 
 
 def test_a_test_set_comes_from_where_it_is(tmp_path):

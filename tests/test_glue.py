@@ -628,6 +628,10 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         (["--text", "a.txt"], "say where GLUE's files are: --glue FOLDER"),
         (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is no folder"),
         ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
+        (
+            [*TEXT, "--records", "."],
+            "cannot read . (Is a directory): it should be what --records has written",
+        ),
         ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
         ([*TEXT, "--learning-rates", "1e-4 0.0001"], "--learning-rates names a value twice"),
         ([*TEXT, "--seeds", "1 2 1"], "'1 2 1' should name seeds, each once"),

@@ -410,6 +410,42 @@ def test_own_tasks_go_by_no_plan(tmp_path):
     assert len(found.overall) == 1 and not found.notes and not found.verdicts
 
 
+def test_the_plans_settings_are_those_of_its_own_file():
+    """And not those of a file that a user gives, whose runs are then other runs."""
+    g2p = tasks.chosen(tasks.read(), ["g2p"], "")
+    other = tasks.Setting(256, 0.4)
+    own = {x.name: replace(x, kind=replace(x.kind, chosen=other)) for x in g2p}
+    runs = [run for run in known.read(["g2p-ice"], RECORDS) if run.scheme in BOTH]
+    assert (
+        runs
+        and report.compared(runs, own, []).notes
+        == report.compared(runs, {x.name: x for x in g2p}, []).notes
+    )
+
+
+def test_an_architecture_that_no_scheme_varies_is_refused(tmp_path):
+    path = tmp_path / "tasks.yaml"
+    large = "training:\n        archs: [macaron_transformer_iwslt_de_en]"
+    path.write_text(tasks.FILE.read_text().replace("training:", large, 1))
+    with pytest.raises(SystemExit, match=r"--schemes are those of macaron_transformer_tiny: leave"):
+        tasks.read(path)
+
+
+def test_what_a_kill_left_of_a_finished_run_is_removed(tmp_path):
+    """It came between the record and the removal of the models."""
+    task, variant = tasks.read()["g2p-ice"], tasks.variant("parallel")
+    options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
+    recipe = tasks.recipe(task, variant, 1, None, options)
+    model = recipe.run(tasks.ARCH, 1) / "checkpoint_last.pt"
+    for path in (model, one_run.record_path(tmp_path, task, variant, 1)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    one_run.run(task, recipe, options, is_tuning=False, keeps=True)
+    assert model.exists()
+    one_run.run(task, recipe, options, is_tuning=False, keeps=False)
+    assert not model.exists()
+
+
 def test_the_command_of_a_record_can_be_pasted():
     options = tasks.Options(
         *(Path("/w"), Path("/data"), True, tasks.FILE),

@@ -458,8 +458,8 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     ]
     translate, dynamics = (shlex.split(x) for x in lines if x.startswith("  macaron-fairseq "))
     models = [f"my work/{arch}/seed1/checkpoint_best.pt" for arch in recipe.archs]
-    lengths = ["--max-len-a", "1.5", "--max-len-b", "10"]
-    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1], *lengths]
+    search = ["--beam", "5", "--max-len-a", "1.5", "--max-len-b", "10"]
+    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1], *search]
     assert dynamics[1:4] == ["dynamics", "--data", "my work/data"] and dynamics[5:7] == models
     assert "  less 'my work/report/report.md'" in lines
     (tmp_path / "my work" / "report").mkdir()

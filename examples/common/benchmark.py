@@ -14,6 +14,8 @@ from pathlib import Path
 from shlex import split
 from typing import Any, NoReturn, TypeVar
 
+import extract
+
 KindT = TypeVar("KindT")
 
 
@@ -31,6 +33,19 @@ class Part:
     columns: list[str] = field(default_factory=list)  # languages of a table's; else as the pair
     testset: str = ""  # as sacreBLEU calls it; it knows where its archive is
     instead: "Part | None" = None  # where --from lacks this one, or sacreBLEU the languages
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where nothing could be read so."""
+        if bool(self.archive) == bool(self.testset):
+            raise ValueError("archive or testset should be there, and not both")
+        if self.format not in (known := [*extract.FORMATS, *extract.TABLES]):
+            raise ValueError(f"format should be one of {', '.join(known)}, not {self.format}")
+        for name, text in (("archive", self.archive), ("members", self.members)):
+            try:
+                text.format(language="", side="", source="")
+            except (LookupError, ValueError) as error:
+                places = "{language}, {side} and {source}"
+                raise ValueError(f"{name} may have {places}, not as in {text}") from error
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,15 @@ class Preprocessing:
     merges: int  # of the joint BPE; 0: the tokens stay whole
     clean: Clean | None = None  # None: all pairs are kept
     joined: bool = True  # one dictionary for both languages
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError where no text could be prepared so."""
+        from macaron_fairseq.text import tokenization
+
+        refuse_below(0, merges=self.merges)
+        if unknown := [step for step in self.steps if step not in tokenization.STEPS]:
+            known = ", ".join(tokenization.STEPS)
+            raise ValueError(f"steps should be some of {known}, not {unknown[0]}")
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,20 @@ class Benchmark:
     )  # as `macaron-fairseq report` reads
     one_gpu: bool = False  # trained on one GPU though there be more, unless the user chose some
 
+    def __post_init__(self) -> None:
+        """Raise a ValueError where a set could not be made."""
+        for name, content in self.sets.items():
+            if content.every and name != "valid":
+                raise ValueError(f"sets/{name}/every is for valid alone")
+
+    def sets_of(self, source: str, target: str) -> dict[str, Set]:
+        """The sets that these languages have."""
+        return {
+            name: content
+            for name, content in self.sets.items()
+            if not {source, target} & {*content.without}
+        }
+
 
 def refuse_below(least: float, **numbers: float) -> None:
     """Raise a ValueError where a number is too small; they are given by their names in the file."""
@@ -184,11 +222,21 @@ def parsed(command: Any, name: str, flags: str, *needed: str) -> argparse.Namesp
 
 
 def read_yaml(path: Path) -> Any:
-    """What a YAML file holds; ends the program with a sentence where it is none."""
+    """What a YAML file holds; ends the program where it is none, or has a name twice."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Refuses what stands twice."""
+
+    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        names = [loader.construct_object(key) for key, _ in node.value]
+        if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+            sys.exit(f"{path}: {twice[0]} stands twice in it")
+        return {**yaml.SafeLoader.construct_mapping(loader, node, deep=True)}
+
+    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
     try:
-        return yaml.safe_load(path.read_text("utf-8"))
+        return yaml.load(path.read_text("utf-8"), Loader)
     except OSError as error:
         sys.exit(f"cannot read {path}: {error.strerror}")
     except (ValueError, yaml.YAMLError, RecursionError) as error:  # some dates are ValueErrors

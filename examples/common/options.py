@@ -381,9 +381,13 @@ def read(
     if pairs and pair not in pairs:
         sys.exit(f"the pairs are {' '.join(pairs)}, not {pair}")
     source, target = pair.split("-")
+    sets = described.sets_of(source, target)
+    if not {"train", "valid"} <= {*sets} or len(sets) < 3:
+        sys.exit(f"{file}: sets should have train, valid, and a test set of {pair}")
     if source == target:
         sys.exit(f"--pair names two languages, not {source} twice")
-    if pairs and pair != pairs[0]:
+    is_other_pair = bool(options.pair) and pair not in pairs[:1]
+    if is_other_pair:
         described = replace(described, published=[])
     of_archives = ("from", "mirror", "sizes")
     if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
@@ -393,7 +397,7 @@ def read(
     given = getattr(options, "from")
     if given and not given.is_dir():
         sys.exit(f"{given}, given by --from, is no folder")
-    suffix = f"-{options.pair}" * bool(options.pair) + f"-{options.setting}" * bool(options.setting)
+    suffix = f"-{pair}" * is_other_pair + f"-{options.setting}" * bool(options.setting)
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
@@ -405,11 +409,7 @@ def read(
         folder=file.parent,
         source=source,
         target=target,
-        sets={
-            name: content
-            for name, content in described.sets.items()
-            if not {source, target} & {*content.without}
-        },
+        sets=sets,
         is_usual=not options.sizes,
         stages=["train"] if options.dry_run else in_order(options.stages, STAGES),
         given=given and given.absolute(),

@@ -18,7 +18,7 @@ def summary(recipe: Recipe) -> str:
     data: Words = ["--data", here(recipe.data)]
     translate: Words = ["macaron-fairseq", "translate", *data, "--path", models[-1]]
     decode = split(recipe.benchmark.evaluation.decode)
-    for flag in ("--max-len-a", "--max-len-b"):  # as what was scored
+    for flag in ("--beam", "--lenpen", "--max-len-a", "--max-len-b"):  # as what was scored
         if flag in decode:
             translate += [flag, decode[decode.index(flag) + 1]]
     dynamics: Words = ["macaron-fairseq", "dynamics", *data, "--path", *models]

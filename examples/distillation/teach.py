@@ -128,8 +128,6 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     if args.records and args.records.exists() and not args.records.is_dir():
         sys.exit(f"{args.records}, given by --records, is no folder")
-    if args.teacher and len({*args.tasks}) > 1:
-        sys.exit("--teacher is a teacher of one task: give that with --tasks")
     if args.teacher and not args.teacher.is_file():
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
     if args.teacher and not manifest.run_of(args.teacher):
@@ -140,6 +138,8 @@ def run(words: Sequence[str]) -> None:
     settings = systems.read(args.settings)
     names = student_systems.chosen(settings.systems, args.systems or settings.systems)
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
+    if args.teacher and len(chosen) > 1:
+        sys.exit("--teacher is a teacher of one task: give that with --tasks")
     averages = [
         task.benchmark.evaluation.average if model.average < 0 else model.average
         for task in chosen

@@ -12,6 +12,7 @@ from typing import Any
 
 import benchmark
 import glue_data
+import glue_records
 import options as recipe_options
 import recipe as recipes
 import text_recipe
@@ -217,6 +218,8 @@ def read(words: Sequence[str]) -> Glue:
         sys.exit(f"{args.glue}, given by --glue, is no folder")
     if "prepare" in stages and not args.glue:
         sys.exit("say where GLUE's files are: --glue FOLDER")
+    if args.records:
+        glue_records.read(args.records)  # which refuses what is none
     setting = benchmark.read_as(Finetuning, HERE / "finetuning.yaml")
     # As the stages of all recipes are called.
     shared = {"prepare": "prepare", "pretrain": "train"}

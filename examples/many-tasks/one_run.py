@@ -71,6 +71,8 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
     path = dev_path(recipe) if is_tuning else record_path(options.work, task, recipe.variant, seed)
     with only_one(folder / "run.lock", waits=False):
         if path.is_file():
+            if not keeps:  # where this was killed between the two
+                remove_models(folder)
             return
         with only_one(recipe.work / "data.lock", waits=True):
             stage_prepare.prepare(recipe)

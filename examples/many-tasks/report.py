@@ -57,7 +57,8 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     wanted = {*plan.announced(announced, tasks)}
     of_plan = plan.schemes_of(announced, tasks)  # by family
     of_rule = wanted | plan.more_seeds(announced, wanted, runs)
-    others = [x for x in runs if x.key in of_rule and not known.as_planned(x, tasks[x.task])]
+    planned = tasks_file.read()  # and not those of --tasks-file
+    others = [x for x in runs if x.key in of_rule and not known.as_planned(x, planned[x.task])]
     done = [run for run in runs if run not in others]
     judged_runs = [run for run in done if run.key in of_rule]
     every = [*notes, *(plan.departures(announced, tasks, done, others) if runs else [])]

@@ -172,21 +172,8 @@ def variant(text: str) -> Variant:
 
 def read(path: Path = FILE) -> dict[str, Task]:
     """The tasks by name; ends the program with a sentence where the file is not as it should be."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Refuses what stands twice."""
-
-    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
-        names = [loader.construct_object(key) for key, _ in node.value]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"{twice.pop()} stands twice in it")
-        return {**yaml.SafeLoader.construct_mapping(loader, node, deep=True)}
-
-    Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    file = benchmark.read_as(File, path)
     try:
-        content = yaml.load(path.read_text("utf-8"), Loader)
-        file = benchmark.typed(File, content, "")
         for name, kind in file.families.items():
             if unknown := [
                 x for x in (kind.tuning.tasks if kind.tuning else []) if x not in file.tasks
@@ -195,10 +182,6 @@ def read(path: Path = FILE) -> dict[str, Task]:
                     f"families/{name}/tuning/tasks names {unknown[0]}, which is no task"
                 )
         return {name: task(file, name, entry, path) for name, entry in file.tasks.items()}
-    except OSError as error:
-        sys.exit(f"cannot read {path}: {error.strerror}")
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        sys.exit(f"{path} is no YAML file: {' '.join(str(error).split())}")
     except ValueError as error:
         sys.exit(f"{path}: {error}")
 
@@ -222,7 +205,10 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
         if entry.pair not in (base.get("pairs") or [])[:1]:
             base.pop("published", None)  # of the first pair
         described = benchmark.merged(base, described)
+    described = benchmark.merged({"training": {"archs": [ARCH]}}, described)
     whole = benchmark.typed(Benchmark, described, f"tasks/{name}/benchmark")
+    if ARCH not in whole.training.archs:
+        raise ValueError(f"tasks/{name}: --schemes are those of {ARCH}: leave out archs")
     wanted = {"test": kind.test} | ({"tuning/dev": kind.tuning.dev} if kind.tuning else {})
     for what, test in wanted.items():
         if test not in whole.sets:
@@ -296,7 +282,7 @@ def recipe(
         benchmark=described,
         source=task.source,
         target=task.target,
-        sets=described.sets,
+        sets=described.sets_of(task.source, task.target),
         is_usual=options.is_usual,
         stages=["train", "evaluate"],  # what fairseq does not know, it refuses itself
         work=work,
