@@ -36,6 +36,7 @@ import parallel_text  # isort: skip
 import plan  # isort: skip
 import report  # isort: skip
 import steps  # isort: skip
+from many_tasks_variants import Variant, mark_of, points_of, recipe_of  # isort: skip
 import tasks  # isort: skip
 import train_command  # isort: skip
 
@@ -158,10 +159,10 @@ def test_a_file_of_tasks_that_is_not_as_it_should_be(text, said, tmp_path):
 
 def test_schemes_have_the_baselines_width_and_half_the_depth_is_said():
     kind = tasks.read()["g2p-ice"].kind
-    flags = " ".join(tasks.variant("strang-marchuk/midpoint/half-depth").flags(kind))
+    flags = " ".join(Variant.parse("strang-marchuk/midpoint/half-depth").flags(kind))
     assert "--encoder-ffn-embed-dim 256 --encoder-layers 2" in flags
     assert "--macaron-substep midpoint" in flags
-    flags = " ".join(tasks.variant("lie-trotter").flags(kind))
+    flags = " ".join(Variant.parse("lie-trotter").flags(kind))
     assert "--decoder-ffn-embed-dim 512 --decoder-layers 4" in flags
 
 
@@ -169,8 +170,8 @@ def test_every_point_of_tuning_sees_as_many_tokens():
     task = tasks.read()["g2p-ice"]
     options = tasks.Options(Path("/w"), None, cpu=True, file=tasks.FILE)
     for values in task.kind.tuning.rounds:
-        for point in tasks.points(task.kind.tuning.start, values):
-            recipe = tasks.recipe(task, tasks.variant("parallel"), 1, point, options)
+        for point in points_of(task.kind.tuning.start, values):
+            recipe = recipe_of(task, Variant.parse("parallel"), 1, point, options)
             assert recipe.max_update * recipe.batch == 1_280_000
             assert recipe.benchmark.training.words()[-1] == f"{point.dropout:g}"
 
@@ -181,8 +182,8 @@ def test_settings_leave_out_scheme_and_seed_alone():
 
     def of(scheme, seed, tokens):
         setting = tasks.Setting(tokens, 0.1)
-        recipe = tasks.recipe(task, tasks.variant(scheme), seed, setting, options)
-        return tasks.settings(recipe, options)
+        recipe = recipe_of(task, Variant.parse(scheme), seed, setting, options)
+        return mark_of(recipe, options)
 
     assert of("parallel", 1, 512) == of("lie-trotter", 2, 512) != of("parallel", 1, 256)
     usual = of("parallel", 1, 512)
@@ -201,19 +202,19 @@ def test_settings_leave_out_scheme_and_seed_alone():
 
 def test_tokens_at_once_divide_an_update_and_leave_the_settings():
     """An update of Multi30k has 8,192 tokens: 4,096 on each of two devices, as published."""
-    task, variant = tasks.read()["multi30k-en-de"], tasks.variant("lie-trotter")
+    task, variant = tasks.read()["multi30k-en-de"], Variant.parse("lie-trotter")
     usual = tasks.Options(Path("/w"), None, cpu=False, file=tasks.FILE)
     found = {}
     for tokens in (None, 2048, 8192, 5000):
         options = replace(usual, max_tokens=tokens)
-        recipe = tasks.recipe(task, variant, 1, None, options)
+        recipe = recipe_of(task, variant, 1, None, options)
         if tokens == 5000:
             with pytest.raises(SystemExit, match="cannot be made of 5000 tokens on each of 1"):
                 train_command.plan(recipe, 1, {})
             continue
         devices = train_command.plan(recipe, 1, {})
         found[tokens] = devices.max_tokens, devices.update_freq
-        assert tasks.settings(recipe, options) == tasks.settings(recipe, usual)
+        assert mark_of(recipe, options) == mark_of(recipe, usual)
         words = one_run.command(task, variant, 1, options)
         assert ("--max-tokens" in words) is (tokens is not None)
     assert found == {None: (4096, 2), 2048: (2048, 4), 8192: (8192, 1)}
@@ -433,9 +434,9 @@ def test_an_architecture_that_no_scheme_varies_is_refused(tmp_path):
 
 def test_what_a_kill_left_of_a_finished_run_is_removed(tmp_path):
     """It came between the record and the removal of the models."""
-    task, variant = tasks.read()["g2p-ice"], tasks.variant("parallel")
+    task, variant = tasks.read()["g2p-ice"], Variant.parse("parallel")
     options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
-    recipe = tasks.recipe(task, variant, 1, None, options)
+    recipe = recipe_of(task, variant, 1, None, options)
     model = recipe.run(tasks.ARCH, 1) / "checkpoint_last.pt"
     for path in (model, one_run.record_path(tmp_path, task, variant, 1)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -452,16 +453,16 @@ def test_the_command_of_a_record_can_be_pasted():
         extra=("--adam-betas", "(0.9,0.98)"),
         is_usual=False,
     )
-    found = one_run.command(tasks.read()["g2p-ice"], tasks.variant("parallel"), 3, options)
+    found = one_run.command(tasks.read()["g2p-ice"], Variant.parse("parallel"), 3, options)
     assert shlex.split(found)[-2:] == ["--adam-betas", "(0.9,0.98)"]
     assert "--from FOLDER --sizes any -- --adam-betas '(0.9,0.98)'" in found
 
 
 def test_a_record_is_of_what_a_run_left(tmp_path):
     """Two epochs of half an hour; equal sources are drawn together; case does not count here."""
-    task, variant = tasks.read()["multi30k-en-de"], tasks.variant("parallel")
+    task, variant = tasks.read()["multi30k-en-de"], Variant.parse("parallel")
     options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
-    recipe = tasks.recipe(task, variant, 1, None, options)
+    recipe = recipe_of(task, variant, 1, None, options)
     folder, reference = recipe.run(tasks.ARCH, 1), recipe.data / "reference"
     write_lines(folder / "train.log", LOG)
     for test in recipe.tests:

@@ -1,9 +1,12 @@
-"""Start a recipe's program with the package next to it, or say that Python has none installed.
+"""Run a recipe's program with the package next to it, or say that Python has none installed.
 
-usage: start.py FILE.py [WORD...]
+usage: python3 -X utf8 start.py FILE.py [WORD...]
+
+The program finds the modules of its folder, and those of this one.
 """
 
 import os
+import runpy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,14 +32,22 @@ def take_own_package() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
 
 
+def command(program: str, *words: str) -> list[str]:
+    """The command that runs another program so."""
+    return [sys.executable, "-X", "utf8", str(Path(__file__).resolve()), program, *words]
+
+
 def main(words: list[str]) -> None:
-    """Become `python FILE.py WORD...` with the same Python, in UTF-8 mode."""
+    """Run FILE.py with these words as its arguments."""
+    folder = Path(words[0]).resolve().parent
     try:
         refuse_missing_package()
-        take_own_package()
     except SystemExit as end:
-        sys.exit(f"{Path(words[0]).parent.name}: {end.code}")
-    os.execv(sys.executable, [sys.executable, "-X", "utf8", *words])
+        sys.exit(f"{folder.name}: {end.code}")
+    take_own_package()
+    sys.path.insert(0, str(folder))
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -18,31 +18,29 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
+import deployed
+import distillation_records
+import many_runs
+import stage_evaluate
+import stage_prepare
+import stage_train
+import start
+import systems
+import tasks
+import train_command
+import translations
+from launch import only_one
+from many_runs import Options
+from options import own_and_flags
+from steps import made, step
+from systems import TEACHER, Settings, SystemRecipe
+from tasks import Task
+from train_command import Devices
 
-import deployed  # noqa: E402
-import distillation_records  # noqa: E402
-import many_runs  # noqa: E402
-import stage_evaluate  # noqa: E402
-import stage_prepare  # noqa: E402
-import stage_train  # noqa: E402
-import systems  # noqa: E402
-import tasks  # noqa: E402
-import train_command  # noqa: E402
-import translations  # noqa: E402
-from launch import only_one  # noqa: E402
-from many_runs import Options  # noqa: E402
-from options import own_and_flags  # noqa: E402
-from steps import made, step  # noqa: E402
-from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
-from tasks import Task  # noqa: E402
-from train_command import Devices  # noqa: E402
-
-from macaron_fairseq.common import files  # noqa: E402
-from macaron_fairseq.evaluation import manifest, training_log  # noqa: E402
-from macaron_fairseq.text import data_folder  # noqa: E402
-from macaron_fairseq.translation.translator import Search  # noqa: E402
+from macaron_fairseq.common import files
+from macaron_fairseq.evaluation import manifest, training_log
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation.translator import Search
 
 WHAT = ("prepare", "train", "translate", "join", "time")
 OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
@@ -207,8 +205,8 @@ def words(
     given_teacher: Path | None = None,
 ) -> list[str]:
     """The command that does one job."""
-    result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
-    result += [what, task.name, system, str(seed), *shared.words(), "--settings", str(file)]
+    result = start.command(__file__, what, task.name, system, str(seed), *shared.words())
+    result += ["--settings", str(file)]
     result += ["--teacher", str(given_teacher)] if given_teacher else []
     return [*result, *shared.extra_words()]
 

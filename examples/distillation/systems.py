@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
 from typing import Any
@@ -14,7 +14,7 @@ from benchmark import refuse_below, refuse_open_quotes
 from many_runs import Options
 from options import Recipe
 from steps import hash_of
-from tasks import BASELINE, Task
+from tasks import Task
 
 from macaron_fairseq.commands import distill as distill_command
 from macaron_fairseq.evaluation import training_flags
@@ -156,8 +156,7 @@ def recipe(
     given_teacher: Path | None = None,
 ) -> SystemRecipe:
     """The recipe that trains and scores one run; a given teacher is only scored."""
-    base = tasks.recipe(task, tasks.variant(BASELINE), seed, None, options)
-    shared = {x.name: getattr(base, x.name) for x in fields(Recipe)}
+    shared = tasks.fields_of(task, seed, options)
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
     given = given_teacher if system == TEACHER else None
@@ -174,11 +173,11 @@ def recipe(
     shared |= {
         "benchmark": replace(task.benchmark, training=training),
         "archs": [model.arch],
-        "merges": how.merges or base.merges,
+        "merges": how.merges or shared["merges"],
         "max_update": options.max_update or model.max_update,
         "batch": model.tokens * model.batches,
         "max_tokens": options.max_tokens or model.tokens,
-        "average": 0 if given else base.average if model.average < 0 else model.average,
+        "average": 0 if given else shared["average"] if model.average < 0 else model.average,
         "extra": [*learns, *options.extra],
     }
     return SystemRecipe(

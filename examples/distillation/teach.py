@@ -9,33 +9,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import distillation_records
+import distillation_report
+import launch
+import many_runs
+import one_system
+import options as recipe_options
+import recipe as recipes
+import stage_train
+import student_systems
+import systems
+import tasks
+import train_command
+import translations
+from distillation_records import Run
+from launch import Job
+from many_runs import Options
+from steps import say
+from systems import TEACHER, Settings, SystemRecipe
+from tasks import Task
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation import manifest
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "common"), str(HERE.parent / "many-tasks")]
-
-import distillation_records  # noqa: E402
-import distillation_report  # noqa: E402
-import launch  # noqa: E402
-import many_runs  # noqa: E402
-import one_system  # noqa: E402
-import options as recipe_options  # noqa: E402
-import recipe as recipes  # noqa: E402
-import stage_train  # noqa: E402
-import student_systems  # noqa: E402
-import systems  # noqa: E402
-import tasks  # noqa: E402
-import train_command  # noqa: E402
-import translations  # noqa: E402
-from distillation_records import Run  # noqa: E402
-from launch import Job  # noqa: E402
-from many_runs import Options  # noqa: E402
-from steps import say  # noqa: E402
-from systems import TEACHER, Settings, SystemRecipe  # noqa: E402
-from tasks import Task  # noqa: E402
-
-from macaron_fairseq.common import files  # noqa: E402
-from macaron_fairseq.common.errors import UserError  # noqa: E402
-from macaron_fairseq.common.wording import counted  # noqa: E402
-from macaron_fairseq.evaluation import manifest  # noqa: E402
 
 NAME = "distillation"
 STAGES = ("run", "report")

@@ -6,21 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "common"))
-
-import glue_data  # noqa: E402
-import glue_options  # noqa: E402
-import glue_records  # noqa: E402
-import glue_report  # noqa: E402
-import glue_run  # noqa: E402
-import glue_tasks  # noqa: E402
-import launch  # noqa: E402
-import recipe as recipes  # noqa: E402
-import stage_text  # noqa: E402
-import stage_train  # noqa: E402
-from glue_options import NAME, Glue  # noqa: E402
-from glue_plans import (  # noqa: E402
+import glue_data
+import glue_options
+import glue_records
+import glue_report
+import glue_run
+import glue_tasks
+import launch
+import recipe as recipes
+import stage_text
+import stage_train
+import start
+from glue_options import NAME, Glue
+from glue_plans import (
     model_flags,
     place,
     plan,
@@ -30,13 +28,15 @@ from glue_plans import (  # noqa: E402
     sha256,
     start_of,
 )
-from glue_records import Key, Record  # noqa: E402
-from glue_report import Result, System  # noqa: E402
-from glue_tasks import TASKS  # noqa: E402
-from launch import Job  # noqa: E402
-from steps import say  # noqa: E402
+from glue_records import Key, Record
+from glue_report import Result, System
+from glue_tasks import TASKS
+from launch import Job
+from steps import say
 
-from macaron_fairseq.common import files  # noqa: E402
+from macaron_fairseq.common import files
+
+HERE = Path(__file__).resolve().parent
 
 # --- The stages ----------------------------------------------------------------------------------
 
@@ -136,9 +136,8 @@ def job(glue: Glue, name: str, system: System, seed: int, rate: float) -> Job:
     """What makes one run; its plan is written."""
     folder = place(glue, name, system, seed, rate)
     glue_run.plan_of(folder, plan(glue, name, system, seed, rate))
-    script = str(HERE / "glue_run.py")
     label = f"{name}, {system.arch}, learning rate {rate:g}, seed {seed}"
-    words = [sys.executable, "-X", "utf8", script, str(folder)]
+    words = start.command(str(HERE / "glue_run.py"), str(folder))
     return Job(label, words, folder / "run.log", folder / "result.json")
 
 

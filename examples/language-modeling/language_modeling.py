@@ -10,29 +10,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import benchmark
+import options as recipe_options
+import perplexity
+import recipe as entry
+import stage_evaluate
+import stage_prepare
+import stage_text
+import stage_train
+import student_recipes
+import student_systems
+import text_recipe
+import train_command
+from options import PLUGIN, STAGES, Once, Parser, from_zero
+from stage_text import Counts
+from steps import Words, code, hash_of, hold, logged, made, say, step
+from student_recipes import StudentRecipe
+from text_recipe import TextRecipe
+
+from macaron_fairseq.common import files
+from macaron_fairseq.common.wording import counted
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "common"))
-
-import benchmark  # noqa: E402
-import options as recipe_options  # noqa: E402
-import perplexity  # noqa: E402
-import recipe as entry  # noqa: E402
-import stage_evaluate  # noqa: E402
-import stage_prepare  # noqa: E402
-import stage_text  # noqa: E402
-import stage_train  # noqa: E402
-import student_recipes  # noqa: E402
-import student_systems  # noqa: E402
-import text_recipe  # noqa: E402
-import train_command  # noqa: E402
-from options import PLUGIN, STAGES, Once, Parser, from_zero  # noqa: E402
-from stage_text import Counts  # noqa: E402
-from steps import Words, code, hash_of, hold, logged, made, say, step  # noqa: E402
-from student_recipes import StudentRecipe  # noqa: E402
-from text_recipe import TextRecipe  # noqa: E402
-
-from macaron_fairseq.common import files  # noqa: E402
-from macaron_fairseq.common.wording import counted  # noqa: E402
 
 NAME = "language-modeling"
 SCORE = HERE / "score_text.py"

@@ -17,8 +17,9 @@ from typing import Any
 import one_run
 import tasks
 from many_runs import Options
+from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, recipe_of
 from steps import say
-from tasks import RunRecipe, Setting, Task, Tuning, Variant
+from tasks import Setting, Task, Tuning
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -153,9 +154,9 @@ def runs_of_tuning(
         return
     for name in plan.tasks:
         for scheme in plan.schemes:
-            for point in tasks.every_point(plan):
-                variant, task = tasks.variant(scheme), known[name]
-                recipe = tasks.recipe(task, variant, plan.seed, point, options, is_tuning=True)
+            for point in every_point(plan):
+                variant, task = Variant.parse(scheme), known[name]
+                recipe = recipe_of(task, variant, plan.seed, point, options, is_tuning=True)
                 yield task, recipe, point
 
 
@@ -207,7 +208,7 @@ def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder
         place = one_run.dev_path(recipe)
         if not entry or place.is_file():
             continue
-        refuse(path, said(entry), entry["settings"] == tasks.settings(recipe, options))
+        refuse(path, said(entry), entry["settings"] == mark_of(recipe, options))
         remember_data(recipe, entry["data"], path)
         files.write(place, one_run.of_tuning(recipe, options, entry["scores"]))
         number += 1
@@ -236,7 +237,7 @@ def take(
                 place = one_run.record_path(options.work, task, variant, seed)
                 if not run or place.is_file():
                     continue
-                recipe = tasks.recipe(task, variant, seed, settings[task.family], options)
+                recipe = recipe_of(task, variant, seed, settings[task.family], options)
                 refuse(folder, records.name(run), is_of(run, task, recipe, options))
                 remember_data(recipe, run.data, folder)
                 records.write(place, [run])
@@ -247,17 +248,15 @@ def take(
 
 def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
     """Whether a run was made with the settings of a recipe."""
-    of_task = task.kind.metric, task.kind.test, tasks.settings(recipe, options)
+    of_task = task.kind.metric, task.kind.test, mark_of(recipe, options)
     return (run.metric, run.test, run.settings) == of_task
 
 
 def as_planned(run: Run, task: Task) -> bool:
     """Whether a run has the settings of the file of tasks, and of tuning: those of the plan."""
     options = Options(Path(), None, cpu=not run.environment["gpus"], file=tasks.FILE)
-    variant = tasks.variant(run.scheme)
-    return is_of(
-        run, task, tasks.recipe(task, variant, run.seed, task.kind.chosen, options), options
-    )
+    variant = Variant.parse(run.scheme)
+    return is_of(run, task, recipe_of(task, variant, run.seed, task.kind.chosen, options), options)
 
 
 def refuse(origin: Path, run: str, is_same: bool, instead: str = "leave out --known") -> None:
@@ -281,7 +280,7 @@ def refuse_other_tuning(path: Path, recipe: RunRecipe, options: Options) -> None
     """Raise a `UserError` if the scores of a run of tuning here are of other settings."""
     if path.is_file():
         content = json.loads(path.read_text("utf-8"))
-        same = isinstance(content, dict) and content["settings"] == tasks.settings(recipe, options)
+        same = isinstance(content, dict) and content["settings"] == mark_of(recipe, options)
         refuse(path, f"tuning {recipe.name} {recipe.variant.name}", same, "give another --work")
 
 

@@ -10,24 +10,31 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import known
+import launch
+import many_runs
+import one_run
+import options as recipe_options
+import recipe as recipes
+import report
+import tasks
+from launch import Job
+from many_runs import Options
+from many_tasks_variants import (
+    BASELINE,
+    HALF_DEPTH,
+    Variant,
+    points_of,
+    recipe_of,
+    refuse_overriding,
+)
+from steps import say
+from tasks import Setting, Task
+
+from macaron_fairseq.common import files
+from macaron_fairseq.evaluation import evidence
+
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "common"))
-
-import known  # noqa: E402
-import launch  # noqa: E402
-import many_runs  # noqa: E402
-import one_run  # noqa: E402
-import options as recipe_options  # noqa: E402
-import recipe as recipes  # noqa: E402
-import report  # noqa: E402
-import tasks  # noqa: E402
-from launch import Job  # noqa: E402
-from many_runs import Options  # noqa: E402
-from steps import say  # noqa: E402
-from tasks import BASELINE, Setting, Task, Variant  # noqa: E402
-
-from macaron_fairseq.common import files  # noqa: E402
-from macaron_fairseq.evaluation import evidence  # noqa: E402
 
 NAME = "many-tasks"
 STAGES = ("tune", "run", "report", "collect", "page")
@@ -66,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         action=once,
         metavar='"A B"',
         default=SCHEMES.split(),
-        help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{tasks.HALF_DEPTH} (default: {SCHEMES})",
+        help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
     )
     many_runs.add_options(result, NAME, tasks.FILE)
     add(
@@ -100,8 +107,8 @@ def run(words: Sequence[str]) -> None:
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
     recipe_options.check_extra(extra, max(task.benchmark.evaluation.average for task in chosen))
-    tasks.refuse_overriding(extra)
-    variants = [tasks.variant(text) for text in args.schemes]
+    refuse_overriding(extra)
+    variants = [Variant.parse(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
         sys.exit(f"--schemes names {twice.pop()} twice")
     stages = args.stages or list(USUAL)
@@ -175,14 +182,14 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
     assert plan
     best, found = plan.start, {}
     for values in plan.rounds:
-        points = tasks.points(best, values)
+        points = points_of(best, values)
         jobs, paths = [], {}
         for point in points:
             for name in plan.tasks:
                 for scheme in plan.schemes:
-                    variant = tasks.variant(scheme)
+                    variant = Variant.parse(scheme)
                     words = every_task[name], variant, plan.seed, point, options
-                    recipe = tasks.recipe(*words, is_tuning=True)
+                    recipe = recipe_of(*words, is_tuning=True)
                     paths[point, name, scheme] = path = one_run.dev_path(recipe)
                     known.refuse_other_tuning(path, recipe, options)
                     label = f"tuning {name} {scheme}, {point}"
@@ -231,7 +238,7 @@ def train(
             for variant in variants:
                 path = one_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
-                recipe = tasks.recipe(task, variant, seed, setting, options)
+                recipe = recipe_of(task, variant, seed, setting, options)
                 known.refuse_others(path, task, recipe, options)
                 more = ["--keep-models"] * args.keep_models
                 words = one_run.words(task, variant, seed, setting, options, *more)

@@ -17,17 +17,17 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
-
 import many_runs
 import stage_evaluate
 import stage_prepare
 import stage_train
+import start
 import tasks
 from launch import only_one
 from many_runs import Options
+from many_tasks_variants import RunRecipe, Variant, mark_of, recipe_of
 from options import own_and_flags
-from tasks import ARCH, RunRecipe, Setting, Task, Variant
+from tasks import ARCH, Setting, Task
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation import failures, metrics, records, training_log
@@ -102,7 +102,7 @@ def without_tests(recipe: RunRecipe, dev: str) -> RunRecipe:
 
 def of_tuning(recipe: RunRecipe, options: Options, scores: Sequence[Mapping[str, Any]]) -> str:
     """What is kept of a run of tuning, as JSON."""
-    return files.as_json({"settings": tasks.settings(recipe, options), "scores": scores})
+    return files.as_json({"settings": mark_of(recipe, options), "scores": scores})
 
 
 def remove_models(folder: Path) -> None:
@@ -144,7 +144,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         items=items,
         scores=scores,
         signatures=signatures,
-        settings=tasks.settings(recipe, options),
+        settings=mark_of(recipe, options),
         data=data_of(recipe),
         updates=training.updates,
         seconds=round(training.hours * 3600),
@@ -233,8 +233,7 @@ def words(
     task: Task, variant: Variant, seed: int, setting: Setting | None, options: Options, *more: str
 ) -> list[str]:
     """The command that does one run."""
-    result = [sys.executable, "-X", "utf8", str(Path(__file__).resolve())]
-    result += [task.name, variant.name, str(seed), *options.words()]
+    result = start.command(__file__, task.name, variant.name, str(seed), *options.words())
     if setting:
         result += ["--tokens", str(setting.tokens), "--dropout", f"{setting.dropout:g}"]
     return [*result, *more, *options.extra_words()]
@@ -256,8 +255,8 @@ def main(argv: Sequence[str]) -> None:
     options = many_runs.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     setting = Setting(args.tokens, args.dropout) if args.tokens else None
-    variant = tasks.variant(args.variant)
-    recipe = tasks.recipe(task, variant, args.seed, setting, options, args.tuning)
+    variant = Variant.parse(args.variant)
+    recipe = recipe_of(task, variant, args.seed, setting, options, args.tuning)
     try:
         run(task, recipe, options, args.tuning, args.keep_models)
     except OSError as error:

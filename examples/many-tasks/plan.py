@@ -7,6 +7,7 @@ from pathlib import Path
 
 import benchmark
 import tasks as tasks_file
+from many_tasks_variants import BASELINE, Variant
 from tasks import Task
 
 from macaron_fairseq.common.markdown import table
@@ -60,7 +61,7 @@ def of_families(plan: Plan, known: Mapping[str, Task]) -> list[tuple[Key, str]]:
     """The runs of the plan that are of these tasks' families, and the family of each."""
     every, families = tasks_file.read(), {task.family for task in known.values()}
     return [
-        ((task.name, tasks_file.variant(scheme).name, seed), task.family)
+        ((task.name, Variant.parse(scheme).name, seed), task.family)
         for some in plan.runs
         for task in tasks_file.chosen(every, some.tasks, "plan.yaml")
         if task.family in families
@@ -106,7 +107,7 @@ def departures(
 def diverged(plan: Plan) -> set[Key]:
     """The runs that have no score and get none."""
     words = [text.split() for text in plan.diverged]
-    return {(task, tasks_file.variant(scheme).name, int(seed)) for task, scheme, seed in words}
+    return {(task, Variant.parse(scheme).name, int(seed)) for task, scheme, seed in words}
 
 
 def more_seeds(plan: Plan, wanted: Iterable[Key], runs: Iterable[Run]) -> set[Key]:
@@ -142,7 +143,7 @@ def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
     found: dict[str, set[str]] = {}
     for (_, scheme, _), family in of_families(plan, known):
         found.setdefault(family, set()).add(scheme)
-    return {family: len(schemes - {tasks_file.BASELINE}) for family, schemes in found.items()}
+    return {family: len(schemes - {BASELINE}) for family, schemes in found.items()}
 
 
 def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
@@ -153,7 +154,7 @@ def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
     keys, lost = of_families(plan, known), diverged(plan)
     found = set()
     for (task, scheme, seed), family in keys:
-        pair = {(task, one.scheme, seed), (task, tasks_file.BASELINE, seed)}
+        pair = {(task, one.scheme, seed), (task, BASELINE, seed)}
         if scheme == one.scheme and family == one.family and not pair & lost:
             found |= pair
     return found

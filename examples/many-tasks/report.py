@@ -9,7 +9,8 @@ from typing import Any
 import known
 import plan
 import tasks as tasks_file
-from tasks import BASELINE, Setting, Task
+from many_tasks_variants import BASELINE, HALF_DEPTH
+from tasks import Setting, Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -76,7 +77,7 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
 
 SUBSTEPS = (
     "a scheme with a sub-step has the baseline's parameters and a multiple of its operations; "
-    f"{tasks_file.HALF_DEPTH} halves the layers, so that the operations are equal"
+    f"{HALF_DEPTH} halves the layers, so that the operations are equal"
 )
 
 

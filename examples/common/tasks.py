@@ -1,31 +1,21 @@
-"""The tasks of tasks.yaml, the variants of a layer, and what makes a recipe of both."""
+"""The tasks of a tasks.yaml, and what the recipes of their runs share."""
 
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import product
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import benchmark
 from benchmark import Benchmark, refuse_below
 from many_runs import Options
-from options import Recipe
-from steps import hash_of
 
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.evidence_gallery import Published
-from macaron_fairseq.schemes import splitting, substeps
 
-FILE = Path(__file__).with_name("tasks.yaml")
-ARCH = "macaron_transformer_tiny"  # of all variants: they differ in --macaron-scheme alone
-BASELINE = "lie-trotter"
-HALF_DEPTH = "half-depth"
-# Flags that `Variant.flags` gives, and those that stand over them.
-OF_VARIANT = re.compile(
-    "--(macaron-(encoder-|decoder-)?scheme|macaron-substep|(en|de)coder-(layers|.*ffn-embed-dim))"
-)
+FILE = Path(__file__).resolve().parents[1] / "many-tasks" / "tasks.yaml"
+ARCH = "macaron_transformer_tiny"  # that --schemes vary
 
 
 @dataclass(frozen=True)
@@ -123,53 +113,6 @@ class Task:
     benchmark: Benchmark
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A scheme, with its sub-step and, for equal operations, half the layers."""
-
-    scheme: str
-    substep: str = substeps.DEFAULT
-    is_half: bool = False
-
-    @property
-    def name(self) -> str:
-        """As on the command line."""
-        parts = [self.scheme, self.substep * (self.substep != substeps.DEFAULT)]
-        return "/".join(filter(None, [*parts, HALF_DEPTH * self.is_half]))
-
-    @property
-    def folder(self) -> str:
-        """As a file's name."""
-        return self.name.replace("/", "+")
-
-    def flags(self, kind: Family) -> list[str]:
-        """Those of fairseq-train."""
-        words = ["--macaron-scheme", self.scheme, "--macaron-substep", self.substep]
-        layers = kind.layers // 2 if self.is_half else kind.layers
-        for side in ("encoder", "decoder"):
-            ffns = splitting.count_ffns(getattr(splitting.get(self.scheme), side))
-            words += [f"--{side}-ffn-embed-dim", str(kind.ffn // ffns)]
-            words += [f"--{side}-layers", str(layers)]
-        return words
-
-
-def variant(text: str) -> Variant:
-    """SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/half-depth; ends the program at another."""
-    scheme, *rest = text.split("/")
-    splitting.get(scheme, "--schemes")
-    is_half = rest[-1:] == [HALF_DEPTH]
-    if is_half:
-        rest.pop()
-    if len(rest) > 1:
-        sys.exit(f"{text} should be SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH}")
-    substep = rest[0] if rest else substeps.DEFAULT
-    substeps.get(substep, "--schemes")
-    return Variant(scheme, substep, is_half)
-
-
-# --- The file ------------------------------------------------------------------------------------
-
-
 def read(path: Path = FILE) -> dict[str, Task]:
     """The tasks by name; ends the program with a sentence where the file is not as it should be."""
     file = benchmark.read_as(File, path)
@@ -239,93 +182,6 @@ def chosen(tasks: Mapping[str, Task], words: Sequence[str], flag: str) -> list[T
     return [*found.values()]
 
 
-# --- A recipe for each run -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RunRecipe(Recipe):
-    """The recipe of one run; all runs of a task share its data."""
-
-    variant: Variant = field(default_factory=lambda: Variant(BASELINE))
-    size: str = ""  # the baseline's layers and inner width
-    place: str = "runs"  # of the runs, in the folder of the task
-
-    def run(self, arch: str, seed: int) -> Path:
-        """The folder of one training."""
-        return self.work / self.place / self.variant.folder / f"seed{seed}"
-
-
-def recipe(
-    task: Task,
-    variant: Variant,
-    seed: int,
-    setting: Setting | None,
-    options: Options,
-    is_tuning: bool = False,
-) -> RunRecipe:
-    """The recipe that trains and scores one run."""
-    described, kind = task.benchmark, task.kind
-    training, work = described.training, options.work / task.name
-    if setting:
-        assert kind.tuning
-        flags = f"--attention-dropout {setting.dropout:g} --activation-dropout {setting.dropout:g}"
-        training = replace(
-            training,
-            tokens=setting.tokens,
-            max_update=kind.tuning.tokens // setting.tokens,
-            flags=f"{training.flags} {flags}",
-        )
-        described = replace(described, training=training)
-    return RunRecipe(
-        name=task.name,
-        folder=options.file.parent,
-        benchmark=described,
-        source=task.source,
-        target=task.target,
-        sets=described.sets_of(task.source, task.target),
-        is_usual=options.is_usual,
-        stages=["train", "evaluate"],  # what fairseq does not know, it refuses itself
-        work=work,
-        given=options.given and options.given / kind.folder,
-        mirrors=[],
-        archs=[ARCH],
-        seeds=[seed],
-        merges=described.preprocessing.merges,
-        max_update=options.max_update or training.max_update,
-        batch=training.tokens * training.batches,
-        max_tokens=options.max_tokens or training.tokens,
-        max_tokens_is_given=options.max_tokens is not None,
-        average=described.evaluation.average,
-        precision="fp32" if options.cpu else "fp16",
-        cpu=options.cpu,
-        gpus=None,
-        processes=1,
-        workers=1,
-        dry_run=False,
-        extra=[*variant.flags(kind), *options.extra],
-        variant=variant,
-        size=f"{kind.layers} layers, FFN {kind.ffn}",
-        place=f"tuning/{setting.name}" if is_tuning and setting else "runs",
-    )
-
-
-def settings(recipe: RunRecipe, options: Options) -> str:
-    """Stands for all that the runs of a task share, next to its data: no scheme, no seed."""
-    own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
-    words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
-    words += [recipe.size, recipe.precision, str(recipe.average)]
-    return hash_of(*words, evaluation.decode, evaluation.score)[:12]
-
-
-def refuse_overriding(extra: Sequence[str]) -> None:
-    """End the program where a flag would make a run another than --schemes says."""
-    for word in extra:
-        if OF_VARIANT.match(flag := word.partition("=")[0]):
-            sys.exit(
-                f"{flag} would override what --schemes and the file of tasks say: leave it out"
-            )
-
-
 def published(tasks: Iterable[Task]) -> list[Published]:
     """What others published for these tasks."""
     return [
@@ -335,18 +191,35 @@ def published(tasks: Iterable[Task]) -> list[Published]:
     ]
 
 
-def every_point(plan: Tuning) -> list[Setting]:
-    """All settings that any round of tuning may come to."""
-    names = [x.name for x in fields(Setting)]
-    values = {name: dict.fromkeys([getattr(plan.start, name)]) for name in names}
-    for some in plan.rounds:
-        for name, theirs in some.items():
-            values[name].update(dict.fromkeys(theirs))
-    return points(plan.start, {name: [*theirs] for name, theirs in values.items()})
+def fields_of(task: Task, seed: int, options: Options) -> dict[str, Any]:
+    """The fields of a recipe that trains and scores one run of a task, but for what is varied.
 
-
-def points(start: Setting, values: Mapping[str, Sequence[Any]]) -> list[Setting]:
-    """The settings of one round of tuning: those numbers over the best so far."""
-    return [
-        replace(start, **dict(zip(values, some, strict=True))) for some in product(*values.values())
-    ]
+    Those are `archs` and `extra`; the others are the task's own.
+    """
+    described, training = task.benchmark, task.benchmark.training
+    return {
+        "name": task.name,
+        "folder": options.file.parent,
+        "benchmark": described,
+        "source": task.source,
+        "target": task.target,
+        "sets": described.sets_of(task.source, task.target),
+        "is_usual": options.is_usual,
+        "stages": ["train", "evaluate"],  # what fairseq does not know, it refuses itself
+        "work": options.work / task.name,
+        "given": options.given and options.given / task.kind.folder,
+        "mirrors": [],
+        "seeds": [seed],
+        "merges": described.preprocessing.merges,
+        "max_update": options.max_update or training.max_update,
+        "batch": training.tokens * training.batches,
+        "max_tokens": options.max_tokens or training.tokens,
+        "max_tokens_is_given": options.max_tokens is not None,
+        "average": described.evaluation.average,
+        "precision": "fp32" if options.cpu else "fp16",
+        "cpu": options.cpu,
+        "gpus": None,
+        "processes": 1,
+        "workers": 1,
+        "dry_run": False,
+    }

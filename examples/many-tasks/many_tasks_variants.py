@@ -1,0 +1,153 @@
+"""The variants of a layer that are compared, and the recipe that trains one of them."""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import tasks
+from many_runs import Options
+from options import Recipe
+from steps import hash_of
+from tasks import ARCH, Family, Setting, Task, Tuning
+
+from macaron_fairseq.schemes import splitting, substeps
+
+BASELINE = "lie-trotter"
+HALF_DEPTH = "half-depth"
+# Flags that `Variant.flags` gives, and those that stand over them.
+OF_VARIANT = re.compile(
+    "--(macaron-(encoder-|decoder-)?scheme|macaron-substep|(en|de)coder-(layers|.*ffn-embed-dim))"
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A scheme, with its sub-step and, for equal operations, half the layers."""
+
+    scheme: str
+    substep: str = substeps.DEFAULT
+    is_half: bool = False
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        parts = [self.scheme, self.substep * (self.substep != substeps.DEFAULT)]
+        return "/".join(filter(None, [*parts, HALF_DEPTH * self.is_half]))
+
+    @property
+    def folder(self) -> str:
+        """As a file's name."""
+        return self.name.replace("/", "+")
+
+    def flags(self, kind: Family) -> list[str]:
+        """Those of fairseq-train."""
+        words = ["--macaron-scheme", self.scheme, "--macaron-substep", self.substep]
+        layers = kind.layers // 2 if self.is_half else kind.layers
+        for side in ("encoder", "decoder"):
+            ffns = splitting.count_ffns(getattr(splitting.get(self.scheme), side))
+            words += [f"--{side}-ffn-embed-dim", str(kind.ffn // ffns)]
+            words += [f"--{side}-layers", str(layers)]
+        return words
+
+    @classmethod
+    def parse(cls, text: str) -> "Variant":
+        """SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/half-depth; ends the program at another."""
+        scheme, *rest = text.split("/")
+        splitting.get(scheme, "--schemes")
+        is_half = rest[-1:] == [HALF_DEPTH]
+        if is_half:
+            rest.pop()
+        if len(rest) > 1:
+            sys.exit(f"{text} should be SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH}")
+        substep = rest[0] if rest else substeps.DEFAULT
+        substeps.get(substep, "--schemes")
+        return cls(scheme, substep, is_half)
+
+
+# --- The recipe of a run ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunRecipe(Recipe):
+    """The recipe of one run; all runs of a task share its data."""
+
+    variant: Variant = field(default_factory=lambda: Variant(BASELINE))
+    size: str = ""  # the baseline's layers and inner width
+    place: str = "runs"  # of the runs, in the folder of the task
+
+    def run(self, arch: str, seed: int) -> Path:
+        """The folder of one training."""
+        return self.work / self.place / self.variant.folder / f"seed{seed}"
+
+
+def recipe_of(
+    task: Task,
+    variant: Variant,
+    seed: int,
+    setting: Setting | None,
+    options: Options,
+    is_tuning: bool = False,
+) -> RunRecipe:
+    """The recipe that trains and scores one run."""
+    kind = task.kind
+    place = f"tuning/{setting.name}" if is_tuning and setting else "runs"
+    if setting:
+        assert kind.tuning
+        flags = f"--attention-dropout {setting.dropout:g} --activation-dropout {setting.dropout:g}"
+        training = task.benchmark.training
+        training = replace(
+            training,
+            tokens=setting.tokens,
+            max_update=kind.tuning.tokens // setting.tokens,
+            flags=f"{training.flags} {flags}",
+        )
+        task = replace(task, benchmark=replace(task.benchmark, training=training))
+    return RunRecipe(
+        **tasks.fields_of(task, seed, options),
+        archs=[ARCH],
+        extra=[*variant.flags(kind), *options.extra],
+        variant=variant,
+        size=f"{kind.layers} layers, FFN {kind.ffn}",
+        place=place,
+    )
+
+
+def mark_of(recipe: RunRecipe, options: Options) -> str:
+    """Stands for all that the runs of a task share, next to its data: no scheme, no seed."""
+    own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
+    words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
+    words += [recipe.size, recipe.precision, str(recipe.average)]
+    return hash_of(*words, evaluation.decode, evaluation.score)[:12]
+
+
+def refuse_overriding(extra: Sequence[str]) -> None:
+    """End the program where a flag would make a run another than --schemes says."""
+    for word in extra:
+        if OF_VARIANT.match(flag := word.partition("=")[0]):
+            sys.exit(
+                f"{flag} would override what --schemes and the file of tasks say: leave it out"
+            )
+
+
+# --- Tuning --------------------------------------------------------------------------------------
+
+
+def every_point(plan: Tuning) -> list[Setting]:
+    """All settings that any round of tuning may come to."""
+    names = [x.name for x in fields(Setting)]
+    values = {name: dict.fromkeys([getattr(plan.start, name)]) for name in names}
+    for some in plan.rounds:
+        for name, theirs in some.items():
+            values[name].update(dict.fromkeys(theirs))
+    return points_of(plan.start, {name: [*theirs] for name, theirs in values.items()})
+
+
+def points_of(start: Setting, values: Mapping[str, Sequence[Any]]) -> list[Setting]:
+    """The settings of one round of tuning: those numbers over the best so far."""
+    return [
+        replace(start, **dict(zip(values, some, strict=True))) for some in product(*values.values())
+    ]
