@@ -282,7 +282,7 @@ def test_schemes_have_formulas():
     )
     assert (found["strang-marchuk"].ffns, found["parallel"].ffns) == (2, 1)
     midpoint = macaron_fairseq.list_schemes("midpoint")[0]
-    assert midpoint.encoder[0] == "x <- x + k,  f(x) = Self(LN x)"
+    assert midpoint.encoder[0] == "x <- x + k,  f(x) = Self(LN x),  h = 1"
     with pytest.raises(UserError, match=r"takes euler, .*Did you mean midpoint"):
         macaron_fairseq.list_schemes("mid")
 

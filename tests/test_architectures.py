@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModel
-from small import arguments, language_task, task
+from small import arguments, language_task, masked_task, task
 
 from macaron_fairseq import UserError
 from macaron_fairseq.plugin import MacaronTransformerModel
@@ -292,6 +292,26 @@ def test_an_architecture_of_hydra_train_for_another_task_is_refused():
     args._name = "macaron_transformer_tiny"
     with pytest.raises(UserError, match="--arch macaron_transformer_tiny is not for --task lang"):
         build_model(args, language_task())
+
+
+@pytest.mark.parametrize(
+    ("arch", "side", "for_task"),
+    [
+        ("transformer_tiny_pre_norm", "encoder", task),
+        ("transformer_tiny_pre_norm", "decoder", task),
+        ("transformer_lm_tiny_pre_norm", "decoder", language_task),
+        ("roberta_tiny_pre_norm", "encoder", masked_task),
+    ],
+)
+def test_the_baselines_refuse_the_same_numbers(arch, side, for_task):
+    for flags, said in (
+        ((f"--{side}-layers", "-1"), f"--{side}-layers is -1: give a number, 0 or more"),
+        ((f"--{side}-ffn-embed-dim", "0"), f"--{side}-ffn-embed-dim 0 is not above 0"),
+        ((f"--{side}-attention-heads", "3"), f"among --{side}-attention-heads 3: choose"),
+        (("--dropout", "1.5"), "--dropout 1.5 is no probability"),
+    ):
+        with pytest.raises(UserError, match=said):
+            build_model(arguments(arch, *flags), for_task())
 
 
 @pytest.mark.parametrize("value", [-5, 0])

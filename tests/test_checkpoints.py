@@ -12,6 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from commands import apply
@@ -23,6 +24,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import DictConfig, OmegaConf
 from small import parse
 
+import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import averaging
@@ -166,6 +168,58 @@ def test_files_that_do_not_say_what_they_hold_are_refused(said, reason, tmp_path
     torch.save({"model": {}, **said}, path)
     with pytest.raises(UserError, match=f"^{path} does not say {reason}"):
         checkpoints.load(path)
+
+
+def test_what_a_checkpoint_has_as_none_is_off():
+    given = {"encoder_learned_pos": False}
+    assert not checkpoints.other_network({"encoder_learned_pos": None}, given)
+    assert checkpoints.other_network({"encoder_learned_pos": True}, given)
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "said"),
+    [
+        # fairseq's own model, which has the names and shapes of both.
+        ({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "lie-trotter"}, ""),
+        (
+            *({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "parallel"}),
+            "--macaron-scheme lie-trotter, and the model would have parallel",
+        ),
+        # The authors' checkpoints name no scheme.
+        ({"arch": "transformer_bert_base_macaron"}, {"macaron_scheme": "strang-marchuk"}, ""),
+        # Those of before there were sub-steps.
+        ({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "euler"}, ""),
+        (
+            *({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "midpoint"}),
+            "--macaron-substep euler, and the model would have midpoint",
+        ),
+    ],
+)
+def test_what_a_checkpoint_does_not_say_is_what_it_was(trained, given, said):
+    found = checkpoints.other_network(trained, {"arch": "macaron_roberta_tiny", **given})
+    assert said in found and bool(said) == bool(found)
+
+
+def test_an_encoders_own_scheme_may_be_that_of_both():
+    trained = {"arch": "macaron_transformer", "macaron_scheme": "parallel"}
+    given = {**trained, "macaron_encoder_scheme": "parallel"}
+    assert not checkpoints.other_network(trained, given)
+    given["macaron_decoder_scheme"] = "lie-trotter"
+    assert "--macaron-decoder-scheme parallel" in checkpoints.other_network(trained, given)
+
+
+@pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5)])
+def test_a_number_of_numpy_is_loaded(number, tmp_path):
+    """As fairseq saves where F1 says which checkpoint is the best."""
+    state = {"model": {}, "args": Namespace(arch="x", task="y"), "extra_state": {"best": number}}
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert checkpoints.load(tmp_path / "checkpoint.pt")["extra_state"]["best"] == 0.5
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    for call in (checkpoints.load, lambda path: macaron_fairseq.describe(path)):
+        with pytest.raises(UserError, match=r"^cannot read a+.*: File name too long"):
+            call(Path("a" * 300))
 
 
 def test_old_files_without_a_task_are_of_translation_models(tmp_path):

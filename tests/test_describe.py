@@ -77,22 +77,24 @@ FORMULAS = {
         "  x <- x + 0.675604 FFN(LN x)",
         "  x <- x - 1.70241 Self(LN x)",
     ],
+    ("--macaron-scheme", "yoshida4", "--macaron-substep", "midpoint"): [
+        "  x <- x - 1.70241 k,  f(x) = Self(LN x),  h = -1.70241",
+    ],
     ("--macaron-substep", "midpoint"): [
-        "  x <- x + 1/2 k,  f(x) = FFN1(LN x)",
-        "  x <- x + k,  f(x) = Self(LN x)",
-        "  k = f(x + h/2 f(x)), h the number before k",
+        "  x <- x + 1/2 k,  f(x) = FFN1(LN x),  h = 1/2",
+        "  x <- x + k,  f(x) = Self(LN x),  h = 1",
+        "  k = f(x + h/2 f(x))",
         "(2.00 times as many)",
     ],
     ("--macaron-substep", "rk4"): [
-        "  x <- x + 1/2 k,  f(x) = FFN2(LN x)",
+        "  x <- x + 1/2 k,  f(x) = FFN2(LN x),  h = 1/2",
         "  k = (k1 + 2 k2 + 2 k3 + k4)/6, k1 = f(x), k2 = f(x + h/2 k1), k3 = f(x + h/2 k2), "
-        "k4 = f(x + h k3), h the number before k",
+        "k4 = f(x + h k3)",
         "(4.00 times as many)",
     ],
     ("--macaron-substep", "gated-rk2"): [
-        "  x <- x + k,  f(x) = Cross(LN x)",
-        "  k = g k1 + (1 - g) k2, k1 = f(x), k2 = f(x + h k1), g = sigmoid(W [k1; k2] + b), "
-        "h the number before k",
+        "  x <- x + k,  f(x) = Cross(LN x),  h = 1",
+        "  k = g k1 + (1 - g) k2, k1 = f(x), k2 = f(x + h k1), g = sigmoid(W [k1; k2] + b)",
     ],
     ("--macaron-post-norm",): ["  x <- LN(x + 1/2 FFN1(x))", "post-norm"],
     ("--macaron-decoder-scheme", "strang-symmetric"): [

@@ -198,3 +198,12 @@ def test_a_step_ends_in_the_place_of_dropouts_result_unless_it_is_watched(watche
     assert torch.equal(moved, expected)
     assert (moved is slope) == (not watched)
     assert layer.eval().move(x, slope, 1) is not slope
+
+
+def test_derivatives_by_functorch_are_pytorchs():
+    """The one of dropout is what it keeps, scaled: torch.func has rules for PyTorch's alone."""
+    layer, x = dropout.Dropout(0.5).train(), torch.ones(64)
+    layer(x)  # by loops, where there are some
+    torch.manual_seed(3)
+    value, slope = torch.func.jvp(layer, (x,), (x,))
+    assert torch.equal(value, slope) and {*value.tolist()} == {0.0, 2.0}

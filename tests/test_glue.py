@@ -781,36 +781,6 @@ def test_another_network_is_refused_though_its_parameters_may_fit(
     assert said in start([f"w{i} 1" for i in range(60)], words, [*SMALL_ENCODER, *flags])
 
 
-def test_what_a_checkpoint_has_as_none_is_off():
-    given = {"encoder_learned_pos": False}
-    assert not glue_run.other_network(Path("a.pt"), {"encoder_learned_pos": None}, given)
-    assert glue_run.other_network(Path("a.pt"), {"encoder_learned_pos": True}, given)
-
-
-@pytest.mark.parametrize(
-    ("trained", "given", "said"),
-    [
-        # fairseq's own model, which has the names and shapes of both.
-        ({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "lie-trotter"}, ""),
-        (
-            *({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "parallel"}),
-            "--macaron-scheme lie-trotter, and the model would have parallel",
-        ),
-        # The authors' checkpoints name no scheme.
-        ({"arch": "transformer_bert_base_macaron"}, {"macaron_scheme": "strang-marchuk"}, ""),
-        # Those of before there were sub-steps.
-        ({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "euler"}, ""),
-        (
-            *({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "midpoint"}),
-            "--macaron-substep euler, and the model would have midpoint",
-        ),
-    ],
-)
-def test_what_a_checkpoint_does_not_say_is_what_it_was(trained, given, said):
-    found = glue_run.other_network(Path("a.pt"), trained, {"arch": "macaron_roberta_tiny", **given})
-    assert said in found and bool(said) == bool(found)
-
-
 def read(*words):
     return glue_options.read([*TEXT, *words])
 

@@ -71,6 +71,11 @@ def unused(*args, **kwargs):
     raise AssertionError("this process has searched")
 
 
+def test_processes_are_a_number_from_0():
+    with pytest.raises(UserError, match="--decoding-processes is -3: give 0 or more"):
+        parallel.translate_ahead(None, [], None, -3)
+
+
 @pytest.mark.parametrize(
     ("arch", "count"),
     [("macaron_transformer", 2), ("transformer", 3), ("macaron_transformer", 50)],

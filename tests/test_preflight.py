@@ -32,7 +32,16 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from small import NO_DROPOUT, SMALL_DECODER, arguments, language_task, task
+from small import (
+    NO_DROPOUT,
+    SMALL,
+    SMALL_DECODER,
+    arguments,
+    build,
+    dictionary,
+    language_task,
+    task,
+)
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
@@ -597,6 +606,65 @@ def test_the_name_of_a_set_may_have_a_dot(tmp_path):
     assert "the set wiki.train of" in refusal(*words, "--tokens-per-sample", 256)
     cut(tmp_path / "wiki.valid.bin")
     assert refusal(*words).startswith(f"{tmp_path / 'wiki.valid.bin'} is truncated: it has ")
+
+
+# --- a checkpoint of another model ---------------------------------------------------------------
+
+
+@pytest.fixture
+def goes_on(tmp_path):
+    """Whether flags are checked against a small model's checkpoint."""
+    for language in ("en", "de"):
+        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+    state = {
+        "args": arguments("macaron_transformer_tiny", *SMALL),
+        "model": build("macaron_transformer_tiny", *SMALL).state_dict(),
+    }
+
+    def check(flags):
+        words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
+        line = command_line.read([*words, "--arch", "macaron_transformer_tiny", *flags])
+        checks.refuse_other_model(tmp_path / "checkpoint_last.pt", state, line, tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], ""),
+        (["--macaron-encoder-scheme", "strang-marchuk"], ""),
+        (
+            ["--macaron-scheme", "strang-symmetric"],
+            "was trained with --macaron-scheme strang-marchuk, and the model would have strang-sym",
+        ),
+        (["--macaron-substep", "rk4"], "--macaron-substep euler, and the model would have rk4"),
+        (["--macaron-scheme", "parallel"], "--macaron-scheme strang-marchuk, and the model would"),
+        (["--encoder-attention-heads", "2"], "--encoder-attention-heads 4, and the model would"),
+        (["--encoder-layers", "3"], "has other layers than the model: give --encoder-layers 2"),
+        (
+            ["--decoder-ffn-embed-dim", "24"],
+            "other layers than the model: give --decoder-ffn-embed",
+        ),
+        (
+            ["--decoder-first-ffn-embed-dim", "24"],
+            "'decoder.layers.N.earlier.0.network.fc1.weight' is 128 x 16 there, and 24 x 16 in the",
+        ),
+        (["--arch", "transformer_tiny_pre_norm"], "of another architecture than transformer_tiny"),
+    ],
+)
+def test_training_goes_on_with_the_network_that_it_began_with(flags, said, goes_on):
+    if not said:
+        goes_on(flags)
+        return
+    with pytest.raises(UserError) as refusal:
+        goes_on(flags)
+    assert said in str(refusal.value)
+
+
+def test_a_run_that_begins_anew_is_told_what_it_changes(goes_on, caplog):
+    goes_on(["--macaron-scheme", "strang-symmetric", "--reset-optimizer"])
+    assert "was trained with --macaron-scheme strang-marchuk, and the model would" in caplog.text
 
 
 # --- ranks that would train separately -----------------------------------------------------------

@@ -103,33 +103,11 @@ def why_unfit(
                 pretrained.refuse_other(checkpoint, state["model"], whole, Path(data))
         except UserError as error:
             return str(error)
-        args = pretrained.completed(whole)
-        return other_network(checkpoint, checkpoints.model_arguments(state), vars(args or {}))
-
-
-def other_network(checkpoint: Path, trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """In what the network would differ from a checkpoint's, in a sentence; "" where it does not.
-
-    Args:
-        checkpoint: the file.
-        trained: its model's arguments.
-        given: those of the model to be.
-    """
-    from macaron_fairseq.compat.checkpoints import IN_NO_SHAPE, UNSAID
-
-    sides = []
-    for said in (trained, given):
-        arch = str(said.get("arch"))
-        schemes = {} if "macaron" in arch else {"macaron_scheme": "lie-trotter"}
-        sides.append({**UNSAID, **schemes, **said})
-    for name in IN_NO_SHAPE[1:]:  # the first is the architecture, whose name says less
-        before, now = (side.get(name) or None for side in sides)
-        if all(name in side for side in sides) and before != now:
-            return (
-                f"{checkpoint} was trained with --{name.replace('_', '-')} {before}, and the model "
-                f"would have {now}: give after -- the flags that it was trained with"
-            )
-    return ""
+        given = vars(pretrained.completed(whole) or {})
+        reason = checkpoints.other_network(checkpoints.model_arguments(state), given)
+        return reason and (
+            f"{checkpoint} {reason}: give after -- the flags that it was trained with"
+        )
 
 
 def result(plan: Plan, outputs: Mapping[str, Sequence[Sequence[float]]], begin: float) -> Any:

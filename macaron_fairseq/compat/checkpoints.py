@@ -13,6 +13,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
@@ -28,11 +29,15 @@ from macaron_fairseq.compat.pretrained import is_language_model
 
 # fairseq until 0.8, and so the authors' code, saved these from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
+SCALAR = np.float64(0).__reduce__()[0]  # makes a number of its bytes
 # All classes in checkpoints of this package and of fairseq that PyTorch does not allow by itself.
 SAFE_GLOBALS: list[Any] = [
     (SavedArguments, f"{Namespace.__module__}.{Namespace.__name__}"),
     *(PassUserDir, *METERS),
     *((meter, f"fairseq.meters.{meter.__name__}") for meter in METERS),
+    # Metrics of fairseq are numbers of NumPy at times, such as F1, and the best one is saved.
+    *((SCALAR, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),  # NumPy 1 and 2
+    *(np.dtype, type(np.dtype("f4")), type(np.dtype("f8"))),
 ]
 # The first process sends a checkpoint to the others with the configuration in omegaconf's classes,
 # and with placeholders for the tensors, which follow. None of these classes runs anything.
@@ -113,15 +118,15 @@ def load(path: Path) -> dict[str, Any]:
             (nothing in it runs).
     """
     allow_safe_globals()
-    if path.is_dir():
-        raise UserError(f"{path} is a folder{in_folder(path)}")
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint")
     try:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder{in_folder(path)}")
+        if not path.is_file():
+            raise UserError(f"{path}: no such checkpoint")
         with path.open("rb") as file:
             is_empty = not file.read(1)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except OSError as error:  # of a folder that may not be searched, and of a name too long, too
+        raise UserError(f"cannot read {str(path)[:200]}: {error.strerror}") from error
     if is_empty:
         raise UserError(f"{path} is empty: {RECOVER}")
     try:
@@ -235,6 +240,32 @@ def refuse_other_dictionaries(
                 f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
                 "with"
             )
+
+
+def other_network(trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+    """In what a network differs that has the same parameters, in a clause; "" where it does not.
+
+    Args:
+        trained: the arguments of a checkpoint's model, see `model_arguments`.
+        given: those of another model.
+    """
+    sides = []
+    for said in (trained, given):
+        arch = str(said.get("arch"))
+        schemes = {} if "macaron" in arch else {"macaron_scheme": "lie-trotter"}
+        side = {**UNSAID, **schemes, **said}
+        if scheme := side.get("macaron_scheme"):
+            for name in ("macaron_encoder_scheme", "macaron_decoder_scheme"):
+                side[name] = side.get(name) or scheme
+        sides.append(side)
+    for name in IN_NO_SHAPE[1:]:  # the first is the architecture, whose name says less
+        before, now = (side.get(name) or None for side in sides)
+        if all(name in side for side in sides) and before != now:
+            return (
+                f"was trained with --{name.replace('_', '-')} {before}, and the model would have "
+                f"{now}"
+            )
+    return ""
 
 
 def optimizer_of(state: dict[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""A checkpoint of a language model that training is to start from, and does not fit.
+"""A checkpoint that training is to start from, and that does not fit the model.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
 one. It answers another dictionary, number of positions, other layers or another architecture with a
@@ -34,6 +34,9 @@ MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 # Architectures of this package; others' users may mean what fairseq does.
 OURS = "macaron_(roberta|transformer_lm)|(roberta|transformer_lm)(_.*)?_pre_norm$"
+TRANSLATION = "macaron_transformer|transformer(_.*)?_pre_norm$"  # and language models
+# Parameters with a row for each type or position, of which fairseq or the model itself says more.
+OF_TYPES = "embed_tokens|embed_positions|output_projection|embed_out|lm_head|adaptive|version|float"
 AUTHORS = "transformer_(bert|classifier)_"  # whose files have other names
 # How many positions a model has where no flag says it, by the task.
 DEFAULTS = {"masked_lm": 1024, "sentence_prediction": 512}
@@ -76,11 +79,14 @@ def refuse_other(
             positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
             classes={args.classification_head_name: args.num_classes},
         )
-    if is_language_model(args.arch) and (model := completed(flags)):
-        if re.match(OURS, args.arch):  # before sizes, which are of no use in another one
+    is_ours = re.match(f"{OURS}|{TRANSLATION}", args.arch or "")
+    if (is_ours or is_language_model(args.arch)) and (model := completed(flags)):
+        if is_ours:  # before sizes, which are of no use in another one
             refuse_other_architecture(path, weights, model)
         refuse_other_layers(path, weights, model)
-        if re.match(AUTHORS, args.arch):
+        if is_ours:
+            refuse_other_shapes(path, weights, model)
+        else:
             refuse_other_parameters(path, weights, model)
 
 
@@ -156,22 +162,56 @@ def refuse_other_architecture(path: Path, weights: Mapping[str, Tensor], args: N
         weights: its parameters by name.
         args: of the model, see `completed`.
     """
-    model = shapes_of_model(args)
-    if model is None:
-        return
-    renamed = {**weights}
-    with unlogged():
-        model.upgrade_state_dict(renamed)  # from the names of older versions of fairseq
-    own, theirs = (
-        {re.sub(r"layers\.\d+", "layers.N", name) for name in x if not name.startswith(HEADS)}
-        for x in (model.state_dict(), renamed)
-    )
-    for names, verb, end in ((own - theirs, "lacks", "has"), (theirs - own, "has", "has not")):
+    own, theirs = shapes_by_name(weights, args)
+    lacking, further = own.keys() - theirs, theirs.keys() - own
+    for names, verb, end in ((lacking, "lacks", "has"), (further, "has", "has not")):
         if names:
             raise UserError(
                 f"{path} is of another architecture than {args.arch}: it {verb} '{min(names)}', "
                 f"which the model {end}; give its own --arch"
             )
+
+
+def refuse_other_shapes(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
+    """Raise a `UserError` if a checkpoint has a parameter of another shape than the model.
+
+    Rows of types, positions and classes do not matter here.
+
+    Args:
+        path: of the checkpoint.
+        weights: its parameters by name.
+        args: of the model, see `completed`.
+    """
+    own, theirs = shapes_by_name(weights, args)
+    for name in own:
+        if not (theirs[name] & own[name] or re.search(OF_TYPES, name)):
+            sizes = (" x ".join(map(str, min(x[name]))) for x in (theirs, own))
+            raise UserError(
+                f"{path} has another network than the flags ask for: '{name}' is {next(sizes)} "
+                f"there, and {next(sizes)} in the model; give the flags that it was trained with"
+            )
+
+
+def shapes_by_name(
+    weights: Mapping[str, Tensor], args: Namespace
+) -> tuple[dict[str, set[tuple[int, ...]]], dict[str, set[tuple[int, ...]]]]:
+    """The shapes of a model's parameters and of a checkpoint's; those of all layers as of one.
+
+    Nothing where fairseq could not build the model. Classification heads are left out.
+    """
+    model = shapes_of_model(args)
+    if model is None:
+        return {}, {}
+    renamed = {**weights}
+    with unlogged():
+        model.upgrade_state_dict(renamed)  # from the names of older versions of fairseq
+    found: tuple[dict[str, set[tuple[int, ...]]], ...] = ({}, {})
+    for shapes, parameters in zip(found, (model.state_dict(), renamed), strict=True):
+        for name, tensor in parameters.items():
+            if not name.startswith(HEADS):
+                key = re.sub(r"layers\.\d+", "layers.N", name)
+                shapes.setdefault(key, set()).add(tuple(tensor.shape))
+    return found[0], found[1]
 
 
 def shapes_of_model(args: Namespace) -> Any:

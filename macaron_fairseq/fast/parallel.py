@@ -14,6 +14,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from torch import Tensor, nn
 
 from macaron_fairseq.common import environment
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.workers import Workers
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
@@ -69,7 +70,12 @@ def translate_ahead(
     """Start to translate an iterator's batches, `count` at a time; 0: as many as is fastest.
 
     None if that is one batch after the other.
+
+    Raises:
+        UserError: if the count is below 0.
     """
+    if count < 0:
+        raise UserError(f"--decoding-processes is {count}: give 0 or more")
     own = batches.frozen_batches[batches.shard_id :: batches.num_shards]
     count = min(count, len(own)) if count else count_for(len(own))
     return TranslatedBatches(generator, models, batches.dataset, own, count) if count > 1 else None

@@ -101,6 +101,8 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
         complete_positions(args)
         refuse_unlike_embeddings(args)
+        arguments.refuse_senseless_numbers(args, ["decoder"])
+        arguments.refuse_uneven_heads(args, ["decoder"])
         model = TransformerLanguageModel.build_model(args, task)
         initialization.start(model, args)
         return model

@@ -102,6 +102,8 @@ class BaselineRobertaModel(UnpublishedModel, RobertaModel):
         """Build fairseq's RoBERTa from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronRobertaModel.tasks)
         complete_positions(args, task)
+        arguments.refuse_senseless_numbers(args, ["encoder"])
+        arguments.refuse_uneven_heads(args, ["encoder"])
         model = RobertaModel.build_model(args, task)
         initialization.start(model, args)
         return model

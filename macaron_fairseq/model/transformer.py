@@ -137,6 +137,8 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
         refuse_other_task(args, task, MacaronTransformerModel.tasks)
         complete_layers_to_keep(args)
         arguments.refuse_unworkable(args, task)
+        arguments.refuse_senseless_numbers(args)
+        arguments.refuse_uneven_heads(args)
         model = TransformerModel.build_model(args, task)
         initialization.start(model, args)
         return model

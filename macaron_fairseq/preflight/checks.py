@@ -60,7 +60,7 @@ def check_training(line: CommandLine, gpus: int) -> None:
     for path in command_line.to_restore(args):
         state = checkpoints.load(path)
         checkpoints.refuse_other_task(path, state, args.task)
-        pretrained.refuse_other(path, state["model"], line.flags, folder)
+        refuse_other_model(path, state, line, folder)
         checkpoints.refuse_changed(path)
         refuse_other_optimizer(path, state, args)
     refuse_truncated_data(line.others, args.train_subset, args.valid_subset)
@@ -138,10 +138,38 @@ def refuse_cosine_without_a_period(args: Namespace) -> None:
         )
 
 
+def refuse_other_model(
+    path: Path, state: dict[str, Any], line: CommandLine, folder: Path | None
+) -> None:
+    """Raise a `UserError` if training would go on with another network than a checkpoint's.
+
+    Of a scheme with the same parameters fairseq would notice nothing. Where training begins anew
+    from the parameters, it may be meant: a warning.
+    """
+    reason, is_same = "", True
+    if given := pretrained.completed(line.flags):
+        trained = checkpoints.model_arguments(state)
+        reason, is_same = (
+            checkpoints.other_network(trained, vars(given)),
+            trained["arch"] == given.arch,
+        )
+    is_refused = reason and not is_begun_anew(path, line.args)
+    if not (is_refused and is_same):  # else its flag says more than what parameters it lacks
+        pretrained.refuse_other(path, state["model"], line.flags, folder)
+    if is_refused:
+        raise UserError(f"{path} {reason}: give the same flags, or another --save-dir")
+    if reason:
+        logger.warning("%s %s", path, reason)
+
+
+def is_begun_anew(path: Path, args: Namespace) -> bool:
+    """Whether training starts from a checkpoint's parameters alone."""
+    return args.reset_optimizer or path == Path(args.finetune_from_model or "")
+
+
 def refuse_other_optimizer(path: Path, state: dict[str, Any], args: Namespace) -> None:
     """Raise a `UserError` if a checkpoint's state of the optimizer is that of another training."""
-    is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
-    if is_begun_anew or not state.get("last_optimizer_state"):
+    if is_begun_anew(path, args) or not state.get("last_optimizer_state"):
         return
     if reason := next(other_in_optimizer(state, args), ""):
         raise UserError(

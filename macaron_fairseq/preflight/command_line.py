@@ -116,6 +116,14 @@ def is_folder(word: str) -> bool:
         return False
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file of that name; one that cannot be looked at is taken for one."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
 def to_restore(args: Namespace) -> Iterator[Path]:
     """The files that training will start from.
 
@@ -124,13 +132,15 @@ def to_restore(args: Namespace) -> Iterator[Path]:
     default = configs.CheckpointConfig().restore_file
     if args.restore_file != default:
         path = Path(with_suffix(args.restore_file, args))
-        is_sharded = any(path.parent.glob(f"{path.stem}-shard*{path.suffix}"))
-        if not is_remote(args.restore_file) and (path.is_file() or not is_sharded):
+        is_sharded = is_folder(str(path.parent)) and any(
+            path.parent.glob(f"{path.stem}-shard*{path.suffix}")
+        )
+        if not is_remote(args.restore_file) and (is_file(path) or not is_sharded):
             yield path
         return
     last = Path(args.save_dir, with_suffix(default, args))
     named = args.finetune_from_model if args.continue_once is None else args.continue_once
-    if last.is_file():
+    if is_file(last):
         yield last
     elif named and not is_remote(named):  # which fairseq takes as it is
         yield Path(named)

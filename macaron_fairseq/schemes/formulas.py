@@ -52,9 +52,10 @@ def formulas(steps: Steps, substep: SubStep, pre_norm: bool = True) -> list[str]
         sign = "-" if step.size < 0 else "+"
         after = " ".join(x for x in ("x", sign, factor, change) if x)
         line = f"x <- {after}" if pre_norm else f"x <- LN({after})"
-        lines.append(f"{line},  f(x) = {field}" if several else line)
+        h = f"{'-' if step.size < 0 else ''}{splitting.as_fraction(size)}"
+        lines.append(f"{line},  f(x) = {field},  h = {h}" if several else line)
     if several:
-        lines.append(f"k = {substep.formula}, h the number before k")
+        lines.append(f"k = {substep.formula}")
     return lines
 
 
