@@ -79,8 +79,8 @@ def refuse_other(
             positions=args.max_positions or args.tokens_per_sample or DEFAULTS.get(args.task),
             classes={args.classification_head_name: args.num_classes},
         )
-    is_ours = re.match(f"{OURS}|{TRANSLATION}", args.arch or "")
-    if (is_ours or is_language_model(args.arch)) and (model := completed(flags)):
+    if is_known(args.arch) and (model := completed(flags)):
+        is_ours = not re.match(AUTHORS, args.arch)
         if is_ours:  # before sizes, which are of no use in another one
             refuse_other_architecture(path, weights, model)
         refuse_other_layers(path, weights, model)
@@ -278,6 +278,11 @@ def refuse_other_sizes(
         raise UserError(
             f"{name} has {found} positions and the model {positions}: give --max-positions {found}"
         )
+
+
+def is_known(arch: str | None) -> bool:
+    """Whether an architecture is this package's or the authors'; fairseq is left the others."""
+    return re.match(f"{OURS}|{TRANSLATION}|{AUTHORS}", arch or "") is not None
 
 
 def is_language_model(arch: str | None) -> bool:

@@ -146,8 +146,8 @@ def refuse_other_model(
     Of a scheme with the same parameters fairseq would notice nothing. Where training begins anew
     from the parameters, it may be meant: a warning.
     """
-    reason, is_same = "", True
-    if given := pretrained.completed(line.flags):
+    reason, is_same, given = "", True, pretrained.completed(line.flags)
+    if given and pretrained.is_known(given.arch):
         trained = checkpoints.model_arguments(state)
         reason, is_same = (
             checkpoints.other_network(trained, vars(given)),
