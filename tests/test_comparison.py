@@ -268,7 +268,11 @@ def test_of_one_seed_the_verdict_says_that_it_says_nothing():
 
 @pytest.mark.parametrize(
     ("interval", "headline"),
-    [((-0.1, 2.1), "No difference is shown: "), ((0.1, 1.9), "A difference is shown: ")],
+    [
+        ((-0.1, 2.1), "No difference is shown: "),
+        ((0.1, 1.9), "A difference is shown: "),
+        ((1.0, 1.0), "All seeds have the same difference: "),
+    ],
 )
 def test_over_seeds_the_interval_decides(interval, headline):
     (found,) = verdicts(compared(1.0, interval, 1, 2, 3))

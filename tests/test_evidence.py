@@ -85,6 +85,7 @@ def test_a_run_with_two_results_is_refused(tmp_path):
         (lambda x: x["items"].update(reference="22"), "2 references instead of 4"),
         (lambda x: x["items"].update(kind="words"), "items of the kind 'words'"),
         (lambda x: x["runs"][0].update(scores={"test": {}}), "is damaged"),
+        (lambda x: x["runs"][0].update(signatures={}), "is damaged"),
         (lambda x: x["environments"][0].pop("gpus"), "is damaged"),
         (lambda x: x.update(environments=[[1]]), "is damaged"),
         (lambda x: x.update(runs=[3]), "is damaged"),
@@ -335,6 +336,8 @@ def test_one_seed_or_one_task():
     assert (means.low, means.high) == pytest.approx((low, high)) and means.between_tasks is None
     assert evidence.mixed_effects({"a": [1.0]}).high == math.inf
     assert evidence.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
+    assert evidence.mixed_effects({"a": [1.0, 1.0]}).high == math.inf
+    assert evidence.mixed_effects({"a": [0.0, 0.0]}).high == 0
 
 
 def test_the_tests_by_enumeration():
@@ -358,7 +361,9 @@ def test_wilcoxons_test_is_exact_where_differences_are_equal():
     assert wilcoxon == pytest.approx(np.mean(np.abs(signs @ ranks) >= observed - 1e-9))
 
 
-@pytest.mark.parametrize("values", [[0, 0.5, -1, 2, 0, 3], [0, 0, 0], [0, -1, -1, 4]])
+@pytest.mark.parametrize(
+    "values", [[0, 0.5, -1, 2, 0, 3], [0, 0, 0], [0, -1, -1, 4], [0, *range(1, 16)]]
+)
 def test_differences_of_zero_are_left_out_of_both_tests(values):
     wilcoxon, sign = evidence.tests_over_tasks([difference([value]) for value in values])
     unequal = np.array([value for value in values if value])

@@ -37,7 +37,14 @@ from run_folders import (
 from macaron_fairseq import cli
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import manifest, training_flags, training_log
+from macaron_fairseq.evaluation import (
+    intervals,
+    manifest,
+    metrics,
+    significance,
+    training_flags,
+    training_log,
+)
 from macaron_fairseq.evaluation import report as reporting
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -183,6 +190,17 @@ def test_another_machine_or_day_is_told_apart(pair, out):
     assert "- 2026-11-22: A CPU, 4 cores, 16 GiB, no GPU" in text
     assert f"torch 2.13.0 (`{MACARON}` 1)" in text
     assert "code: `0123456789abcdef`, no git checkout\n" in text
+
+
+def test_one_sentence_tells_nothing():
+    """All samples of it are the same."""
+    metric = metrics.detokenised_bleu("de")
+    (_, found), _ = significance.paired_bootstrap(
+        [["the cat sat on a mat"], ["the cat sat on the mat"]], ["the cat sat on the mat"], metric
+    )
+    assert found[1] == 1.0
+    line = ["the cat sat on the mat"]
+    assert intervals.over_sentences(metrics.detokenised_bleu("de"), line, line, 100.0) is None
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
@@ -350,6 +368,15 @@ def test_runs_that_cannot_be_compared_are_refused(pair, out, file, change, sente
         report(pair, out / "report")
     assert str(refusal.value).startswith(f"{pair[0]} and {pair[1]} cannot be compared, ")
     assert not (out / "report").exists()
+
+
+def test_each_pair_of_runs_is_compared(out):
+    """The first one does not say how many tokens an update had."""
+    folders = [make_run(out, BASE, seed) for seed in (1, 2, 3)]
+    for folder, batch in zip(folders[1:], ("4096", "8192"), strict=True):
+        (folder / "batch").write_text(batch)
+    with pytest.raises(UserError, match="cannot be compared"):
+        report(folders, out / "report")
 
 
 def test_a_report_of_nothing_is_refused(pair, out):

@@ -360,12 +360,22 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
-        import statsmodels  # noqa: F401 - which is needed at the end
-
         from macaron_fairseq.analysis import interactive_page, models, output, sentences
         from macaron_fairseq.analysis.dynamics import measurement, token_page
         from macaron_fairseq.analysis.dynamics import report as dynamics_report
-        from macaron_fairseq.analysis.residual import compare, report, subjects, tables
+
+        if args.jacobian:
+            import statsmodels  # noqa: F401 - which is needed at the end
+
+            from macaron_fairseq.analysis.residual import (
+                communities,
+                compare,
+                report,
+                subjects,
+                tables,
+            )
+
+            communities.refuse_missing(args.graph_method)
     except ImportError as error:
         explain_missing(error, "scipy matplotlib threadpoolctl networkx statsmodels", "dynamics")
 

@@ -272,7 +272,9 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
         weights = [len(x) / (fitted.scale + len(x) * between**2) for x in differences.values()]
         error = 1 / math.sqrt(sum(weights))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
-    half = t * error if error else (0.0 if len(units) > 1 else math.inf)
+    # Two seeds of one task have the same difference by chance, where scores take few values.
+    tells = len(means) > 1 or not estimate
+    half = t * error if error else (0.0 if len(units) > 1 and tells else math.inf)
     return Effect(estimate, estimate - half, estimate + half, between)
 
 
@@ -310,9 +312,9 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
         return None, None
     if not unequal:
         return 1.0, 1.0
-    # "auto" is not exact where differences are equal or 0.
+    # "auto" is not exact where differences are equal.
     exact = stats.PermutationMethod(n_resamples=np.inf)
-    wilcoxon = stats.wilcoxon(values, method=exact if len(values) <= MOST_EXACT else "auto")
+    wilcoxon = stats.wilcoxon(unequal, method=exact if len(unequal) <= MOST_EXACT else "auto")
     sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
     return float(wilcoxon.pvalue), float(sign.pvalue)
 

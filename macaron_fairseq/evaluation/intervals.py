@@ -49,8 +49,10 @@ def over_sentences(
         metric: sacreBLEU's.
         hypotheses: of all sentences.
         references: one for each.
-        recorded: the score; None is returned if the metric gives another.
+        recorded: the score; None is returned if the metric gives another, or for one sentence.
     """
+    if len(hypotheses) < 2:
+        return None
     try:
         score = metric.corpus_score(hypotheses, [references], n_bootstrap=SAMPLES)
     except TypeError:  # sacreBLEU 2.6's, where some samples of a few sentences score exactly 0

@@ -127,7 +127,7 @@ def learnt_from(command_line: Sequence[str]) -> dict[str, str]:
     given, found = training_flags.parse(command_line), {}
     for name in training_flags.LEARNT_FROM:
         value = " ".join(given.get(name, ()))
-        paths = [Path(x) for x in ([value] if Path(value).exists() else value.split(os.pathsep))]
+        paths = [Path(x) for x in ([value] if files.is_there(value) else value.split(os.pathsep))]
         named = [file for path in paths for file in hashed(path)]
         if value and all(file.is_file() for file in named):
             found[name] = " ".join(map(files.sha256, named))

@@ -191,6 +191,7 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     if kinds.kind == EDITS:
         numbers(line["items"])  # a ValueError if one is no digit
     float(line["scores"][content["test"]][content["metric"]])
+    str(line["signatures"][content["metric"]])
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
     environment = content["environments"][line["environment"]]
     if missing := {"cpu", "gpus", "threads"} - environment.keys():

@@ -22,7 +22,7 @@ NARROW_COLUMNS = 3
 
 EXAMPLES = (
     "Sentences whose two translations differ most in sentence BLEU (sacreBLEU, effective order). "
-    "Marked words are not in the reference."
+    "Marked pieces, between spaces, are not in the reference."
 )
 
 

@@ -184,10 +184,10 @@ def refuse_other_texts(scored: Scored, again: str) -> None:
 
 def refuse_different(runs: Sequence[Run]) -> None:
     """Raise a `UserError` if no table can hold these runs."""
-    for run in runs[1:]:
-        if difference := data_difference(runs[0], run) or score_difference(runs[0], run):
+    for one, other in combinations(runs, 2):  # each pair, as some do not say all of it
+        if difference := data_difference(one, other) or score_difference(one, other):
             raise UserError(
-                f"{runs[0].folder} and {run.folder} cannot be compared, {difference}: make a "
+                f"{one.folder} and {other.folder} cannot be compared, {difference}: make a "
                 "report of each"
             )
     for one, other in combinations(runs, 2):

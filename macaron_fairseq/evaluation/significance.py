@@ -101,5 +101,9 @@ def paired_bootstrap(
     base, *others = cast(list[Result], table[name])
     # sacreBLEU counts samples whose difference is greater than that of the whole, of which two
     # equal translations have none: it would call them different with p = 1 / (samples + 1).
-    found = [(x.score, 1.0 if x.score == base.score else cast(float, x.p_value)) for x in others]
+    # Nor do samples of one sentence differ from one another, whatever its translations are.
+    found = [
+        (x.score, 1.0 if x.score == base.score or len(references) == 1 else cast(float, x.p_value))
+        for x in others
+    ]
     return [(base.score, 1.0), *found], str(signatures[name])

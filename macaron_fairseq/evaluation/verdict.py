@@ -17,11 +17,13 @@ NOT_PAIRED = "No seed in common: nothing is said about the difference."
 ONE_SEED = "One seed: the difference says nothing about the scheme."
 NOT_SHOWN = "No difference is shown: the interval over seeds includes 0."
 SHOWN = "A difference is shown: the interval over seeds excludes 0."
+EQUAL = "All seeds have the same difference: an interval without width says nothing."
 ADVICE = {
     ONE_SEED: "Another seed may move a score by more than this. Train each architecture with three "
     "seeds or more.",
     NOT_PAIRED: "Train both architectures with the same seeds.",
     NOT_SHOWN: "More seeds make the interval smaller.",
+    EQUAL: "The test set is small, or there are few seeds: take more of both.",
 }
 
 
@@ -51,7 +53,9 @@ def kind(comparison: Summary) -> str:
     if len(comparison["seeds"]) < 2:
         return ONE_SEED if comparison["seeds"] else NOT_PAIRED
     low, high = comparison["difference"]["interval"]
-    return NOT_SHOWN if low <= 0 <= high else SHOWN
+    if low <= 0 <= high:
+        return NOT_SHOWN
+    return EQUAL if high - low < 1e-9 else SHOWN
 
 
 def sentence(comparison: Summary, baseline: str, where: str) -> str:

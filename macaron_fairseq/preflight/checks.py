@@ -149,10 +149,8 @@ def refuse_other_model(
     reason, is_same, given = "", True, pretrained.completed(line.flags)
     if given and pretrained.is_known(given.arch):
         trained = checkpoints.model_arguments(state)
-        reason, is_same = (
-            checkpoints.other_network(trained, vars(given)),
-            trained["arch"] == given.arch,
-        )
+        reason = checkpoints.other_network(trained, vars(given))
+        is_same = trained["arch"] == given.arch
     is_refused = reason and not is_begun_anew(path, line.args)
     if not (is_refused and is_same):  # else its flag says more than what parameters it lacks
         pretrained.refuse_other(path, state["model"], line.flags, folder)

@@ -164,19 +164,26 @@ def equiangular(
     simulation.refuse_fast(System(name, max(betas)), times[-1])
     equation = [simulation.equiangular_curve(rho, beta, n, name, times) for beta in betas]
     start = simulation.equiangular_start(n, rho)
-    pairs = np.array(
+    figures = np.array(
         [
-            [measures.cosines(points) for points in _follow(System(name, beta), start, times)]
-            for beta in betas
+            [  # of the pairs at one time, which are too many to keep
+                (pairs.mean(), np.ptp(pairs), np.abs(pairs - cosine).max())
+                for cosine, pairs in zip(
+                    curve,
+                    map(measures.cosines, _follow(System(name, beta), start, times)),
+                    strict=True,
+                )
+            ]
+            for beta, curve in zip(betas, equation, strict=True)
         ]
     )
     return Equiangular(
         times=times,
         betas=np.array(betas),
         equation=np.array(equation),
-        simulation=pairs.mean(axis=2),
-        spread=np.ptp(pairs, axis=2),
-        difference=np.abs(pairs - np.array(equation)[:, :, None]).max(axis=(1, 2)),
+        simulation=figures[:, :, 0],
+        spread=figures[:, :, 1],
+        difference=figures[:, :, 2].max(axis=1),
     )
 
 

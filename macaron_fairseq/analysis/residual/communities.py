@@ -9,6 +9,7 @@ resolution, or how the sign enters. What stands here is this project's choice, e
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 import networkx as nx
@@ -277,6 +278,15 @@ def louvain(weights: Floats, resolution: float, seeds: Iterable[int]) -> list[La
     return [as_labels(nx.community.louvain_communities(graph, seed=x), n) for x in seeds]
 
 
+def refuse_missing(method: Method) -> None:
+    """Raise a `UserError` if the package of a method is not installed."""
+    if method == "leiden" and not (find_spec("leidenalg") and find_spec("igraph")):
+        raise UserError(
+            "Leiden needs the package leidenalg, which is under the GPL, as igraph is: install "
+            "macaron_fairseq[leiden], or take Louvain"
+        )
+
+
 def leiden(weights: Floats, resolution: float, seeds: Iterable[int]) -> list[Labels]:
     """Communities of a signed graph by Leiden, of the same modularity as `louvain`: (d,) each.
 
@@ -285,14 +295,10 @@ def leiden(weights: Floats, resolution: float, seeds: Iterable[int]) -> list[Lab
     Raises:
         UserError: if leidenalg is not installed.
     """
-    try:
-        import igraph
-        import leidenalg
-    except ImportError as error:
-        raise UserError(
-            "Leiden needs the package leidenalg, which is under the GPL, as igraph is: install "
-            "macaron_fairseq[leiden], or take Louvain"
-        ) from error
+    refuse_missing("leiden")
+    import igraph
+    import leidenalg
+
     by_chance = {sign: g for sign, g in ((1, resolution), (-1, 1.0)) if (sign * weights > 0).any()}
     graphs = {
         sign: igraph.Graph.Weighted_Adjacency(np.maximum(sign * weights, 0), mode="undirected")

@@ -56,6 +56,8 @@ def of(
                 )
             try:
                 placed = coupling.place(state, whole.jacobians, choices)
+            except UserError:  # which is a ValueError, too
+                raise
             except ValueError as error:
                 raise UserError(
                     f"the graph of layer {whole.layer} of the {side} cannot be drawn: {error}"
