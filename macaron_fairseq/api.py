@@ -89,6 +89,8 @@ class Translator:
         """
         from macaron_fairseq.translation import translator
 
+        if isinstance(text, Path):
+            raise UserError(f"translate takes sentences: those of {text} are its lines")
         self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
         blocks = translator.translate(
             [text] if isinstance(text, str) else text,

@@ -418,3 +418,11 @@ def test_a_pytorch_that_loads_unsafely_is_refused(monkeypatch):
         else:
             with pytest.raises(UserError, match=r"PyTorch 2\.5\.1 is too old: install 2\.6"):
                 checkpoints.allow_safe_globals()
+
+
+def test_arguments_of_other_programs_stay_as_they_are(tmp_path):
+    """Whatever their tasks are called."""
+    theirs = [Namespace(task="bert"), Namespace(relu_dropout=0.1), Namespace(task="bert", arch="x")]
+    torch.save({"own": theirs}, tmp_path / "own.pt")
+    checkpoints.allow_safe_globals()
+    assert torch.load(tmp_path / "own.pt", weights_only=True)["own"] == theirs

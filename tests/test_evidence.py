@@ -523,3 +523,9 @@ def test_nothing_to_compare_is_no_error():
     comparison = evidence_report.compare([], {"t": "g2p"}, "lie-trotter")
     assert evidence_report.body(comparison).strip() == ""
     assert evidence_report.forest(comparison) is None
+
+
+@pytest.mark.parametrize("numbers", [[0, 35, 7], [0, 36, 7]])
+def test_numbers_are_kept_however_large(numbers):
+    kept = records.digits(numbers)
+    assert records.numbers(kept) == numbers and isinstance(kept, str) == (max(numbers) < 36)

@@ -158,7 +158,6 @@ def test_a_checkpoint_of_the_released_code_is_exported(tmp_path, capsys):
         "export",
         path=RELEASED / "checkpoint.pt",
         data=tmp_path / "data",
-        format="ctranslate2",
         output=tmp_path / "new" / "out",
     )
     said = capsys.readouterr().out

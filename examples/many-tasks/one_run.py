@@ -181,7 +181,9 @@ def command(task: Task, variant: Variant, seed: int, options: Options) -> str:
     return join([*words, *(["--", *options.extra] if options.extra else [])])
 
 
-def of_items(task: Task, recipe: RunRecipe, folder: Path) -> tuple[Items, str | list[list[int]]]:
+def of_items(
+    task: Task, recipe: RunRecipe, folder: Path
+) -> tuple[Items, str | list[int] | list[list[int]]]:
     """What the bootstrap needs of the test set and of this run's hypotheses."""
     test, language = task.kind.test, recipe.target
     is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")

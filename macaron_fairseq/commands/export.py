@@ -48,12 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the data folder, with preprocessing.json and data-bin",
     )
     add(
-        "--format",
-        choices=["ctranslate2"],
-        default="ctranslate2",
-        help="the program to write for (default: ctranslate2)",
-    )
-    add(
         "--quantization",
         choices=QUANTIZATIONS,
         default="float32",

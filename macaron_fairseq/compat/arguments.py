@@ -33,27 +33,31 @@ class SavedArguments(Namespace):
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the saved arguments, rename them, and become an `argparse.Namespace`."""
         self.__dict__.update(state)
+        self.__class__ = Namespace  # type: ignore[assignment]
+        if "arch" not in state:  # of another program than fairseq
+            return
         if state.get("relu_dropout") is not None:
             self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
-        if state.get("task") in TODAYS_TASKS:
-            self.task_of_today(state["task"])
+        task = state.get("task")
+        if task in TODAYS_TASKS and ("max_positions" if task == "bert" else "n_classes") in state:
+            in_todays_words(self, task)
         elif state.get("macaron") and "macaron" not in state.get("arch", ""):
             self.arch = "macaron_transformer"
-        self.__class__ = Namespace  # type: ignore[assignment]
-
-    def task_of_today(self, task: str) -> None:
-        """Name what does in fairseq's words what the BERT there was trained with."""
-        self.task, self.criterion = TODAYS_TASKS[task]
-        self.lr_scheduler = "polynomial_decay"
-        if task == "bert":
-            self.tokens_per_sample = self.max_positions
-        else:
-            self.num_classes = self.n_classes
-            self.regression_target = self.n_classes == 1
 
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:
         """Be saved as an `argparse.Namespace` where nothing was taken: it has no state."""
         return Namespace, ()
+
+
+def in_todays_words(args: Namespace, task: str) -> None:
+    """Name what does in fairseq's words what the authors' BERT was trained with."""
+    args.task, args.criterion = TODAYS_TASKS[task]
+    args.lr_scheduler = "polynomial_decay"
+    if task == "bert":
+        args.tokens_per_sample = args.max_positions
+    else:
+        args.num_classes = args.n_classes
+        args.regression_target = args.n_classes == 1
 
 
 def complete_layers_to_keep(args: Namespace) -> None:

@@ -106,7 +106,7 @@ def exact_score(run: Run) -> float:
     """The score without its record's rounding, which would make equal differences unequal."""
     if run.metric != "WER":
         return run.score
-    return 100 * sum(count > 0 for count in records.numbers(str(run.items))) / run.kinds.count
+    return 100 * sum(count > 0 for count in records.numbers(run.items)) / run.kinds.count
 
 
 def score_interval(runs: Sequence[Run], samples: int = SAMPLES) -> tuple[float, float]:
@@ -151,8 +151,8 @@ def of_edits(
     pairs: Sequence[tuple[Run, ...]], metric: str, of_seeds: np.ndarray, of_items: np.ndarray
 ) -> np.ndarray:
     """Of an error rate, which is a quotient of sums over items."""
-    errors = np.array([[records.numbers(str(run.items)) for run in pair] for pair in pairs])
-    lengths = np.array(records.numbers(str(pairs[0][0].kinds.reference)))
+    errors = np.array([[records.numbers(run.items) for run in pair] for pair in pairs])
+    lengths = np.array(records.numbers(pairs[0][0].kinds.reference))
     if metric == "WER":
         errors, lengths = np.minimum(errors, 1), np.ones_like(lengths)
     # seeds x sides x items

@@ -35,8 +35,8 @@ OPTIONAL_FIELDS = ("looping", "cut_off")  # whole numbers, which older records l
 class Items:
     """What the items of a task's test set are, the same for all runs.
 
-    `edits` has a digit for each item: its edits, "z" for 35 or more; `reference` holds the lengths
-    of the references in the same form. Of `n-grams` there are sums over groups of items: how many
+    `edits` has a digit for each item: its edits, "z" for 35; `reference` holds the lengths of the
+    references in the same form. Where one is greater, it is a list. Of `n-grams` there are sums over groups of items: how many
     1- to 4-grams there are, and how many match; `reference` holds the lengths of the references.
     """
 
@@ -56,7 +56,7 @@ class Run:
     metric: str  # what is compared
     test: str  # on which test set
     kinds: Items
-    items: str | list[list[int]]
+    items: str | list[int] | list[list[int]]
     scores: dict[str, dict[str, float]]  # by test set and metric
     signatures: dict[str, str]  # by metric
     settings: str  # a hash of all that the runs of a task share
@@ -81,14 +81,15 @@ class Run:
         return self.task, self.scheme, self.seed
 
 
-def digits(numbers: Iterable[int]) -> str:
-    """A digit for each number from 0 to 35; greater ones are 35."""
-    return "".join(DIGITS[min(int(number), 35)] for number in numbers)
+def digits(numbers: Iterable[int]) -> str | list[int]:
+    """A digit for each number from 0 to 35; a list where one is greater."""
+    found = [*map(int, numbers)]
+    return found if any(x > 35 for x in found) else "".join(DIGITS[x] for x in found)
 
 
-def numbers(text: str) -> list[int]:
-    """The numbers of such digits."""
-    return [int(digit, 36) for digit in text]
+def numbers(kept: Any) -> list[int]:
+    """The numbers that `digits` keeps."""
+    return [int(x, 36) if isinstance(x, str) else int(x) for x in kept]
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ def check_items(kinds: Items) -> None:
     """Raise a `ValueError` unless the references of a task's items are as they should be."""
     if kinds.kind not in (EDITS, NGRAMS):
         raise ValueError(f"items of the kind '{kinds.kind}'")
-    if kinds.kind == EDITS and len(numbers(str(kinds.reference))) != kinds.count:
+    if kinds.kind == EDITS and len(numbers(kinds.reference)) != kinds.count:
         raise ValueError(f"{len(kinds.reference)} references instead of {kinds.count}")
 
 
