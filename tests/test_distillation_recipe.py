@@ -29,20 +29,20 @@ from macaron_fairseq.translation.translator import Search
 
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
-import deployed  # noqa: E402
+import distillation_recipe  # noqa: E402
 import distillation_records  # noqa: E402
 import distillation_report  # noqa: E402
+import distillation_run  # noqa: E402
+import distillation_speed  # noqa: E402
+import distillation_systems as systems  # noqa: E402
+import distillation_translations as translations  # noqa: E402
 import launch  # noqa: E402
-import one_system  # noqa: E402
 import stage_evaluate  # noqa: E402
 import stage_prepare  # noqa: E402
 import stage_train  # noqa: E402
 import student_systems  # noqa: E402
-import systems  # noqa: E402
 import tasks  # noqa: E402
-import teach  # noqa: E402
 import train_command  # noqa: E402
-import translations  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
 TASKS = """\
@@ -104,7 +104,7 @@ def in_this_process(jobs, at_a_time):
     """Do jobs as `launch.local` does."""
     for job in jobs:
         words = [*job.words]
-        one_system.main(words[words.index(one_system.__file__) + 1 :])
+        distillation_run.main(words[words.index(distillation_run.__file__) + 1 :])
         yield job, 0
 
 
@@ -126,9 +126,9 @@ def mini(tmp_path, monkeypatch, capfd):
     # PyTorch and fairseq are here already: their imports would take most of the time.
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
-    monkeypatch.setattr(deployed, "REPETITIONS", 1)
-    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
-    for module in (stage_prepare, stage_train, stage_evaluate, deployed, translations):
+    monkeypatch.setattr(distillation_speed, "REPETITIONS", 1)
+    monkeypatch.setattr(distillation_speed, "LOCK", tmp_path / "timing.lock")
+    for module in (stage_prepare, stage_train, stage_evaluate, distillation_speed, translations):
         monkeypatch.setattr(module, "call", call_here)
     options = ["--from", tmp_path / "data", "--tasks-file", tmp_path / "tasks.yaml", "--settings"]
     options += [tmp_path / "settings.yaml", "--tasks", "mini-en-de", "--cpu", "--sizes", "any"]
@@ -137,7 +137,7 @@ def mini(tmp_path, monkeypatch, capfd):
     def call(*words, status=0):
         code = 0
         try:
-            teach.main([*map(str, words), *map(str, options)])
+            distillation_recipe.main([*map(str, words), *map(str, options)])
         except SystemExit as end:
             code = end.code or 0
         out, err = capfd.readouterr()
@@ -287,7 +287,7 @@ def test_mistakes(mini, monkeypatch):
     file.write_text(SETTINGS.replace("[both]", "[both, both]"))
     assert "main names a system twice" in mini.call(status=1)
     file.write_text(SETTINGS)
-    with mock.patch.dict(teach.NEEDED, {"no_such_package": "the export"}):
+    with mock.patch.dict(distillation_recipe.NEEDED, {"no_such_package": "the export"}):
         said = mini.call(status=1)
     assert "the export needs no_such_package: pip install no_such_package" in said
     path = mini.folder / "settings.yaml"
@@ -327,20 +327,20 @@ def no_work(tmp_path, monkeypatch):
         if what == "train":
             recipe.checkpoint.parent.mkdir(parents=True)
             if recipe.given_teacher:
-                one_system.put(recipe.given_teacher, recipe.checkpoint)
+                distillation_run.put(recipe.given_teacher, recipe.checkpoint)
             else:
                 recipe.checkpoint.write_text(f"{task.name} {system}")
             checkpoint = files.sha256(recipe.checkpoint)
             if system == "teacher":
                 place = systems.teacher_of(recipe.work)
-                one_system.put(recipe.checkpoint, place)
+                distillation_run.put(recipe.checkpoint, place)
             written(
                 recipe,
                 settings=systems.mark(task, plan.settings, recipe, plan.options_of(system)),
                 checkpoint=checkpoint,
                 data=distillation_records.fingerprint(recipe.data),
                 references="",
-                teacher=one_system.sha256_of_teacher(recipe),
+                teacher=distillation_run.sha256_of_teacher(recipe),
                 scores={"test": {"BLEU": 1.0, "chrF": 1.0}},
                 given=bool(recipe.given_teacher),
                 **{"hours": 1, "updates": 1},
@@ -356,7 +356,7 @@ def no_work(tmp_path, monkeypatch):
             folder = recipe.work / "distilled" if what == "join" else recipe.data
             write(folder / "preprocessing.json", fingerprint=f"{task.name} {what}", distilled=made)
 
-    class Plan(teach.Plan):
+    class Plan(distillation_recipe.Plan):
         def job(self, *step):
             job = super().job(*step)
             return replace(job, words=[lambda: do(self, *step)])
@@ -370,7 +370,7 @@ def no_work(tmp_path, monkeypatch):
             yield job, 0 if is_there else launch.ELSEWHERE if job.label in busy else 1
 
     monkeypatch.setattr(launch, "local", start)
-    monkeypatch.setattr(teach, "Plan", Plan)
+    monkeypatch.setattr(distillation_recipe, "Plan", Plan)
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
 
     def call(stage="run", task="mini-en-de mini-de-en", more=()):
@@ -378,7 +378,7 @@ def no_work(tmp_path, monkeypatch):
         words = [stage, *more, "--tasks", task, "--work", tmp_path / "work", "--cpu"]
         words += ["--tasks-file", tmp_path / "tasks.yaml", "--settings", tmp_path / "settings.yaml"]
         try:
-            teach.main([*map(str, words)])
+            distillation_recipe.main([*map(str, words)])
         except SystemExit as end:
             return end.code
         return 0
@@ -486,8 +486,8 @@ def test_the_record_of_a_training_is_not_replaced_by_one_of_a_given_teacher(tmp_
 
 def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
-    args = teach.parser().parse_args([])
-    plan = teach.Plan(args, settings, [task], ["none"], replace(options(), cpu=False))
+    args = distillation_recipe.parser().parse_args([])
+    plan = distillation_recipe.Plan(args, settings, [task], ["none"], replace(options(), cpu=False))
     monkeypatch.setattr(stage_train, "count_usable", lambda: 8)
     monkeypatch.setattr(stage_train, "apart", lambda function, *words: "")
     plan.refuse_unknown_flags()
@@ -538,7 +538,7 @@ def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch,
             raise UserError("no results of mini-en-de")
         return f"the table of {task.name}"
 
-    monkeypatch.setattr(teach.Plan, "report", report)
+    monkeypatch.setattr(distillation_recipe.Plan, "report", report)
     assert no_work.call("report") == 1
     found = capsys.readouterr()
     assert found.out == "the table of mini-de-en\n"
@@ -554,7 +554,7 @@ def options(work="/w", **changes):
 )
 def test_a_task_without_the_metrics_of_the_table_is_refused(name, missing):
     with pytest.raises(SystemExit, match=missing) if missing else contextlib.nullcontext():
-        teach.refuse_without_metrics(tasks.read()[name])
+        distillation_recipe.refuse_without_metrics(tasks.read()[name])
 
 
 def test_the_metrics_of_a_task_are_looked_at_first(no_work, capsys):
@@ -620,8 +620,10 @@ def test_across_vocabularies_a_student_has_its_own_data():
 
 def test_students_may_end_earlier_than_their_teacher():
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
-    args = teach.parser().parse_args(["--max-update", "9", "--student-updates", "2"])
-    plan = teach.Plan(args, settings, [task], ["none"], options(max_update=args.max_update))
+    args = distillation_recipe.parser().parse_args(["--max-update", "9", "--student-updates", "2"])
+    plan = distillation_recipe.Plan(
+        args, settings, [task], ["none"], options(max_update=args.max_update)
+    )
     assert [recipe.max_update for recipe in plan.of(task)] == [9, 2]
     for what, system, updates in (("train", "teacher", "9"), ("train", "none", "2")):
         words = [*plan.job(what, task, system, 1).words]
@@ -638,7 +640,11 @@ def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
 
 def test_shards_that_cannot_be_joined_are_done_again(tmp_path, monkeypatch):
     recipe = systems.recipe(
-        tasks.read()["multi30k-en-de"], systems.read(), "teacher", 1, options(work=tmp_path)
+        tasks.read()["multi30k-en-de"],
+        systems.read(),
+        "teacher",
+        1,
+        options(work=tmp_path),
     )
     mark = translations.shard_path(recipe.work, "1/2")
     mark.parent.mkdir(parents=True)
@@ -703,16 +709,18 @@ def test_translations_by_other_flags_are_refused(tmp_path):
 
 
 def test_speed_is_measured_with_the_search_of_the_scores():
-    found = deployed.search("--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10")
+    found = distillation_speed.search(
+        "--beam 4 --batch-size 64 --lenpen 0.6 --max-len-a 1.5 --max-len-b 10"
+    )
     assert vars(found) == {"beam": 4, "lenpen": 0.6, "max_len_a": 1.5, "max_len_b": 10}
-    assert deployed.search("--batch-size 64") == Search()
+    assert distillation_speed.search("--batch-size 64") == Search()
 
 
 def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
     said = "Translated 1,000 sentences (23,456 tokens) in 512.3s (1,951.95 sentences/s, 45.79 tok"
-    assert deployed.rate(f"H-0\tx\n... | INFO | {said}ens/s)\n", tmp_path) == 1951.95
+    assert distillation_speed.rate(f"H-0\tx\n... | INFO | {said}ens/s)\n", tmp_path) == 1951.95
     with pytest.raises(SystemExit, match="does not say how fast fairseq-generate was"):
-        deployed.rate("killed", tmp_path)
+        distillation_speed.rate("killed", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -733,10 +741,10 @@ def test_the_fastest_repetition_counts_and_scores_are_sacrebleus(tmp_path, monke
     files.write_lines(recipe.data / "reference" / "some.de", right)
     data = mock.Mock(source="en", target="de", **{"decode.return_value": found})
     data.encoder.return_value = str.split
-    monkeypatch.setattr(deployed.translator, "translate", lambda *_, **__: [found])
+    monkeypatch.setattr(distillation_speed.translator, "translate", lambda *_, **__: [found])
     clock = iter([10, 14, 20, 22, 30, 38])
-    monkeypatch.setattr(deployed.time, "perf_counter", lambda: next(clock))
-    figures = deployed.figures(None, data, recipe, "some")
+    monkeypatch.setattr(distillation_speed.time, "perf_counter", lambda: next(clock))
+    figures = distillation_speed.figures(None, data, recipe, "some")
     assert figures == {
         "sentences_per_second": 1.5,
         "BLEU": round(sacrebleu.corpus_bleu(found, [right], lowercase=True).score, 4),
@@ -749,18 +757,18 @@ def test_one_timing_at_a_time(tmp_path, monkeypatch):
     recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
     recipe.checkpoint.parent.mkdir(parents=True)
     recipe.checkpoint.touch()
-    monkeypatch.setattr(deployed, "LOCK", tmp_path / "timing.lock")
+    monkeypatch.setattr(distillation_speed, "LOCK", tmp_path / "timing.lock")
     held = []
 
     def export(words):
-        with deployed.LOCK.open("a") as file, pytest.raises(BlockingIOError):
+        with distillation_speed.LOCK.open("a") as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held.append(words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(deployed, "call", export)
+    monkeypatch.setattr(distillation_speed, "call", export)
     with pytest.raises(KeyboardInterrupt):
-        deployed.time_it(task, recipe)
+        distillation_speed.time_it(task, recipe)
     assert len(held) == 1
 
 
@@ -809,7 +817,7 @@ def test_the_report_says_where_training_speeds_do_not_compare(tmp_path):
 
 
 def test_a_timing_names_the_engine_that_was_timed():
-    found = deployed.machine(with_gpus=False)["versions"]
+    found = distillation_speed.machine(with_gpus=False)["versions"]
     assert found["ctranslate2"] == metadata.version("ctranslate2")
     assert found["torch"] == metadata.version("torch")
 
@@ -929,7 +937,7 @@ def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp
     monkeypatch.setattr(
         stage_prepare, "step", lambda folder, _, fill: folder == recipe.data and fill(new)
     )
-    said = sentence_of(lambda: one_system.prepare(recipe))
+    said = sentence_of(lambda: distillation_run.prepare(recipe))
     assert said.startswith(f"{run} was trained on what {recipe.data} holds, which would be")
 
 
@@ -980,8 +988,8 @@ def test_finished_students_of_a_gpu_need_none_and_others_do_not_join_them(tmp_pa
         written(recipe, settings=mark, precision="fp16")
         distillation_records.keep(kept, distillation_records.known([recipe], None))
     for seeds in ("1", "1 2"):
-        args = teach.parser().parse_args(["--records", str(kept), "--seeds", seeds])
-        plan = teach.Plan(args, settings, [task], ["none"], options(tmp_path / "cpu"))
+        args = distillation_recipe.parser().parse_args(["--records", str(kept), "--seeds", seeds])
+        plan = distillation_recipe.Plan(args, settings, [task], ["none"], options(tmp_path / "cpu"))
         if seeds == "1":
             plan.refuse_others(task)
         else:

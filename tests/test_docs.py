@@ -182,7 +182,7 @@ RECORDED = (
 )
 
 WITH_OWN_PARSERS = {
-    "examples/distillation/reproduce.sh": ("distillation", "teach"),
+    "examples/distillation/reproduce.sh": ("distillation", "distillation_recipe"),
     "examples/glue/reproduce.sh": ("glue", "glue_options"),
     "examples/many-tasks/reproduce.sh": ("many-tasks", "many_tasks"),
     "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),

@@ -33,7 +33,7 @@ import glue  # isort: skip
 import glue_data  # isort: skip
 import glue_metrics  # isort: skip
 import glue_options  # isort: skip
-import glue_plans  # isort: skip
+import glue_flags  # isort: skip
 import glue_records  # isort: skip
 import glue_report  # isort: skip
 import glue_run  # isort: skip
@@ -422,8 +422,8 @@ def pretrained(found, seed, content="weights"):
 def made(found, seed=1, **changes):
     """The record of a run as these options make it, from a model that is elsewhere."""
     fields = {"arch": "a", "rate": "1", "seed": seed, "start": "model"}
-    fields["settings"] = glue_plans.settings(found, "RTE", SYSTEM, seed, 1)
-    fields["pretraining"] = glue_plans.pretraining(found, SYSTEM, seed)
+    fields["settings"] = glue_flags.settings(found, "RTE", SYSTEM, seed, 1)
+    fields["pretraining"] = glue_flags.pretraining(found, SYSTEM, seed)
     return record(**{**fields, **changes})
 
 
@@ -436,26 +436,26 @@ def test_a_record_of_another_pretraining_is_none_of_these_runs(tmp_path):
     assert not glue.is_of(other_seed, made(found))
     pretrained(longer, 1)
     assert not glue.is_of(longer, made(longer))  # now that there is a model to compare
-    start = glue_plans.sha256(longer.recipe.run("a", 1) / "checkpoint_last.pt")
+    start = glue_flags.sha256(longer.recipe.run("a", 1) / "checkpoint_last.pt")
     assert glue.is_of(longer, made(longer, start=start))
 
 
 def test_a_plan_is_of_a_model_that_these_options_pretrained(tmp_path):
     found = prepared(tmp_path)
     pretrained(found, 1)
-    plan = glue_plans.plan(found, "RTE", SYSTEM, 1, 1)
-    assert plan.pretraining == glue_plans.pretraining(found, SYSTEM, 1)
+    plan = glue_flags.plan(found, "RTE", SYSTEM, 1, 1)
+    assert plan.pretraining == glue_flags.pretraining(found, SYSTEM, 1)
     for change in ({"max_update": 2000000}, {"extra": ["--macaron-scheme", "parallel"]}):
         other = replace(found, recipe=replace(found.recipe, **change))
-        said = refusal(glue_plans.plan, other, "RTE", SYSTEM, 1, 1)
+        said = refusal(glue_flags.plan, other, "RTE", SYSTEM, 1, 1)
         assert said.startswith(f"{found.recipe.run('a', 1)} was pre-trained with other options")
 
 
 def test_machines_that_share_seeds_start_from_the_same_models(tmp_path):
     both = prepared(tmp_path, "--seeds", "1 2 3", "--pretrain-seeds", "5 7")
     one = prepared(tmp_path, "--seeds", "2", "--pretrain-seeds", "5 7")
-    assert [glue_plans.pretrain_seed(both, seed) for seed in (1, 2, 3)] == [5, 7, 5]
-    assert glue_plans.pretrain_seed(one, 2) == 7
+    assert [glue_flags.pretrain_seed(both, seed) for seed in (1, 2, 3)] == [5, 7, 5]
+    assert glue_flags.pretrain_seed(one, 2) == 7
 
 
 def test_runs_of_two_models_do_not_share_a_row(tmp_path):
@@ -489,7 +489,7 @@ def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_pat
 def local_result(found, seed, **changes):
     one = made(found, seed, **changes)
     content = {name: getattr(one, name) for name in glue.OF_RUN}
-    folder = glue_plans.place(found, "RTE", SYSTEM, seed, 1)
+    folder = glue_flags.place(found, "RTE", SYSTEM, seed, 1)
     write(folder / "result.json", json.dumps({**content, "answers": {}}))
 
 
@@ -509,7 +509,7 @@ def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
     path = tmp_path / "records.json"
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     pretrained(found, 1)
-    start = glue_plans.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt")
+    start = glue_flags.sha256(found.recipe.run("a", 1) / "checkpoint_last.pt")
 
     def local(jobs, at_a_time):
         local_result(found, 1, start=start)
@@ -890,14 +890,14 @@ def test_values_with_which_no_task_could_be_trained(old, new, said, tmp_path):
 
 
 def test_updates_of_finetuning():
-    assert glue_plans.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
-    assert glue_plans.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
-    assert glue_plans.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
+    assert glue_flags.updates_of(read(), "RTE", 2490) == 4 * 156  # batches of 16
+    assert glue_flags.updates_of(read("--epochs", "1"), "CoLA", 8551) == 268
+    assert glue_flags.updates_of(read("--finetune-max-update", "9"), "CoLA", 8551) == 9
 
 
 def test_the_rate_rises_for_a_tenth_of_the_updates(tmp_path):
     found = prepared(tmp_path, "--epochs", "30")  # of 9 examples, one batch
-    flags = training_flags.parse(glue_plans.flags_of(found, "RTE", SYSTEM, 1, 1))
+    flags = training_flags.parse(glue_flags.flags_of(found, "RTE", SYSTEM, 1, 1))
     assert flags["--warmup-updates"] == ["3"] and flags["--total-num-update"] == ["30"]
 
 
@@ -947,7 +947,7 @@ def test_the_longer_sentence_of_a_pair_is_cut(tmp_path):
 def test_finetuning_builds_the_model_of_the_pretraining():
     kept = "--macaron-scheme parallel --encoder-layers 2 --activation-fn relu --layernorm-embedding"
     extra = f"--lr 1 {kept} --clip-norm 1 --dropout 0.2"
-    assert glue_plans.model_flags(extra.split()) == kept.split()
+    assert glue_flags.model_flags(extra.split()) == kept.split()
 
 
 def test_the_script_explains_itself():

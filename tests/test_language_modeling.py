@@ -30,7 +30,7 @@ import perplexity  # isort: skip
 import plain_text  # isort: skip
 import stage_prepare  # isort: skip
 import stage_text  # isort: skip
-import student_recipes  # isort: skip
+import language_students  # isort: skip
 import train_command  # isort: skip
 from stage_text import Counts, count  # isort: skip
 from steps import step  # isort: skip
@@ -498,11 +498,11 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
     found = []
 
     def apart(function, asked):
-        assert function is student_recipes.why_unfit
+        assert function is language_students.why_unfit
         found.append([(flags[0], "--teacher-data" in flags) for flags in asked])
         return "it does not fit"
 
-    monkeypatch.setattr(student_recipes.stage_train, "apart", apart)
+    monkeypatch.setattr(language_students.stage_train, "apart", apart)
 
     def trained(name, seed):
         [recipe] = [x for x in recipes if x.system == name]
@@ -512,14 +512,14 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
 
     for name in ("word", "more", "own"):
         trained(name, 1)
-    assert refusal(student_recipes.refuse_unfit_teacher, recipes) == "it does not fit"
+    assert refusal(language_students.refuse_unfit_teacher, recipes) == "it does not fit"
     work = tmp_path / "work"
     shared, own = str(work / "data" / "data-bin"), str(work / "merges50" / "data" / "data-bin")
     assert found.pop() == [(shared, False), (shared, True), (own, True)]
     trained("own", 2)
-    refusal(student_recipes.refuse_unfit_teacher, recipes)
+    refusal(language_students.refuse_unfit_teacher, recipes)
     assert found.pop() == [(shared, False), (shared, True)]
-    student_recipes.refuse_unfit_teacher([x for x in recipes if x.system in ("none", "own")])
+    language_students.refuse_unfit_teacher([x for x in recipes if x.system in ("none", "own")])
     assert not found
 
 
@@ -545,10 +545,10 @@ def test_each_teacher_is_loaded_as_its_student_loads_it(tmp_path, monkeypatch):
     same = [*common, "distilled_label_smoothed_cross_entropy", "--teacher", "a.pt"]
     across = [*common, "cross_vocabulary_label_smoothed_cross_entropy", "--teacher"]
     asked = [same, [*across, "b.pt", "--teacher-data", "theirs"]]
-    assert student_recipes.why_unfit(asked) == ""
+    assert language_students.why_unfit(asked) == ""
     assert loaded == [("directly", "a.pt", None), ("across", "b.pt", "theirs")]
     asked.append([*across, "other.pt", "--teacher-data", "theirs"])
-    assert student_recipes.why_unfit(asked) == "it does not fit"
+    assert language_students.why_unfit(asked) == "it does not fit"
 
 
 def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp_path, monkeypatch):

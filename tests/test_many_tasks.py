@@ -28,13 +28,13 @@ sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
 # After `recipes`, which knows where they are.
 import extract  # isort: skip
-import known  # isort: skip
+import many_tasks_records as known  # isort: skip
 import launch  # isort: skip
 import many_tasks  # isort: skip
-import one_run  # isort: skip
+import many_tasks_run  # isort: skip
 import parallel_text  # isort: skip
-import plan  # isort: skip
-import report  # isort: skip
+import many_tasks_plan as plan  # isort: skip
+import many_tasks_report as report  # isort: skip
 import steps  # isort: skip
 from many_tasks_variants import Variant, mark_of, points_of, recipe_of  # isort: skip
 import tasks  # isort: skip
@@ -215,7 +215,7 @@ def test_tokens_at_once_divide_an_update_and_leave_the_settings():
         devices = train_command.plan(recipe, 1, {})
         found[tokens] = devices.max_tokens, devices.update_freq
         assert mark_of(recipe, options) == mark_of(recipe, usual)
-        words = one_run.command(task, variant, 1, options)
+        words = many_tasks_run.command(task, variant, 1, options)
         assert ("--max-tokens" in words) is (tokens is not None)
     assert found == {None: (4096, 2), 2048: (2048, 4), 8192: (8192, 1)}
 
@@ -438,12 +438,12 @@ def test_what_a_kill_left_of_a_finished_run_is_removed(tmp_path):
     options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
     recipe = recipe_of(task, variant, 1, None, options)
     model = recipe.run(tasks.ARCH, 1) / "checkpoint_last.pt"
-    for path in (model, one_run.record_path(tmp_path, task, variant, 1)):
+    for path in (model, many_tasks_run.record_path(tmp_path, task, variant, 1)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    one_run.run(task, recipe, options, is_tuning=False, keeps=True)
+    many_tasks_run.run(task, recipe, options, is_tuning=False, keeps=True)
     assert model.exists()
-    one_run.run(task, recipe, options, is_tuning=False, keeps=False)
+    many_tasks_run.run(task, recipe, options, is_tuning=False, keeps=False)
     assert not model.exists()
 
 
@@ -453,7 +453,7 @@ def test_the_command_of_a_record_can_be_pasted():
         extra=("--adam-betas", "(0.9,0.98)"),
         is_usual=False,
     )
-    found = one_run.command(tasks.read()["g2p-ice"], Variant.parse("parallel"), 3, options)
+    found = many_tasks_run.command(tasks.read()["g2p-ice"], Variant.parse("parallel"), 3, options)
     assert shlex.split(found)[-2:] == ["--adam-betas", "(0.9,0.98)"]
     assert "--from FOLDER --sizes any -- --adam-betas '(0.9,0.98)'" in found
 
@@ -472,7 +472,7 @@ def test_a_record_is_of_what_a_run_left(tmp_path):
         (folder / test / "scores.json").write_text('{"scores": []}')
         for name in ("generated.txt", "decoding"):
             (folder / test / name).touch()
-    found = one_run.record(task, recipe, options)
+    found = many_tasks_run.record(task, recipe, options)
     assert found.seconds == 3600 and found.kinds.reference[:3] == [10, 5, 0]
     assert found.items[0] == [10, 8, 6, 4] * 2  # n-grams of two lines, all of them right
 
@@ -540,11 +540,14 @@ def test_bad_values_for_a_cluster_get_a_sentence(words, said, tmp_path, monkeypa
 
 def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
-    with one_run.only_one(tmp_path / "lock", waits=False):
-        with pytest.raises(SystemExit) as end, one_run.only_one(tmp_path / "lock", waits=False):
+    with many_tasks_run.only_one(tmp_path / "lock", waits=False):
+        with (
+            pytest.raises(SystemExit) as end,
+            many_tasks_run.only_one(tmp_path / "lock", waits=False),
+        ):
             pass
         status = end.value.code
-    with one_run.only_one(tmp_path / "lock", waits=False):
+    with many_tasks_run.only_one(tmp_path / "lock", waits=False):
         pass
     jobs = [
         launch.Job("a", [sys.executable, "-c", f"exit({status})"], tmp_path / "l", tmp_path / "r")

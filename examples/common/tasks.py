@@ -9,7 +9,7 @@ from typing import Any
 
 import benchmark
 from benchmark import Benchmark, refuse_below
-from many_runs import Options
+from run_options import Options
 
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.evidence_gallery import Published

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from systems import TEACHER, SystemRecipe, teacher_of
+from distillation_systems import TEACHER, SystemRecipe, teacher_of
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

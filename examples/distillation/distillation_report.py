@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import distillation_records
-from deployed import GENERATE
 from distillation_records import Run
-from systems import TEACHER
+from distillation_speed import GENERATE
+from distillation_systems import TEACHER
 from tasks import Task
 
 from macaron_fairseq.common import files

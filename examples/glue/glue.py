@@ -17,8 +17,7 @@ import recipe as recipes
 import stage_text
 import stage_train
 import start
-from glue_options import NAME, Glue
-from glue_plans import (
+from glue_flags import (
     model_flags,
     place,
     plan,
@@ -28,6 +27,7 @@ from glue_plans import (
     sha256,
     start_of,
 )
+from glue_options import NAME, Glue
 from glue_records import Key, Record
 from glue_report import Result, System
 from glue_tasks import TASKS

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import benchmark
+import language_students
 import options as recipe_options
 import perplexity
 import recipe as entry
@@ -18,14 +19,13 @@ import stage_evaluate
 import stage_prepare
 import stage_text
 import stage_train
-import student_recipes
 import student_systems
 import text_recipe
 import train_command
+from language_students import StudentRecipe
 from options import PLUGIN, STAGES, Once, Parser, from_zero
 from stage_text import Counts
 from steps import Words, code, hash_of, hold, logged, made, say, step
-from student_recipes import StudentRecipe
 from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
@@ -66,7 +66,7 @@ def parser() -> Parser:
         metavar="N",
         help="tokens before each that is scored, at least (default: half of a sample's)",
     )
-    student_recipes.add_options(result)
+    language_students.add_options(result)
     recipe_options.add_training(result)
     return result
 
@@ -115,8 +115,8 @@ def students(
     """
     if len(recipe.archs) != 1:
         sys.exit("students of one teacher have one architecture: name it by --archs")
-    file = args.students or student_recipes.FILE
-    found = student_recipes.read(file)
+    file = args.students or language_students.FILE
+    found = language_students.read(file)
     names = student_systems.chosen(found.systems, args.systems or found.systems)
     systems = {name: found.systems[name] for name in names}
     if "train" in recipe.stages:
@@ -124,7 +124,7 @@ def students(
     if "report" in recipe.stages and found.main and len(recipe.seeds) > 1:
         student_systems.refuse_missing_packages([], NEEDED)
     result: list[TextRecipe] = []
-    for name, flags in student_recipes.flags_of(systems, args, recipe.work).items():
+    for name, flags in language_students.flags_of(systems, args, recipe.work).items():
         how, shared = systems[name], fields(*flags)
         shared |= {"stages": recipe.stages, "held_out": recipe.held_out}
         shared |= {"merges": how.merges or recipe.merges, "has_own_bpe": bool(how.merges)}
@@ -208,7 +208,7 @@ def train(
         prepared = [
             x for x in recipes if not {name_of(x, seed) for seed in x.seeds} & {*(failed or ())}
         ]
-        student_recipes.refuse_unfit_teacher(prepared)
+        language_students.refuse_unfit_teacher(prepared)
     for seed, recipe in product(recipes[0].seeds, recipes):
         if (name := name_of(recipe, seed)) in (failed or ()):
             continue

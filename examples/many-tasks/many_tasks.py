@@ -10,16 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import known
 import launch
-import many_runs
-import one_run
+import many_tasks_records as known
+import many_tasks_report as report
+import many_tasks_run
 import options as recipe_options
 import recipe as recipes
-import report
+import run_options
 import tasks
 from launch import Job
-from many_runs import Options
 from many_tasks_variants import (
     BASELINE,
     HALF_DEPTH,
@@ -28,6 +27,7 @@ from many_tasks_variants import (
     recipe_of,
     refuse_overriding,
 )
+from run_options import Options
 from steps import say
 from tasks import Setting, Task
 
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         default=SCHEMES.split(),
         help=f"SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH} (default: {SCHEMES})",
     )
-    many_runs.add_options(result, NAME, tasks.FILE)
+    run_options.add_options(result, NAME, tasks.FILE)
     add(
         "--known",
         type=Path,
@@ -119,10 +119,10 @@ def run(words: Sequence[str]) -> None:
     if args.known and not {"tune", "run"} & {*stages}:
         sys.exit("--known is for the stages tune and run: report, collect and page take --records")
     folders = [task.kind.folder for task in chosen]
-    options = many_runs.of_runner(args, extra, NAME, folders)
+    options = run_options.of_runner(args, extra, NAME, folders)
     options.work.mkdir(parents=True, exist_ok=True)
     if {"tune", "run"} & {*stages}:
-        options = many_runs.on_device(options, args.launcher)
+        options = run_options.on_device(options, args.launcher)
     settings: dict[str, Setting | None] = {}
     for family in dict.fromkeys(task.family for task in chosen):
         settings[family] = setting_of(family, every_task, options, args, stages)
@@ -190,11 +190,11 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
                     variant = Variant.parse(scheme)
                     words = every_task[name], variant, plan.seed, point, options
                     recipe = recipe_of(*words, is_tuning=True)
-                    paths[point, name, scheme] = path = one_run.dev_path(recipe)
+                    paths[point, name, scheme] = path = many_tasks_run.dev_path(recipe)
                     known.refuse_other_tuning(path, recipe, options)
                     label = f"tuning {name} {scheme}, {point}"
                     log = path.with_name("run.log")
-                    jobs.append(Job(label, one_run.words(*words, "--tuning"), log, path))
+                    jobs.append(Job(label, many_tasks_run.words(*words, "--tuning"), log, path))
         finish(jobs, options, args)
         means = {}
         for point in points:
@@ -236,12 +236,12 @@ def train(
     for seed in args.seeds:
         for task in chosen:
             for variant in variants:
-                path = one_run.record_path(options.work, task, variant, seed)
+                path = many_tasks_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
                 recipe = recipe_of(task, variant, seed, setting, options)
                 known.refuse_others(path, task, recipe, options)
                 more = ["--keep-models"] * args.keep_models
-                words = one_run.words(task, variant, seed, setting, options, *more)
+                words = many_tasks_run.words(task, variant, seed, setting, options, *more)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
                 jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))
     finish(jobs, options, args)

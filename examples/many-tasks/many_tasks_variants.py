@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tasks
-from many_runs import Options
 from options import Recipe
+from run_options import Options
 from steps import hash_of
 from tasks import ARCH, Family, Setting, Task, Tuning
 

@@ -36,8 +36,9 @@ class Items:
     """What the items of a task's test set are, the same for all runs.
 
     `edits` has a digit for each item: its edits, "z" for 35; `reference` holds the lengths of the
-    references in the same form. Where one is greater, it is a list. Of `n-grams` there are sums over groups of items: how many
-    1- to 4-grams there are, and how many match; `reference` holds the lengths of the references.
+    references in the same form. Where one is greater, it is a list. Of `n-grams` there are sums
+    over groups of items: how many 1- to 4-grams there are, and how many match; `reference` holds
+    the lengths of the references.
     """
 
     kind: str

@@ -11,22 +11,22 @@ from typing import Any
 
 import distillation_records
 import distillation_report
+import distillation_run
+import distillation_systems as systems
+import distillation_translations as translations
 import launch
-import many_runs
-import one_system
 import options as recipe_options
 import recipe as recipes
+import run_options
 import stage_train
 import student_systems
-import systems
 import tasks
 import train_command
-import translations
 from distillation_records import Run
+from distillation_systems import TEACHER, Settings, SystemRecipe
 from launch import Job
-from many_runs import Options
+from run_options import Options
 from steps import say
-from systems import TEACHER, Settings, SystemRecipe
 from tasks import Task
 
 from macaron_fairseq.common import files
@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         help="of distillation.yaml; the first one there and their baselines are trained, too "
         "(default: all)",
     )
-    many_runs.add_options(result, NAME, tasks.FILE)
+    run_options.add_options(result, NAME, tasks.FILE)
     add(
         "--teacher",
         type=Path,
@@ -146,11 +146,11 @@ def run(words: Sequence[str]) -> None:
     ]
     recipe_options.check_extra(extra, max(averages))
     folders = [task.kind.folder for task in chosen]
-    options = many_runs.of_runner(args, extra, NAME, folders)
+    options = run_options.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)
     for task in chosen:
         refuse_without_metrics(task)
-    options = many_runs.on_device(options, args.launcher)
+    options = run_options.on_device(options, args.launcher)
     if "run" in stages:
         student_systems.refuse_missing_packages([settings.systems[x] for x in names], NEEDED)
     plan = Plan(args, settings, chosen, names, options)
@@ -221,9 +221,9 @@ class Plan:
 
     def job(self, what: str, task: Task, system: str, seed: int) -> Job:
         """A job of a task."""
-        model = TEACHER if what in one_system.OF_TASK else system
+        model = TEACHER if what in distillation_run.OF_TASK else system
         recipe, options = self.recipe(task, model, seed), self.options_of(model)
-        words = one_system.words(
+        words = distillation_run.words(
             *(what, task, system, seed, self.args.settings, options, self.given[task.name])
         )
         label, result = {
@@ -393,7 +393,7 @@ class Plan:
         for place in (systems.teacher_of(known.recipe.work), known.recipe.checkpoint):
             is_there = place.is_file() and files.sha256(place) == known.result.get("checkpoint")
             if self.args.teacher and known.result and not is_there:
-                one_system.put(self.args.teacher, place)
+                distillation_run.put(self.args.teacher, place)
 
     def refuse_without_teacher(self, task: Task) -> None:
         """End the program where a student cannot be trained since another's teacher is gone."""

@@ -13,10 +13,10 @@ from shlex import split
 from typing import Any
 
 import distillation_records
+from distillation_systems import SystemRecipe
 from launch import only_one
 from stage_evaluate import generate
 from steps import Words, call, say
-from systems import SystemRecipe
 from tasks import Task
 
 from macaron_fairseq.common import environment, files

@@ -11,8 +11,8 @@ import benchmark
 import student_systems
 import tasks
 from benchmark import refuse_below, refuse_open_quotes
-from many_runs import Options
 from options import Recipe
+from run_options import Options
 from steps import hash_of
 from tasks import Task
 

@@ -1,6 +1,6 @@
 """One run: prepare its task's data, train, decode, score, and write the record.
 
-usage: one_run.py TASK VARIANT SEED --work FOLDER [OPTION...] [-- FLAG...]
+usage: many_tasks_run.py TASK VARIANT SEED --work FOLDER [OPTION...] [-- FLAG...]
 
 The runner (many_tasks.py) starts it as a process, here or as a job of a cluster. It goes on from
 where an earlier start was ended. A status of 75 says that another process is at the same run.
@@ -17,16 +17,16 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-import many_runs
+import run_options
 import stage_evaluate
 import stage_prepare
 import stage_train
 import start
 import tasks
 from launch import only_one
-from many_runs import Options
 from many_tasks_variants import RunRecipe, Variant, mark_of, recipe_of
 from options import own_and_flags
+from run_options import Options
 from tasks import ARCH, Setting, Task
 
 from macaron_fairseq.common import environment, files
@@ -248,13 +248,13 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("task")
     parser.add_argument("variant")
     parser.add_argument("seed", type=int)
-    many_runs.add_run_options(parser, tasks.FILE)
+    run_options.add_run_options(parser, tasks.FILE)
     parser.add_argument("--tokens", type=int)
     parser.add_argument("--dropout", type=float)
     for flag in ("--tuning", "--keep-models"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args(own)
-    options = many_runs.of_run(args, extra)
+    options = run_options.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     setting = Setting(args.tokens, args.dropout) if args.tokens else None
     variant = Variant.parse(args.variant)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import known
-import plan
+import many_tasks_plan as plan
+import many_tasks_records as known
 import tasks as tasks_file
 from many_tasks_variants import BASELINE, HALF_DEPTH
 from tasks import Setting, Task

@@ -1,10 +1,10 @@
 """One job: prepare data, train and score a model, translate for the students, or time a model.
 
-usage: one_system.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
+usage: distillation_run.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
 
-WHAT is prepare, train, translate (SYSTEM is then I/N, a shard), join or time. The runner
-(teach.py) starts it as a process, here or as a job of a cluster. It goes on from where an earlier
-start was ended. A status of 75 says that another process is at the same.
+WHAT is prepare, train, translate (SYSTEM is then I/N, a shard), join or time. The runner,
+distillation_recipe.py, starts it by start.py as a process, here or as a job of a cluster. It goes
+on from where an earlier start was ended. A status of 75 says that another process is at the same.
 """
 
 import argparse
@@ -18,22 +18,22 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-import deployed
 import distillation_records
-import many_runs
+import distillation_speed
+import distillation_systems as systems
+import distillation_translations as translations
+import run_options
 import stage_evaluate
 import stage_prepare
 import stage_train
 import start
-import systems
 import tasks
 import train_command
-import translations
+from distillation_systems import TEACHER, Settings, SystemRecipe
 from launch import only_one
-from many_runs import Options
 from options import own_and_flags
+from run_options import Options
 from steps import made, step
-from systems import TEACHER, Settings, SystemRecipe
 from tasks import Task
 from train_command import Devices
 
@@ -95,7 +95,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
             "revision": revision_of(folder),
-            "machine": deployed.machine(with_gpus=devices.gpus > 0),
+            "machine": distillation_speed.machine(with_gpus=devices.gpus > 0),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
         files.write(recipe.result, files.as_json(result))
@@ -219,11 +219,11 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("task")
     parser.add_argument("system")
     parser.add_argument("seed", type=int)
-    many_runs.add_run_options(parser, tasks.FILE)
+    run_options.add_run_options(parser, tasks.FILE)
     parser.add_argument("--settings", type=Path, default=systems.FILE)
     parser.add_argument("--teacher", type=Path)
     args = parser.parse_args(own)
-    options = many_runs.of_run(args, extra)
+    options = run_options.of_run(args, extra)
     task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
     settings = systems.read(args.settings)
     system = TEACHER if args.what in OF_TASK else args.system
@@ -237,7 +237,7 @@ def main(argv: Sequence[str]) -> None:
     elif args.what == "join":
         translations.join(recipe, settings)
     else:
-        deployed.time_it(task, recipe)
+        distillation_speed.time_it(task, recipe)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import one_run
+import many_tasks_run
 import tasks
-from many_runs import Options
 from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, recipe_of
+from run_options import Options
 from steps import say
 from tasks import Setting, Task, Tuning
 
@@ -122,8 +122,8 @@ def add_tuning(
     kept = {key(x): x for x in read_tuning(out)}
     number, others = 0, []
     for task, recipe, point in runs_of_tuning(family, known, options):
-        path = one_run.dev_path(recipe)
-        data = one_run.data_of(recipe)
+        path = many_tasks_run.dev_path(recipe)
+        data = many_tasks_run.data_of(recipe)
         if not (path.is_file() and data):
             continue
         content = json.loads(path.read_text("utf-8"))
@@ -205,12 +205,12 @@ def take_tuning(family: str, known: Mapping[str, Task], options: Options, folder
     kept, number = {key(x): x for x in read_tuning(path)}, 0
     for task, recipe, point in runs_of_tuning(family, known, options):
         entry = kept.get((task.name, recipe.variant.name, point.tokens, point.dropout))
-        place = one_run.dev_path(recipe)
+        place = many_tasks_run.dev_path(recipe)
         if not entry or place.is_file():
             continue
         refuse(path, said(entry), entry["settings"] == mark_of(recipe, options))
         remember_data(recipe, entry["data"], path)
-        files.write(place, one_run.of_tuning(recipe, options, entry["scores"]))
+        files.write(place, many_tasks_run.of_tuning(recipe, options, entry["scores"]))
         number += 1
     if number:
         say(family, f"{number} scores of tuning are taken from {path}")
@@ -234,7 +234,7 @@ def take(
         for variant in variants:
             for seed in seeds:
                 run = kept.get((task.name, variant.name, seed))
-                place = one_run.record_path(options.work, task, variant, seed)
+                place = many_tasks_run.record_path(options.work, task, variant, seed)
                 if not run or place.is_file():
                     continue
                 recipe = recipe_of(task, variant, seed, settings[task.family], options)
@@ -290,10 +290,10 @@ def remember_data(recipe: RunRecipe, data: str, origin: Path) -> None:
     Raises:
         UserError: if others are of other data.
     """
-    here = one_run.data_of(recipe)
+    here = many_tasks_run.data_of(recipe)
     if here and here != data:
         raise UserError(
             f"{origin}: the runs of {recipe.name} are of other data than {recipe.work} has: "
             "leave out --known, or give another --work"
         )
-    files.write(recipe.work / one_run.KNOWN_DATA, data + "\n")
+    files.write(recipe.work / many_tasks_run.KNOWN_DATA, data + "\n")
