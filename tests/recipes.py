@@ -19,8 +19,8 @@ from small import SMALL
 EXAMPLES = ROOT / "examples"
 sys.path.insert(0, str(EXAMPLES / "common"))
 
+import ask_fairseq  # noqa: E402
 import recipe as entry  # noqa: E402
-import stage_train  # noqa: E402
 
 ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")
 # Models and trainings of seconds; what follows -- wins over the recipe's own flags.
@@ -52,7 +52,7 @@ def printed(main, words, status, changed):
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
         mock.patch.dict(os.environ, changed),
         # fairseq is here already.
-        mock.patch.object(stage_train, "apart", lambda function, *words: function(*words)),
+        mock.patch.object(ask_fairseq, "apart", lambda function, *words: function(*words)),
         printed_to(output),
     ):
         code = 0

@@ -29,6 +29,7 @@ from macaron_fairseq.translation.translator import Search
 
 sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
 
+import ask_fairseq  # noqa: E402
 import distillation_recipe  # noqa: E402
 import distillation_records  # noqa: E402
 import distillation_report  # noqa: E402
@@ -124,7 +125,7 @@ def mini(tmp_path, monkeypatch, capfd):
     for name, value in environment(OMP_NUM_THREADS="1").items():
         monkeypatch.setenv(name, value)
     # PyTorch and fairseq are here already: their imports would take most of the time.
-    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+    monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(launch, "local", in_this_process)
     monkeypatch.setattr(distillation_speed, "REPETITIONS", 1)
     monkeypatch.setattr(distillation_speed, "LOCK", tmp_path / "timing.lock")
@@ -371,7 +372,7 @@ def no_work(tmp_path, monkeypatch):
 
     monkeypatch.setattr(launch, "local", start)
     monkeypatch.setattr(distillation_recipe, "Plan", Plan)
-    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+    monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: function(*words))
 
     def call(stage="run", task="mini-en-de mini-de-en", more=()):
         begun.clear()
@@ -488,8 +489,8 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
     args = distillation_recipe.parser().parse_args([])
     plan = distillation_recipe.Plan(args, settings, [task], ["none"], replace(options(), cpu=False))
-    monkeypatch.setattr(stage_train, "count_usable", lambda: 8)
-    monkeypatch.setattr(stage_train, "apart", lambda function, *words: "")
+    monkeypatch.setattr(ask_fairseq, "count_usable", lambda: 8)
+    monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: "")
     plan.refuse_unknown_flags()
 
 

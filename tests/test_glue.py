@@ -38,6 +38,7 @@ import glue_records  # isort: skip
 import glue_report  # isort: skip
 import glue_run  # isort: skip
 import glue_tasks  # isort: skip
+import ask_fairseq  # isort: skip
 import stage_train  # isort: skip
 import train_command  # isort: skip
 from glue_report import Result, System  # isort: skip
@@ -539,7 +540,7 @@ def binarise(tmp_path, monkeypatch):
 
     First sentences have one to nine tokens, second ones one.
     """
-    monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+    monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: function(*words))
     monkeypatch.setattr(
         glue_data.stage_prepare,
         "tokenize",
@@ -682,7 +683,7 @@ def start(tmp_path, monkeypatch):
         sys.exit("prepare begins")
 
     def run(lines, words, flags):
-        monkeypatch.setattr(stage_train, "apart", lambda function, *words: function(*words))
+        monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: function(*words))
         monkeypatch.setattr(sys, "argv", ["glue"])  # which the check changes
         monkeypatch.setattr(glue.stage_text, "take", prepares)
         monkeypatch.setattr(glue.glue_tasks, "load", lambda *_: {})

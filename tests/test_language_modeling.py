@@ -424,7 +424,7 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
     assert len(lines) == 2 * len(recipes) and len({*lines}) == len(lines)
     for recipe in recipes:
         flags = ["data", *recipe.benchmark.training.words(), *recipe.extra]
-        assert not language_modeling.stage_train.unknown_to_fairseq(recipe.archs, flags, True)
+        assert not language_modeling.ask_fairseq.unknown_to_fairseq(recipe.archs, flags, True)
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
         found.append([(flags[0], "--teacher-data" in flags) for flags in asked])
         return "it does not fit"
 
-    monkeypatch.setattr(language_students.stage_train, "apart", apart)
+    monkeypatch.setattr(language_students.ask_fairseq, "apart", apart)
 
     def trained(name, seed):
         [recipe] = [x for x in recipes if x.system == name]
@@ -587,7 +587,7 @@ def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd)
 
     monkeypatch.setattr(language_modeling.stage_train, "plan", lambda recipe: "devices")
     monkeypatch.setattr(
-        language_modeling.stage_train, "refuse_unknown_flags", lambda *arguments: None
+        language_modeling.ask_fairseq, "refuse_unknown_flags", lambda *arguments: None
     )
     monkeypatch.setattr(language_modeling.stage_text, "prepare", prepare)
     monkeypatch.setattr(language_modeling.stage_train, "train", train)

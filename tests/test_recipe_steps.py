@@ -19,16 +19,18 @@ import pytest
 import sacrebleu
 import torch
 from commands import sentence_of
-from recipes import EXAMPLES, entry, stage_train
+from recipes import EXAMPLES, entry
 from run_folders import write_manifest
 
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.tokenization import Pipeline
 
 # After `recipes`, which knows where they are.
+import ask_fairseq  # isort: skip
 import options  # isort: skip
 import stage_evaluate  # isort: skip
 import stage_prepare  # isort: skip
+import stage_train  # isort: skip
 import steps  # isort: skip
 import summary  # isort: skip
 
@@ -403,19 +405,19 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
 def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch, caplog):
     """Which knows this package's architectures, whatever of it has been imported before."""
 
-    unknown = stage_train.unknown_to_fairseq
+    unknown = ask_fairseq.unknown_to_fairseq
     flags = ["data-bin", "--optimizer", "adam"]
     archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
-    assert stage_train.apart(unknown, archs, flags, True) == ""
-    said = stage_train.apart(unknown, archs, [*flags, "--nosuch", "1"], True)
+    assert ask_fairseq.apart(unknown, archs, flags, True) == ""
+    said = ask_fairseq.apart(unknown, archs, [*flags, "--nosuch", "1"], True)
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
-    said = stage_train.apart(unknown, archs, [*flags, "--lr", "abc"], True)
+    said = ask_fairseq.apart(unknown, archs, [*flags, "--lr", "abc"], True)
     assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
-    said = stage_train.apart(unknown, archs, flags, True, ["--beem", "5"])
+    said = ask_fairseq.apart(unknown, archs, flags, True, ["--beem", "5"])
     assert said.startswith("fairseq-generate would refuse this: unrecognized arguments: --beem")
-    assert stage_train.apart(unknown, archs, flags, True, ["--beam", "5", "--lenpen", "1"]) == ""
+    assert ask_fairseq.apart(unknown, archs, flags, True, ["--beam", "5", "--lenpen", "1"]) == ""
     cosine = ["--lr-scheduler", "cosine", "--warmup-updates", "9", "--max-update", "9"]
-    said = stage_train.apart(unknown, archs, [*flags, *cosine], True)
+    said = ask_fairseq.apart(unknown, archs, [*flags, *cosine], True)
     assert "cosine falls after --warmup-updates 9 until --max-update 9: give a greater" in said
     monkeypatch.setattr(sys, "argv", sys.argv)  # which it changes, as the logger's level
     caplog.set_level(logging.WARNING, "fairseq")
@@ -433,7 +435,7 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
     half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
     assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
     with pytest.raises(SystemExit, match="was ended: is there too little memory"):
-        stage_train.apart(signal.raise_signal, signal.SIGKILL)
+        ask_fairseq.apart(signal.raise_signal, signal.SIGKILL)
 
 
 # --- What a recipe ends with ---------------------------------------------------------------------

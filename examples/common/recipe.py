@@ -38,6 +38,7 @@ def run(file: Path, words: Sequence[str]) -> None:
     """Run the stages that the command line names; mistakes end the program with a sentence."""
     start.take_own_package()
     # These need what `refusals` has looked for.
+    import ask_fairseq
     import options
     import stage_evaluate
     import stage_prepare
@@ -47,7 +48,7 @@ def run(file: Path, words: Sequence[str]) -> None:
     recipe = options.read(described, file.absolute().parent.name, header(file), words, file.name)
     if not recipe.dry_run:
         recipe.work.mkdir(parents=True, exist_ok=True)
-    if recipe.benchmark.one_gpu and stage_train.has_nvidia():
+    if recipe.benchmark.one_gpu and ask_fairseq.has_nvidia():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
     # What cannot be trained is refused before hours of work on text.
     devices = stage_train.plan(recipe) if "train" in recipe.stages else None

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ask_fairseq
 import launch
-import stage_train
 from options import Once, above_zero, refuse_split, seeds_of
 
 
@@ -129,4 +129,4 @@ def on_device(options: Options, launcher: str) -> Options:
     """
     if options.cpu or launcher != "local":
         return options
-    return replace(options, cpu=not stage_train.count_usable())
+    return replace(options, cpu=not ask_fairseq.count_usable())

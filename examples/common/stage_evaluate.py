@@ -9,9 +9,9 @@ from pathlib import Path
 from shlex import split
 
 import train_command
+from ask_fairseq import count_gpus
 from options import PLUGIN, Recipe
 from stage_prepare import fingerprint
-from stage_train import count_gpus
 from steps import Words, call, code, hold, logged, made, say, step, version
 from summary import summary
 

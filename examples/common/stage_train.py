@@ -1,29 +1,21 @@
 """The stage train: one training for each architecture and seed, resumed after interruptions."""
 
-import contextlib
-import difflib
-import functools
 import io
 import logging
-import multiprocessing
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from multiprocessing.connection import Connection
 from pathlib import Path
-from shlex import split
-from typing import Any
 
+import ask_fairseq
 import train_command
-from options import PLUGIN, Recipe
+from options import Recipe
 from stage_prepare import fingerprint
 from steps import call, ending_with_this, hold, say, shown, start
 from tqdm import tqdm
@@ -33,34 +25,6 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.progress import Lines
 
 
-def count_gpus(recipe: Recipe) -> int:
-    """The GPUs of this node that PyTorch can use; 0 where the user wants none.
-
-    Ends the program where PyTorch is built for GPUs and cannot use what is here.
-    """
-    if recipe.cpu:
-        return 0
-    return recipe.gpus or count_usable()
-
-
-@functools.cache
-def count_usable() -> int:
-    """The GPUs that PyTorch can use here; ends the program where it cannot use those."""
-    found = apart(usable_gpus)
-    if isinstance(found, str):
-        sys.exit(f"{found}, or give --cpu")
-    return found
-
-
-def usable_gpus() -> int | str:
-    """How many GPUs PyTorch can use, or why it cannot use those here."""
-    import torch
-
-    from macaron_fairseq.preflight import gpus
-
-    return gpus.why_unusable() or torch.cuda.device_count()
-
-
 def plan(recipe: Recipe) -> Devices:
     """How an update is divided, and whether fairseq-train will take the flags; says so.
 
@@ -68,14 +32,14 @@ def plan(recipe: Recipe) -> Devices:
     """
     if not recipe.dry_run and recipe.stages[0] != "prepare":
         fingerprint(recipe.data)
-    devices = train_command.plan(recipe, count_gpus(recipe), os.environ)
+    devices = train_command.plan(recipe, ask_fairseq.count_gpus(recipe), os.environ)
     if not devices.gpus:
         cores = os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))
         processes = f"CPU cores: {cores}, processes: {recipe.processes}"
         say(recipe.name, f"no GPU: training in fp32 on {processes}")
         if not find_spec("numba"):
             say(recipe.name, "it may be faster with Numba: pip install numba")
-        if not recipe.cpu and "CUDA_VISIBLE_DEVICES" not in os.environ and has_nvidia():
+        if not recipe.cpu and "CUDA_VISIBLE_DEVICES" not in os.environ and ask_fairseq.has_nvidia():
             say(recipe.name, "there is a GPU that this PyTorch cannot use")
     say(recipe.name, str(devices))
     if train_command.FUSED_ADAM in devices.flags:
@@ -85,15 +49,8 @@ def plan(recipe: Recipe) -> Devices:
     is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
     comes_later = recipe.stages[0] == "prepare" or len(recipe.archs) > 1
     if recipe.dry_run or (is_new and comes_later):
-        refuse_unknown_flags([(recipe, devices)])
+        ask_fairseq.refuse_unknown_flags([(recipe, devices)])
     return devices
-
-
-def has_nvidia() -> bool:
-    """Whether NVIDIA's driver sees a GPU."""
-    if not shutil.which("nvidia-smi"):
-        return False
-    return not subprocess.run("nvidia-smi", capture_output=True).returncode
 
 
 def has_tensorboard() -> bool:
@@ -205,107 +162,6 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
 # --- What only fairseq knows ---------------------------------------------------------------------
 
 
-def apart(function: Callable, *arguments: Any) -> Any:
-    """What a function returns, in a separate process: fairseq and PyTorch end with it."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=tell, args=(there, function, arguments))
-    process.start()
-    there.close()
-    try:
-        found = here.recv()
-    except EOFError:
-        process.join()
-        sys.exit("a process that loads fairseq was ended: is there too little memory?")
-    process.join()
-    return found
-
-
-def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> None:
-    """Send what a function returns to the process that waits for it; or end, if that has."""
-    # At Ctrl-C the other one says what there is to say.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with suppress(BrokenPipeError):
-        there.send(function(*arguments))
-
-
-def refuse_unknown_flags(trained: Iterable[tuple[Recipe, Devices]]) -> None:
-    """End the program at an architecture, a flag or a precision that fairseq refuses."""
-    asked = []
-    for recipe, devices in trained:
-        own = recipe.benchmark.training.words()
-        flags = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), *own]
-        flags += [*devices.flags, "--max-update", str(recipe.max_update), *recipe.extra]
-        decode = split(recipe.benchmark.evaluation.decode)
-        asked.append((recipe.archs, flags, not recipe.dry_run, decode))
-    if asked and (reason := apart(first_unknown, asked)):
-        sys.exit(reason)
-
-
-def first_unknown(asked: Iterable[tuple[Sequence[str], Sequence[str], bool, list[str]]]) -> str:
-    """The first that `unknown_to_fairseq` says of these arguments; "" without any."""
-    return next(filter(None, (unknown_to_fairseq(*one) for one in asked)), "")
-
-
-def unknown_to_fairseq(
-    archs: Sequence[str], flags: Sequence[str], is_for_here: bool, decode: Sequence[str] = ()
-) -> str:
-    """Why fairseq would refuse an architecture with these flags; "" where it would not.
-
-    Args:
-        archs: of --archs.
-        flags: of fairseq-train.
-        is_for_here: whether it is to run on this machine's devices.
-        decode: flags of fairseq-generate, for what is trained.
-    """
-    command = "fairseq-train"
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it asks for other tasks' packages
-    from fairseq import models, options
-    from fairseq.models import ARCH_MODEL_REGISTRY
-    from fairseq.models.roberta import RobertaModel
-
-    import macaron_fairseq.plugin  # which --user-dir would find imported, without the registrations
-    from macaron_fairseq.preflight import checks, command_line
-
-    assert macaron_fairseq.plugin
-    sys.argv = ["recipe", *flags]  # where fairseq looks for --user-dir and --task
-    kinds: dict[str, type] = {  # of the tasks that recipes train for
-        "language_modeling": models.FairseqLanguageModel,
-        "masked_lm": RobertaModel,
-        "sentence_prediction": RobertaModel,
-        "translation": models.FairseqEncoderDecoderModel,
-    }
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            checked, _ = command_line.parse(flags)
-            checks.check_optimizer(checked)
-            if is_for_here:
-                checks.check_devices(checked, "train")
-            for arch in (name.split("/")[0] for name in archs):
-                if arch not in ARCH_MODEL_REGISTRY:
-                    near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
-                    return f"there is no architecture {arch}; did you mean {near[0]}?"
-                if not issubclass(ARCH_MODEL_REGISTRY[arch], kinds.get(checked.task, object)):
-                    return f"{arch} is not for {checked.task}: name one that is in --archs"
-            for name in archs:
-                words = [*flags, *train_command.arch_flags(name)]
-                options.parse_args_and_arch(options.get_training_parser(), words)
-            if decode and checked.task == "translation":
-                command = "fairseq-generate"
-                words = [flags[0], "--path", "averaged.pt", *decode]
-                options.parse_args_and_arch(options.get_generation_parser(), words)
-    except SystemExit as refusal:
-        if not isinstance(refusal.code, int):
-            return str(refusal.code)
-        reason = said.getvalue().strip().split("\n")[-1].partition("error: ")[2]
-        return f"{command} would refuse this: {reason}; see {command} --help"
-    except Exception as error:  # of whatever kind: a bad value is an ArgumentError
-        reason = " ".join(str(error).split())
-        return f"{command} would refuse this: {reason}; see {command} --help"
-    return ""
-
-
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 
@@ -351,7 +207,7 @@ def updates_had(recipe: Recipe, run: Path) -> int:
     path = run / "checkpoint_last.pt"
     if not path.is_file():
         return 0
-    found = apart(updates_of, path)
+    found = ask_fairseq.apart(updates_of, path)
     if isinstance(found, str):
         sys.exit(found)
     return found

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ask_fairseq
 import distillation_records
 import distillation_report
 import distillation_run
@@ -18,7 +19,6 @@ import launch
 import options as recipe_options
 import recipe as recipes
 import run_options
-import stage_train
 import student_systems
 import tasks
 import train_command
@@ -343,10 +343,10 @@ class Plan:
         for recipe in [recipe for task in self.tasks for recipe in self.left(task)]:
             is_new = not (recipe.folder_of_run / "manifest.json").is_file()
             if is_new and not recipe.given_teacher:
-                gpus = min(1, stage_train.count_gpus(recipe)) if is_for_here else 0  # a job has one
+                gpus = min(1, ask_fairseq.count_gpus(recipe)) if is_for_here else 0  # a job has one
                 devices = train_command.plan(recipe, gpus, os.environ)
                 trained.append((replace(recipe, dry_run=not is_for_here), devices))
-        stage_train.refuse_unknown_flags(trained)
+        ask_fairseq.refuse_unknown_flags(trained)
 
     def refuse_others(self, task: Task) -> None:
         """End the program where a run is known that was made otherwise than the others."""

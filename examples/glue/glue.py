@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
+import ask_fairseq
 import glue_data
 import glue_options
 import glue_records
@@ -82,7 +83,7 @@ def refuse_unfit(glue: Glue, model: Path) -> None:
     [arch] = recipe.archs
     flags = ["--max-positions", str(recipe.block), *model_flags(recipe.extra)]
     outputs = sorted({TASKS[name].outputs for name in glue.tasks})
-    reason = stage_train.apart(glue_run.why_unfit, model, dictionary, arch, flags, outputs)
+    reason = ask_fairseq.apart(glue_run.why_unfit, model, dictionary, arch, flags, outputs)
     reason = reason.replace("give --max-positions", "give --tokens-per-sample")
     if reason:
         sys.exit(reason.replace("give --encoder-", "give -- --encoder-"))

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ask_fairseq
 import glue_metrics
 import glue_tasks
 import stage_prepare
-import stage_train
 from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
 from steps import code, hash_of, hold, made, say, step
 from text_recipe import TextRecipe
@@ -177,7 +177,7 @@ def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: P
         for split, values in labels.items():
             files.write_lines(prefixes[subset(task, split)], values)
         calls.append(words(prefixes, dictionary, out / "label"))
-    stage_train.apart(preprocess, calls)
+    ask_fairseq.apart(preprocess, calls)
     content = {
         split.name: {
             "subset": subset(task, split),

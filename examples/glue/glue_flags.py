@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 from shlex import split
 
+import ask_fairseq
 import glue_data
 import glue_run
 import stage_prepare
-import stage_train
 from glue_options import Glue
 from glue_report import System
 from glue_tasks import TASKS
@@ -47,7 +47,7 @@ def plan(glue: Glue, name: str, system: System, seed: int, rate: float) -> glue_
     recipe, task = glue.recipe, TASKS[name]
     found = glue_data.examples(recipe, name)
     data = glue_data.where(recipe, name)
-    cpu = not stage_train.count_gpus(recipe)
+    cpu = not ask_fairseq.count_gpus(recipe)
     precision = [] if cpu or recipe.precision == "fp32" else [f"--{recipe.precision}"]
     model = start_of(glue, system, seed)
     if model and not model.is_file():

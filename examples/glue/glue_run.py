@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import ask_fairseq
 import glue_metrics
 import stage_train
 import train_command
@@ -89,7 +90,7 @@ def why_unfit(
         shutil.copy(dictionary, words / "dict.txt")
         flags = [data, "--task", "sentence_prediction", "--regression-target", *flags]
         flags += ["--criterion", "sentence_prediction"]
-        if reason := stage_train.unknown_to_fairseq([arch], flags, is_for_here=False):
+        if reason := ask_fairseq.unknown_to_fairseq([arch], flags, is_for_here=False):
             return reason
         from macaron_fairseq.common.errors import UserError
         from macaron_fairseq.compat import checkpoints, pretrained

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import ask_fairseq
 import benchmark
 import language_students
 import options as recipe_options
@@ -184,7 +185,7 @@ def prepare(
 ) -> None:
     """The text of all recipes, once for each number of merges."""
     if devices:
-        stage_train.refuse_unknown_flags(
+        ask_fairseq.refuse_unknown_flags(
             (recipe, devices)
             for recipe in recipes[1:]
             if not all((run / "manifest.json").is_file() for run in recipe.runs())
@@ -251,7 +252,7 @@ def scored_from(recipe: TextRecipe, checkpoint: Path, context: int) -> list[str]
 
 def evaluate(recipes: Sequence[TextRecipe], context: int, failed: Failed = None) -> None:
     """Score the test set with the last checkpoint of each training."""
-    cpu = [] if stage_train.count_gpus(recipes[0]) else ["--cpu"]
+    cpu = [] if ask_fairseq.count_gpus(recipes[0]) else ["--cpu"]
     for (recipe, arch), seed in product(rows(recipes).values(), recipes[0].seeds):
         if (name := name_of(recipe, seed)) not in (failed or ()):
             with noted([name], failed):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ask_fairseq
 import benchmark
 import options as recipe_options
-import stage_train
 import student_systems
 import train_command
 from options import PLUGIN
@@ -103,7 +103,7 @@ def refuse_unfit_teacher(recipes: Sequence[TextRecipe]) -> None:
             flags += [*recipe.benchmark.training.words(), *recipe.extra]
             flags += train_command.arch_flags(recipe.archs[0])
             asked[recipe.data, "--teacher-data" in flags] = flags  # others would ask for the same
-    if asked and (reason := stage_train.apart(why_unfit, [*asked.values()])):
+    if asked and (reason := ask_fairseq.apart(why_unfit, [*asked.values()])):
         sys.exit(reason)
 
 
