@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -94,9 +95,13 @@ def test_json_has_lists_for_arrays_and_null_for_their_nan(tmp_path):
 def test_without_a_terminal_progress_is_lines(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS", 0)
     assert list(progress.following("abcd", "letters", 4)) == [*"abcd"]
-    assert capsys.readouterr().err.splitlines() == [
-        *("letters: 25%", "letters: 50%", "letters: 75%", "letters: 100%")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition("|")[0] for line in lines] == [
+        f"letters: {share:3}%" for share in (0, 25, 50, 75, 100)
     ]
+    with progress.bar("a flow", total=0.5, leave=False) as shown:
+        shown.update(0.1 + 0.2)
+    assert re.match(r"a flow:  60%\|.{20}\| \[", capsys.readouterr().err.splitlines()[-1])
     monkeypatch.setattr(progress, "SECONDS", 1000)
     list(progress.following("abcd", "letters", 4))
     assert capsys.readouterr().err == ""

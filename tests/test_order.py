@@ -431,10 +431,10 @@ def test_the_command_on_a_trained_model(data, tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     # Where stderr is no terminal: all sentences run with their references, and then in steps.
-    assert printed.err.splitlines()[:4] == 2 * ["likelihood: 50%", "likelihood: 100%"]
+    said = [line.partition("|")[0] for line in printed.err.splitlines()]
+    assert said[:6] == 2 * [f"likelihood: {share:3}%" for share in (0, 50, 100)]
     # Two sentences, each with two layers of both sides, and those in two schemes.
-    shares = [f"sentences: {share / 16:.0%}" for share in range(1, 17)]
-    assert printed.err.splitlines()[4:20] == shares
+    assert said[6:23] == [f"sentences: {100 * share / 16:3.0f}%" for share in range(17)]
     assert lines[0] == (
         "Local error of the layers of macaron_transformer_tiny, trained as scheme strang-marchuk"
     )

@@ -21,7 +21,7 @@ from macaron_fairseq.analysis import anatomy, likelihood, sentences
 from macaron_fairseq.analysis.sentences import Data, Sample, Sentence
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.progress import following, progress
+from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation import manifest
@@ -138,7 +138,7 @@ class TrainedModel:
             for batch in batches
         ]
         done: list[Sentence] = []
-        with progress(f"{self.label}, translating", len(found)) as shown:
+        with bar(f"{self.label}, translating", total=len(found), leave=False) as shown:
             for batch, translations in zip(batches, self.engine.translate(symbols), strict=True):
                 for i, translation in zip(batch, translations, strict=True):
                     numbers = [target.index(token) for token in translation]

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -61,23 +61,33 @@ def decode(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[str]:
             ) from error
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file, or standard input for "-", and what to call it.
+
+    Raises:
+        UserError: if it cannot be read, then or while it is open.
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            yield file, name
+    except OSError as error:
+        raise UserError(f"cannot read {name}: {error.strerror}") from error
+
+
 def read_blocks(path: Path, lines: int) -> Iterator[Block]:
     """A file, or standard input for "-", in blocks of that many lines.
 
     Raises:
         UserError: if it cannot be read.
     """
-    name = "standard input" if str(path) == "-" else str(path)
-    with ExitStack() as stack:
-        try:
-            file = sys.stdin.buffer if str(path) == "-" else stack.enter_context(path.open("rb"))
-            for first in itertools.count(1, lines):
-                content = b"".join(itertools.islice(file, lines))
-                if not content:
-                    return
-                yield Block(name, first, content)
-        except OSError as error:  # here: to whom the blocks go, it would be one of writing
-            raise UserError(f"cannot read {name}: {error.strerror}") from error
+    with opened(path) as (file, name):
+        for first in itertools.count(1, lines):
+            content = b"".join(itertools.islice(file, lines))
+            if not content:
+                return
+            yield Block(name, first, content)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -86,8 +96,8 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: if the file cannot be read or is not UTF-8.
     """
-    for block in read_blocks(path, lines=1):
-        yield from block.lines()
+    with opened(path) as (file, name):
+        yield from decode(file, name)
 
 
 def load_json(path: Path, hint: str) -> Any:

@@ -1,9 +1,7 @@
 """How far long work has come: a bar on a terminal, and elsewhere a line now and then."""
 
 import sys
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -48,7 +46,9 @@ def bar(
     """
     on_terminal = files.is_terminal(sys.stderr)
     counts = "{n_fmt}{unit} [{elapsed}, {rate_noinv_fmt}]"
-    if total is not None or hasattr(items, "__len__"):
+    if isinstance(total, float):  # of what is not counted, such as time
+        counts = "{percentage:3.0f}%|{bar:20}| [{elapsed}<{remaining}]"
+    elif total is not None or hasattr(items, "__len__"):
         counts = "{percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt}{unit} "
         counts += "[{elapsed}<{remaining}, {rate_noinv_fmt}]"
     return tqdm(
@@ -60,42 +60,12 @@ def bar(
         bar_format="{desc}: " + counts,
         file=sys.stderr if on_terminal else Lines(),
         mininterval=0.5 if on_terminal else SECONDS,
-        miniters=1,
+        miniters=0 if isinstance(total, float) else 1,
         delay=0 if on_terminal else SECONDS,
         **options,
     )
 
 
-class Progress:
-    """What is done of so much work, see `progress`."""
-
-    def __init__(self, what: str, total: float, bar: tqdm) -> None:
-        self.what, self.total, self.bar = what, total, bar
-        self.done = 0.0
-        self.said = time.monotonic()
-
-    def update(self, done: float = 1) -> None:
-        """So much more is done."""
-        self.done += done
-        if not self.bar.disable:
-            self.bar.update(done)
-        elif time.monotonic() - self.said >= SECONDS:
-            self.said = time.monotonic()
-            share = self.done / self.total
-            print(f"{self.what}: {share:.0%}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def progress(what: str, total: float) -> Iterator[Progress]:
-    """Show how far work of that size, in any unit, has come while it lasts."""
-    form = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
-    with tqdm(total=total, desc=what, bar_format=form, disable=None, leave=False) as bar:
-        yield Progress(what, total, bar)
-
-
 def following(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
     """The items; each counts as done when the next is asked for."""
-    with progress(what, total) as shown:
-        for item in items:
-            yield item
-            shown.update()
+    return iter(bar(what, total=total, items=items, leave=False))

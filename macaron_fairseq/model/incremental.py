@@ -14,15 +14,6 @@ IncrementalState = dict[str, Any]  # what fairseq keeps of a batch between two t
 EVALUATIONS = "evaluations"
 
 
-def state_of_evaluation(
-    incremental_state: IncrementalState | None, evaluation: int
-) -> IncrementalState | None:
-    """The state for that evaluation of a self-attention in a layer, counted from 0."""
-    if incremental_state is None or evaluation == 0:
-        return incremental_state
-    return incremental_state.setdefault(EVALUATIONS, {}).setdefault(evaluation, {})
-
-
 def states_of_evaluations(incremental_state: IncrementalState) -> list[IncrementalState]:
     """The states of all evaluations so far."""
     return [incremental_state, *incremental_state.get(EVALUATIONS, {}).values()]

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from macaron_fairseq.model import arguments
 from macaron_fairseq.model.incremental import (
+    EVALUATIONS,
     IncrementalState,
     has_cache,
     prepend_source,
-    state_of_evaluation,
 )
 from macaron_fairseq.model.operators import OperatorWeights
 from macaron_fairseq.schemes import splitting
@@ -216,7 +216,9 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         self, incremental_state: IncrementalState | None, evaluation: int
     ) -> IncrementalState | None:
         """Where a self-attention keeps the keys and values of its n-th evaluation, from 0."""
-        return state_of_evaluation(incremental_state, evaluation)
+        if incremental_state is None or evaluation == 0:
+            return incremental_state
+        return incremental_state.setdefault(EVALUATIONS, {}).setdefault(evaluation, {})
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

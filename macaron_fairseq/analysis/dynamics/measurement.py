@@ -21,7 +21,7 @@ from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
-from macaron_fairseq.common.progress import following, progress
+from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.schemes import splitting
 
 TITLE = "Dynamics of trained models"
@@ -134,8 +134,8 @@ def compare(
     summaries, views = [], []
     for model, bits_per_token in zip(models, bits, strict=True):
         read = model.to_read(sample)
-        with progress(model.label, len(read) + count) as bar:
-            sides = measure(model.runnable(), read, settings, bar.update)
+        with bar(model.label, total=len(read) + count, leave=False) as done:
+            sides = measure(model.runnable(), read, settings, done.update)
         one_by_one = following(shown, f"{model.label}, single sentences", len(shown))
         views.append(
             [sentence_views.look(model.runnable(), read[i], sample.data) for i in one_by_one]

@@ -21,7 +21,7 @@ from macaron_fairseq.analysis.order.results import Measured, Pair, Result, refus
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
-from macaron_fairseq.common.progress import progress
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, Steps
 
@@ -155,7 +155,7 @@ def measure(
     """
     # For each side, layer, scheme and sub-step, and for each sentence: a tensor (time,) for each h.
     errors: dict[tuple[str, int, Pair], list[list[Tensor]]] = defaultdict(list)
-    with progress("sentences", len(found)) as bar:
+    with bar("sentences", total=float(len(found)), leave=False) as shown:
         for sentence in found:
             layers = trajectories.run(model, sentence.source, sentence.target)
             for layer in layers:
@@ -169,7 +169,7 @@ def measure(
                     with torch.no_grad():
                         one = local_error.by_halving(advance, layer.state, steps)
                     errors[layer.side, layer.number, (scheme, substep)].append(one)
-                    bar.update(1 / len(layers) / len(fitting))
+                    shown.update(1 / len(layers) / len(fitting))
     together: dict[tuple[str, Pair], list[list[Tensor]]] = defaultdict(list)
     for (side, _, pair), of_sentences in errors.items():
         together[side, pair] += of_sentences

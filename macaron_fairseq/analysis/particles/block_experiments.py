@@ -14,7 +14,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization, settling, simulation
 from macaron_fairseq.analysis.particles.settling import Labels
 from macaron_fairseq.analysis.particles.systems import SYSTEMS, System
-from macaron_fairseq.common.progress import following, progress
+from macaron_fairseq.common.progress import bar, following
 
 Integers = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ def paths(system: System, start: Floats, times: Floats, scale: float) -> Paths:
     angle = settling.threshold(scale, system.beta, start.shape[1])
     found = []
     for one, what in ((without_block(system), "without the block"), (system, "with the block")):
-        with progress(what, float(times[-1])) as shown:
+        with bar(what, total=float(times[-1]), leave=False) as shown:
             x = simulation.integrate(one, start, times, shown.update)
         found.append(Path(x, settling.cluster_labels(x[-1], angle)))
     return Paths(times, angle, *found)

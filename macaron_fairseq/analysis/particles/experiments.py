@@ -14,7 +14,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import boundary, simulation
 from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
 from macaron_fairseq.analysis.particles.systems import System
-from macaron_fairseq.common.progress import following, progress
+from macaron_fairseq.common.progress import bar, following
 
 LARGE = 1000  # clouds whose measures take long enough to tell of it
 
@@ -247,7 +247,7 @@ def _frames(x: Floats) -> Iterator[Floats]:
 
 
 def _follow(system: System, start: Floats, times: Floats) -> Floats:
-    with progress(f"beta {system.beta:g}", float(times[-1])) as shown:
+    with bar(f"beta {system.beta:g}", total=float(times[-1]), leave=False) as shown:
         return simulation.integrate(system, start, times, shown.update)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization, metastability
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.progress import progress
+from macaron_fairseq.common.progress import bar
 
 # Of a cell, how far the density may move in a step; the limited scheme is positive up to 1/2.
 COURANT = 0.45
@@ -137,7 +137,7 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
         )
     _refuse_long(beta, float(times[-1]), width, scheme)
     found, steps = [start], 0
-    with progress(f"beta {beta:g}", float(times[-1])) as shown:
+    with bar(f"beta {beta:g}", total=float(times[-1]), leave=False) as shown:
         for (u, taken), passed in zip(
             SCHEMES[scheme](start, beta, times, width), np.diff(times), strict=True
         ):

@@ -23,7 +23,7 @@ from macaron_fairseq.analysis.particles.found import Found
 from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.common.progress import progress
+from macaron_fairseq.common.progress import bar
 
 
 def phase_random(args: Namespace) -> Found:
@@ -127,7 +127,7 @@ def first_clusters(args: Namespace) -> Found:
     settings.refuse_many(args.particles, 1, args.frames, "lower --frames")
     times = np.linspace(0, time, args.frames)
     start = np.random.default_rng(args.seed).uniform(0, 2 * np.pi, args.particles)
-    with progress(f"beta {args.beta:g}", time) as shown:
+    with bar(f"beta {args.beta:g}", total=time, leave=False) as shown:
         result = metastability.first_clusters(start, args.beta, times, shown.update)
     lines = [
         f"fastest mode: {result.fastest}; its clusters are to be at {_listed(result.predicted)}",

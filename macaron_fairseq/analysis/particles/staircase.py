@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.progress import progress
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.schemes import substeps
 
 # Particles so near, as a share of 1/sqrt(beta), are one from then on. That changes E by less than
@@ -71,7 +71,7 @@ def staircase(gaps: Floats, betas: Floats, name: str) -> Staircase:
         betas: above 1, (b,).
         name: "sa" or "usa".
     """
-    with progress("staircase", len(betas) * len(gaps)) as shown:
+    with bar("staircase", total=len(betas) * len(gaps), leave=False) as shown:
         found = [climb(start(gaps, float(beta)), float(beta), name, shown.update) for beta in betas]
     log_times, lengths, energies, clusters, mergers = zip(*found, strict=True)
     return Staircase(

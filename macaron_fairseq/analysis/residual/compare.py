@@ -21,7 +21,7 @@ from macaron_fairseq.analysis.residual.subjects import Shape, Subject
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.progress import progress
+from macaron_fairseq.common.progress import bar
 from macaron_fairseq.evaluation import intervals
 
 TITLE = "The residual stream of trained models"
@@ -190,13 +190,13 @@ def measure(
         where: see `places`.
     """
     model = in_double(run.runnable())
-    with progress(f"{name}: Jacobians", settings.tokens) as bar:
-        sides = depth.along_depth(model, read, settings.tokens, settings.seed, bar.update)
-    with progress(f"{name}: spectra", rows.count(sides)) as bar:
-        found = rows.of(sides, bar.update)
+    with bar(f"{name}: Jacobians", total=settings.tokens, leave=False) as shown:
+        sides = depth.along_depth(model, read, settings.tokens, settings.seed, shown.update)
+    with bar(f"{name}: spectra", total=rows.count(sides), leave=False) as shown:
+        found = rows.of(sides, shown.update)
     states = depth.states(model, read)
-    with progress(f"{name}: communities", sum(map(len, sides.values()))) as bar:
-        placed = topology.of(states, sides, settings.graph, bar.update)
+    with bar(f"{name}: communities", total=sum(map(len, sides.values())), leave=False) as shown:
+        placed = topology.of(states, sides, settings.graph, shown.update)
     topology.add(found, placed, settings.graph)
     ablation = Ablation(
         *(model, sides, read, sample.data, settings.tokens, settings.seed),
@@ -205,10 +205,10 @@ def measure(
     wanted = [(part, at) for part in settings.remove for at in where]
     effects = {}
     if wanted:
-        with progress(f"{name}: interventions", len(wanted)) as bar:
+        with bar(f"{name}: interventions", total=len(wanted), leave=False) as shown:
             for part, at in wanted:
                 effects[part, at] = ablation.without(part, at)
-                bar.update()
+                shown.update()
     bits = ablation.bits if is_scored(sample) and predicts(run) else None
     return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
 
@@ -257,8 +257,10 @@ def sensitivity(
     measured = [run.measured for run in runs if run.measured]
     if not measured:
         return None
-    with progress(f"{subject.title}: choices", 1 + len([*variations(choices)])) as bar:
-        return topology.sensitivity(measured, choices, bar.update)
+    with bar(
+        f"{subject.title}: choices", total=1 + len([*variations(choices)]), leave=False
+    ) as shown:
+        return topology.sensitivity(measured, choices, shown.update)
 
 
 def rows_of(sides: Sequence[Side], kind: str) -> list[tuple[Row, ...]]:
