@@ -191,7 +191,7 @@ def prepare_models(
         measuring.run(
             device,
             *("macaron-fairseq", "export", "--path", models[name, ""], "--data", folder / "data"),
-            *("--format", "ctranslate2", "--quantization", quantization),
+            *("--quantization", quantization),
             *("--output", models[name, quantization]),
         )
     return models

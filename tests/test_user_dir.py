@@ -163,6 +163,8 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         *(f"fairseq.meters.{name}Meter" for name in ("Average", "Time", "Stopwatch")),
         *("dict", "list", "int", "defaultdict", "typing.Any", "DictConfig", "ListConfig"),
         *("AnyNode", "ContainerMetadata", "Metadata", "_TensorPlaceholder"),
+        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),
+        *("dtype", "Float32DType", "Float64DType"),
     }
     assert added == {"optimizers": {"fused_adam"}, "tokenizers": set()}
     for name, names in host["registries"].items():
