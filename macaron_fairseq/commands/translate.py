@@ -199,6 +199,7 @@ def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> Non
     """Translate a shard of INPUT, or join what the shards left."""
     if not args.input.is_file() or str(args.output) == "-":
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
+    file_parts.refuse_output(args.output)
     text = TextFile(args.input, args.batch_lines)
     found = file_parts.of_file(
         text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}

@@ -10,7 +10,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import translator
-from macaron_fairseq.translation.parts import Parts, Shard, folder_of, settings_of
+from macaron_fairseq.translation.parts import IS_THERE, Parts, Shard, folder_of, settings_of
 from macaron_fairseq.translation.translator import Engine, Search
 
 
@@ -46,6 +46,14 @@ class TextFile:
         return [*Block(str(self.path), lines.start + 1, content).lines()]
 
 
+def refuse_output(output: Path) -> None:
+    """Raise a `UserError` if the whole cannot get that name, or has it; now, not after hours."""
+    if output.is_dir():
+        raise UserError(f"-o {output} is a folder: name a file")
+    if output.exists() and not folder_of(output).is_dir():
+        raise UserError(f"{output} {IS_THERE}")
+
+
 def of_file(
     text: TextFile, output: Path, models: str, data: DataFolder, search: Search, **settings: Any
 ) -> Parts:
@@ -60,13 +68,8 @@ def of_file(
         settings: what else the translation depends on.
 
     Raises:
-        UserError: if a file cannot be read, the output cannot be written or is there, or other
-            parts are.
+        UserError: if a file cannot be read, or other parts are there.
     """
-    if output.is_dir():
-        raise UserError(f"-o {output} is a folder: name a file")
-    if output.exists() and not folder_of(output).is_dir():
-        raise UserError(f"{output} is there already: choose another name, or remove it")
     of_all = {"source": text.sha256, **settings_of(models, data, search), **settings}
     found = Parts(folder_of(output), of_all, text.lines, text.size)
     found.refuse_others()

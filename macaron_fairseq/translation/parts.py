@@ -30,6 +30,7 @@ from macaron_fairseq.translation.translator import Search
 BEGUN = ".begun"
 NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
 LOCK = "lock"
+IS_THERE = "is there already: choose another name, or remove it"  # of what parts are joined to
 
 Settings = Mapping[str, Any]
 # Of the number of a part's first line, its lines, and which of them are done: results by the lines'

@@ -35,10 +35,8 @@ from macaron_fairseq.evaluation import metrics
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import parts, translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
-from macaron_fairseq.translation.parts import Parts, Shard
+from macaron_fairseq.translation.parts import IS_THERE, Parts, Shard
 from macaron_fairseq.translation.translator import Search
-
-IS_THERE = "is there already: choose another name, or remove it"
 
 
 def distill(
