@@ -56,15 +56,23 @@ def add_run_options(parser: argparse.ArgumentParser, file: Path) -> None:
 
 def of_run(args: Any, extra: Iterable[str]) -> Options:
     """What the options of `add_run_options` say, and the flags after --."""
+    given = args.given and args.given.absolute()
+    return shared(args, extra, args.work.absolute(), given, not args.any_sizes)
+
+
+def shared(
+    args: Any, extra: Iterable[str], work: Path, given: Path | None, is_usual: bool
+) -> Options:
+    """The options of a run or a runner: those that both have on the command line, and these."""
     return Options(
-        work=args.work.absolute(),
-        given=args.given and args.given.absolute(),
+        work=work,
+        given=given,
         cpu=args.cpu,
         file=args.tasks_file.absolute(),
         max_update=args.max_update,
         max_tokens=args.max_tokens,
         extra=tuple(extra),
-        is_usual=not args.any_sizes,
+        is_usual=is_usual,
     )
 
 
@@ -110,16 +118,7 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
             sys.exit(f"{given}, given by --from, has no folder {folder}")
     work = (args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute()
     refuse_split(work)
-    return Options(
-        work=work,
-        given=given,
-        cpu=args.cpu,
-        file=args.tasks_file.absolute(),
-        max_update=args.max_update,
-        max_tokens=args.max_tokens,
-        extra=tuple(extra),
-        is_usual=not args.sizes,
-    )
+    return shared(args, extra, work, given, not args.sizes)
 
 
 def on_device(options: Options, launcher: str) -> Options:
