@@ -267,7 +267,7 @@ TOLD_BY_PARAMETERS = """
 ONLY_FOR_TRAINING = """
     activation_dropout adaptive_softmax_dropout attention_dropout base_shuffle
     checkpoint_activations decoder_embed_path decoder_layerdrop dropout encoder_embed_path
-    encoder_layerdrop export ffn_reg_scale_factor load_checkpoint_heads macaron_compile macaron_init
+    encoder_layerdrop export ffn_reg_scale_factor load_checkpoint_heads macaron_init
     macaron_kernels macaron_matmul max_positions max_source_positions max_target_positions
     mha_reg_scale_factor min_params_to_wrap offload_activations pooler_dropout quant_noise_pq
     quant_noise_pq_block_size relu_dropout

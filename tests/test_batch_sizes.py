@@ -121,14 +121,6 @@ def test_command_prints_a_flag(data_bin, capsys):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--fp16"], "--fp16 "),
-        (["--macaron-compile", "--checkpoint-activations"], "do not go together"),
-    ],
-)
-def test_what_cannot_train_is_refused_at_once(flags, said, tmp_path):
-    with pytest.raises(SystemExit) as end:
-        main(["suggest-batch", "--", str(tmp_path), *FLAGS, *flags])
-    assert said in str(end.value)
+def test_what_cannot_train_is_refused_at_once(tmp_path):
+    with pytest.raises(SystemExit, match="--fp16 "):
+        main(["suggest-batch", "--", str(tmp_path), *FLAGS, "--fp16"])

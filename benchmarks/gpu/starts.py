@@ -15,7 +15,7 @@ FLAGS = {
     "cuda": [
         *("--fp16", "--bf16", "--memory-efficient-fp16", "--memory-efficient-bf16", "--amp"),
         *("--fp16 --optimizer fused_adam", "--memory-efficient-fp16 --optimizer fused_adam"),
-        *("--bf16 --arch transformer", "--memory-efficient-fp16 --macaron-compile"),
+        "--bf16 --arch transformer",
     ],
     "fake": ["--fp16", "--bf16 --arch transformer", "--memory-efficient-bf16", "--amp"],
     "cpu": ["--bf16 --arch transformer"],

@@ -15,11 +15,7 @@ from macaron_fairseq.fast.linear import linear, weight_gradient
 
 def is_useful() -> bool:
     """Whether there will be a backward pass, and nobody transforms operations."""
-    return (
-        torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-    )
+    return torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
 
 
 def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -175,7 +175,7 @@ class Attention(MultiheadAttention):
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch, heads, time, head channel) for each."""
         count = len(projections)
-        if launches.are_for(x) or torch.compiler.is_compiling():
+        if launches.are_for(x):
             y = launches.joined_linear(x, projections)
             y = y.view(*x.shape[:2], count, self.num_heads, self.head_dim)
             parts = y.unbind(2) if count > 1 else (y.squeeze(2),)  # which costs no kernel back
@@ -283,8 +283,7 @@ def visible(padding: Tensor, q: Tensor) -> Tensor:
         hidden = padding.bool()[:, None, None]
         made = torch.zeros_like(hidden, dtype=q.dtype)
         made.masked_fill_(hidden, torch.finfo(q.dtype).min / 2)
-        if not torch.compiler.is_compiling():
-            padding.added_to_scores = made  # type: ignore[attr-defined]
+        padding.added_to_scores = made  # type: ignore[attr-defined]
     return made
 
 

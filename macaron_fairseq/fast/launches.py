@@ -18,7 +18,6 @@ def are_for(x: Tensor) -> bool:
     """Whether these functions are for x: on a GPU, and nobody casts or transforms operations."""
     return (
         x.is_cuda
-        and not torch.compiler.is_compiling()  # which makes its own kernels, of plain operations
         and not torch.is_autocast_enabled("cuda")
         and not torch._C._are_functorch_transforms_active()
     )
@@ -112,9 +111,6 @@ def joined_linear(x: Tensor, maps: Sequence[nn.Linear]) -> Tensor:
         return functional.linear(x, maps[0].weight, maps[0].bias)
     weights: list[Tensor] = [m.weight for m in maps]
     biases: list[Tensor] = [m.bias for m in maps]
-    if torch.compiler.is_compiling():
-        bias = None if biases[0] is None else torch.cat(biases)
-        return functional.linear(x, torch.cat(weights), bias)
     y = JoinedLinear.apply(x.flatten(0, -2), *weights, *biases)
     return y.view(*x.shape[:-1], -1)
 

@@ -8,7 +8,7 @@ from fairseq.modules import gelu
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import activation, caches, compiling, launches
+from macaron_fairseq.fast import activation, caches, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear, is_linear, is_watched
@@ -26,14 +26,6 @@ class FusedLayer(SplittingLayer):
 
     dropout_module: Dropout
     activation_dropout_module: Dropout
-    is_compiled: bool  # in training, `--macaron-compile`
-
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        """What the layer of `model/` returns; its code is compiled where that is asked for."""
-        if not (self.is_compiled and self.training):
-            return super().forward(*inputs, **named)  # type: ignore[misc]
-        plain: Any = super(FusedLayer, type(self))
-        return compiling.compiled(plain.forward, compiling.BACKEND)(self, *inputs, **named)
 
     def replace_dropout(self, name: str) -> None:
         """Take this room's dropout, under the name that `--retain-dropout-modules` knows."""
@@ -108,7 +100,6 @@ class FusedEncoderLayer(FusedLayer, MacaronEncoderLayer):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
-        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronEncoderLayer.__name__)
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> Attention:
@@ -127,7 +118,6 @@ class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
 
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
-        self.is_compiled = cfg.macaron_compile
         self.replace_dropout(MacaronDecoderLayer.__name__)
 
     def build_self_attention(

@@ -165,7 +165,6 @@ def set_macaron_defaults(args: Namespace) -> None:
     set_default(args, "macaron_substep", substeps.DEFAULT)
     set_default(args, "macaron_kernels", FUSED)
     set_default(args, "macaron_matmul", "fp32")
-    set_default(args, "macaron_compile", False)
     set_default(args, "macaron_init", initialization.FAIRSEQ)
 
 

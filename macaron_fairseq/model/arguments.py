@@ -65,13 +65,6 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         "parameters and sums stay fp32; of x86's CPUs, for those with AVX-512 "
         "(default: fp32; on GPUs use --bf16)",
     )
-    parser.add_argument(
-        "--macaron-compile",
-        action="store_true",
-        default=SUPPRESS,
-        help="compile each layer's training by torch.compile, for a GPU. The first updates then "
-        "take minutes. Dropout draws other numbers, and else only rounding differs",
-    )
     initialization.add_argument(parser)
     for side in sides:
         parser.add_argument(

@@ -217,8 +217,6 @@ class ReleasedBertModel(MacaronRobertaModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "ReleasedBertModel":
         """Build a model from the command line's or a checkpoint's arguments."""
-        if getattr(args, "macaron_compile", False):
-            raise UserError("--macaron-compile is not for the authors' layers: leave it out")
         words = task.source_dictionary
         if words.index(CLS) == words.unk():
             raise UserError(

@@ -25,7 +25,6 @@ from macaron_fairseq.preflight import (
     bf16,
     binarised,
     command_line,
-    compiling,
     gpus,
     ranks,
     samples,
@@ -38,9 +37,9 @@ logger = logging.getLogger(__name__)
 def check(line: CommandLine) -> None:
     """Refuse what would fail or silently go wrong.
 
-    GPUs here may not do what the flags ask for. `--macaron-matmul bf16` and `--macaron-compile` may
-    not work here. A checkpoint may be missing, bad, or of another model, task or optimizer.
-    Processes may train apart. Data may be cut short, or make no batch.
+    GPUs here may not do what the flags ask for. `--macaron-matmul bf16` may not work here. A
+    checkpoint may be missing, bad, or of another model, task or optimizer. Processes may train
+    apart. Data may be cut short, or make no batch.
 
     Raises:
         UserError: naming what to change.
@@ -99,13 +98,9 @@ def check_devices(args: Namespace, command: str) -> int:
     """
     count = 0 if args.cpu else torch.cuda.device_count()
     gpus.check(args, command, count)
-    if command == "train":
-        if args.macaron_matmul == "bf16":
-            bf16.refuse_where_wrong(args, on_gpu=count > 0)
-            bf16.refuse_where_slow()
-        if args.macaron_compile:
-            compiling.refuse_where_wrong(args)
-            compiling.refuse_where_impossible(count)
+    if command == "train" and args.macaron_matmul == "bf16":
+        bf16.refuse_where_wrong(args, on_gpu=count > 0)
+        bf16.refuse_where_slow()
     return count
 
 
