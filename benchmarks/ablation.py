@@ -35,7 +35,7 @@ from worker import Translator
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
-from macaron_fairseq.fast import beam_search, linear, task
+from macaron_fairseq.fast import activation, beam_search, linear, task
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.beam_search import CandidateModel
 from macaron_fairseq.fast.dropout import Dropout
@@ -84,6 +84,11 @@ TRAINING = {
     ),
     "stock fairseq": Row("a Transformer of equal size", checkpoint="stock"),
 }
+AS_LANGUAGE_MODELS = ["--activation-fn", "gelu", "--activation-dropout", "0"]
+GELU = {
+    EVERYTHING: TRAINING[EVERYTHING],
+    "GELU": Row("its result is stored", instead=(activation, "is_useful", never)),
+}
 TRANSLATION = {
     EVERYTHING: Row("milliseconds of a batch with all parts, one batch after the other"),
     "candidate search": Row(
@@ -111,7 +116,7 @@ WHOLE = {
     PARALLEL: Row("milliseconds of all batches, some at a time"),
     IN_TURN: Row("all batches, one after the other", ("--decoding-processes", "1")),
 }
-ROWS = {"training": TRAINING, "translation": {**TRANSLATION, **WHOLE}}
+ROWS = {"training": TRAINING, "gelu": GELU, "translation": {**TRANSLATION, **WHOLE}}
 BASES = dict.fromkeys(WHOLE, PARALLEL)  # of all other rows it is EVERYTHING
 
 REPETITIONS = {"tiny": 24, "iwslt_de_en": 8}
@@ -135,7 +140,10 @@ def main() -> None:
             of_size = argparse.Namespace(**{**vars(args), "size": size})
             of_size.repetitions = args.repetitions or REPETITIONS.get(size, 8)
             for work in args.work:
-                figures = MEASURES[work](data, folder, of_size)
+                if work == "translation":
+                    figures = measure_translation(data, folder, of_size)
+                else:
+                    figures = measure_training(data, work, of_size)
                 found += [{"work": work, "size": size, **x} for x in figures]
     notes = [
         f"updates, or batches of {args.batch_size} of {args.sentences} sentences, beam "
@@ -149,11 +157,13 @@ def main() -> None:
 # --- measuring -----------------------------------------------------------------------------------
 
 
-def measure_training(data: Path, _: Path, args: argparse.Namespace) -> list[Figures]:
-    """Updates of all rows."""
+def measure_training(data: Path, work: str, args: argparse.Namespace) -> list[Figures]:
+    """Updates of all rows of a kind of work."""
     common = training.common_flags(data, args.flags)
+    if work == "gelu":
+        common += AS_LANGUAGE_MODELS
     trainers = {}
-    for name, row in TRAINING.items():
+    for name, row in ROWS[work].items():
         flags = [*training.SIDES[row.checkpoint], *row.flags]
         flags = [flag.replace("{size}", f"_{args.size}") for flag in flags]
         trainers[name] = in_process.build_trainer([*common, *flags])
@@ -161,8 +171,8 @@ def measure_training(data: Path, _: Path, args: argparse.Namespace) -> list[Figu
         trainers,
         SKIP,
         args.repetitions,
-        lambda side: TRAINING[side].left_out(),
-        f"training, {args.size}: update",
+        lambda side: ROWS[work][side].left_out(),
+        f"{work}, {args.size}: update",
     )
 
 
@@ -227,8 +237,6 @@ def timed(run: Any) -> Figures:
     return {"seconds": time.perf_counter() - begin}
 
 
-MEASURES = {"training": measure_training, "translation": measure_translation}
-
 # --- output --------------------------------------------------------------------------------------
 
 
@@ -280,7 +288,7 @@ def parse() -> argparse.Namespace:
         metavar="SIZE",
         help=f"of the architectures: {', '.join(sizes)} (default: {defaults})",
     )
-    add("--work", nargs="+", choices=ROWS, default=list(ROWS), help="(default: both)")
+    add("--work", nargs="+", choices=ROWS, default=list(ROWS), help="(default: all)")
     add(
         "--repetitions",
         type=positive,

@@ -402,7 +402,8 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
     for least in ("LEAST_WEIGHTS", "LEAST_MULTIPLICATIONS", "LEAST_WIDTH", "LEAST_ROWS"):
         monkeypatch.setattr(linear, least, 1)
     replaced, asked, found = set(), set(), {}
-    for kind, work in (("training", ablation.TRAINING), ("translation", ablation.TRANSLATION)):
+    works = {"training": ablation.TRAINING, "gelu": ablation.GELU}
+    for kind, work in {**works, "translation": ablation.TRANSLATION}.items():
         for name, row in work.items():
             if row.instead is None:
                 continue
@@ -430,22 +431,24 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
     assert asked == replaced
     # Each batch was translated in two ways: by our model, whatever was left out, and by stock.
     assert [len(ways) for ways in found.values()] == [2, 2]
-    measured = {"training": set(), "translation": set()}
+    measured = {work: set() for work in ablation.ROWS}
     losses = {}
     for x in result["repetitions"]:
         assert x["seconds"] > 0 and x["size"] == "tiny"
         measured[x["work"]].add(x["side"])
-        if x["work"] == "training":
-            losses.setdefault(x["repetition"], {})[x["side"]] = x["loss"]
+        if x["work"] in works:
+            losses.setdefault((x["work"], x["repetition"]), {})[x["side"]] = x["loss"]
     assert measured == {work: set(rows) for work, rows in ablation.ROWS.items()}
-    assert sorted(losses) == [3, 4]  # the first two are left out
-    for of_update in losses.values():
+    # The first two are left out.
+    assert sorted(losses) == [("gelu", 3), ("gelu", 4), ("training", 3), ("training", 4)]
+    for update in (3, 4):
+        of_gelu, of_update = losses["gelu", update], losses["training", update]
+        assert of_gelu["GELU"] == pytest.approx(of_gelu["everything"], rel=1e-6)
+        assert of_gelu["GELU"] != pytest.approx(of_update["everything"], rel=1e-6)
         for side in ("criterion", "dropout", "linear maps by oneDNN"):
             assert of_update[side] == pytest.approx(of_update["everything"], rel=1e-4), side
         assert of_update["stock fairseq"] != pytest.approx(of_update["everything"], rel=1e-4)
-    assert all(
-        f"\n| {side} | " in printed.out for side in {*ablation.TRAINING, *ablation.TRANSLATION}
-    )
+    assert all(f"\n| {side} | " in printed.out for rows in ablation.ROWS.values() for side in rows)
 
 
 def test_gains_by_hand():
