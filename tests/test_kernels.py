@@ -39,7 +39,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import caches, linear
+from macaron_fairseq.fast import caches, linear, replaceable
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.preflight import bf16, checks
 
@@ -217,7 +217,7 @@ def test_a_linear_map_of_this_room_has_the_parameters_of_the_other():
     assert torch.equal(torch.get_rng_state(), state)
     assert fc.weight is other.weight and fc.bias is None and type(fc) is linear.Linear
     assert repr(fc) == repr(other)
-    assert linear.Linear.of(fc) is fc and linear.is_linear(fc)
+    assert linear.Linear.of(fc) is fc and replaceable.is_linear(fc)
 
 
 @pytest.mark.parametrize(("cpu", "expected"), [("AMD EPYC", True), ("Intel(R) Xeon(R)", False)])
@@ -737,9 +737,9 @@ HOOKS = ("forward", "forward_pre", "full_backward", "full_backward_pre")
 def test_a_linear_map_with_a_hook_is_called(kind):
     fc = linear.Linear(24, 16)
     handle = getattr(fc, f"register_{kind}_hook")(lambda *_: None)
-    assert linear.is_watched(fc) and not linear.is_linear(fc)
+    assert replaceable.is_watched(fc) and not replaceable.is_linear(fc)
     handle.remove()
-    assert not linear.is_watched(fc) and linear.is_linear(fc)
+    assert not replaceable.is_watched(fc) and replaceable.is_linear(fc)
 
 
 @pytest.mark.parametrize("kind", HOOKS)

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from macaron_fairseq.fast import caches, launches
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import ConstantLinear, Linear, is_linear, is_watched, linear
+from macaron_fairseq.fast.linear import ConstantLinear, Linear, linear
+from macaron_fairseq.fast.replaceable import is_linear, is_watched
 from macaron_fairseq.model.incremental import IncrementalState
 
 SHORT = 64  # keys up to which two matrix products attend on a CPU

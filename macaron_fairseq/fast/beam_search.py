@@ -18,13 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.fast import caches
-from macaron_fairseq.fast.linear import (
-    PROBABILITIES,
-    ConstantLinear,
-    constant_weights,
-    inherits,
-    projects_features,
-)
+from macaron_fairseq.fast.linear import ConstantLinear, constant_weights
+from macaron_fairseq.fast.replaceable import PROBABILITIES, inherits, projects_features
 
 GROUP = 64  # types whose maximum is looked at first
 FEW = 16  # with fewer hypotheses `torch.topk` of all types is faster

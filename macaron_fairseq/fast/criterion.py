@@ -15,11 +15,11 @@ from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor, nn
 
-from macaron_fairseq.fast.linear import (
+from macaron_fairseq.fast.linear import multiply_transposed
+from macaron_fairseq.fast.replaceable import (
     PROBABILITIES,
     inherits,
     is_watched,
-    multiply_transposed,
     projects_features,
 )
 from macaron_fairseq.fast.transformer import FusedTransformerModel

@@ -11,7 +11,8 @@ from torch.nn import functional
 from macaron_fairseq.fast import activation, caches, launches
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
-from macaron_fairseq.fast.linear import Linear, is_linear, is_watched
+from macaron_fairseq.fast.linear import Linear
+from macaron_fairseq.fast.replaceable import is_linear, is_watched
 from macaron_fairseq.model.incremental import IncrementalState
 from macaron_fairseq.model.layers import (
     Evaluate,

@@ -93,8 +93,11 @@ def steps_of(cfg: Any, side: str) -> splitting.Steps:
     return getattr(splitting.get(scheme_of(cfg, side), flag), side)
 
 
-def refuse_unworkable(args: Namespace, task: FairseqTask) -> None:
-    """Refuse embeddings for two languages that fairseq would reject later or compute wrongly."""
+def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
+    """Refuse dictionaries and widths of two languages that do not fit the flags.
+
+    fairseq would reject them later, or compute wrongly.
+    """
     source, target = task.source_dictionary, task.target_dictionary
     if args.share_all_embeddings and source != target:
         raise UserError(

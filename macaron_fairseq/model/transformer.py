@@ -88,7 +88,7 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
         released.upgrade_args(args)
         complete_layers_to_keep(args)
         cls.complete(args, task)
-        arguments.refuse_unworkable(args, task)
+        arguments.refuse_unlike_embeddings(args, task)
         model = super().build_model(args, task)
         initialization.start(model, args)
         return model
@@ -136,7 +136,7 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
         """Build fairseq's transformer from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronTransformerModel.tasks)
         complete_layers_to_keep(args)
-        arguments.refuse_unworkable(args, task)
+        arguments.refuse_unlike_embeddings(args, task)
         arguments.refuse_senseless_numbers(args)
         arguments.refuse_uneven_heads(args)
         model = TransformerModel.build_model(args, task)
