@@ -207,3 +207,12 @@ def test_derivatives_by_functorch_are_pytorchs():
     torch.manual_seed(3)
     value, slope = torch.func.jvp(layer, (x,), (x,))
     assert torch.equal(value, slope) and {*value.tolist()} == {0.0, 2.0}
+
+
+def test_what_others_compile_drops_too():
+    """Dynamo, which a user's torch.compile starts, cannot look into the loops."""
+    layer, x = dropout.Dropout(0.5).train(), torch.ones(64, requires_grad=True)
+    layer(x)  # by loops, where there are some
+    y = torch.compile(layer, backend="eager")(x)
+    y.sum().backward()
+    assert torch.equal(y, x.grad) and {*y.tolist()} == {0.0, 2.0}

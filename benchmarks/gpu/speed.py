@@ -87,12 +87,9 @@ def measure(device: Device) -> dict[str, dict[str, Any]]:
         halves = [x for x in device.precisions if x != "fp32"]
         works += [("training", x) for x in (halves if device.is_gpu else ["fp32"])]
         for work, precision in works:
-            name, found = (
-                f"{work} {shape} {precision}",
-                measure_work(own, work, flags, tokens, precision),
-            )
+            found = measure_work(own, work, flags, tokens, precision)
+            figures[name := f"{work} {shape} {precision}"] = found
             print(name, line(found, found["stock over ours"]), flush=True)
-            figures[name] = found
     return figures
 
 

@@ -34,8 +34,9 @@ class Dropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Return x without the share p of its elements, the rest scaled by 1 / (1 - p)."""
-        is_on_cpu = x.device.type == "cpu"
-        is_for_loops = is_on_cpu and not torch._C._are_functorch_transforms_active()
+        # Neither can look into the loops.
+        is_seen = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+        is_for_loops = x.device.type == "cpu" and not is_seen
         if 0 < self.share() < 1 and not inplace and is_for_loops and loops() is not None:
             return RememberedDropout.apply(x, self.p)
         return super().forward(x, inplace)
