@@ -360,7 +360,7 @@ def test_training_starts_from_a_checkpoint_with_names_of_an_older_fairseq(tmp_pa
 
 
 def test_fairseq_drops_a_head_of_other_classes():
-    """The fault of fairseq's that `compat.pretrained` is for."""
+    """The fault of fairseq's that `preflight.restored` is for."""
     saved = classifier("roberta_tiny_pre_norm", classes=3).state_dict()
     model = classifier("roberta_tiny_pre_norm", classes=2)
     first = model.classification_heads[HEAD].out_proj.weight.clone()

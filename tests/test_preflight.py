@@ -51,6 +51,7 @@ from macaron_fairseq.preflight import (
     checks,
     command_line,
     ranks,
+    restored,
     samples,
     save_folder,
 )
@@ -389,7 +390,7 @@ def test_the_optimizer_has_the_name_that_fairseqs_trainer_saves(flags, optimizer
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     cfg = convert_namespace_to_omegaconf(args)
     trainer = Trainer(cfg, task(), build_model(args, task()), torch.nn.Module())
-    found = checks.wrapper_of(command_line.parse(words)[0])
+    found = restored.wrapper_of(command_line.parse(words)[0])
     assert found == type(trainer.optimizer).__name__
 
 
@@ -401,7 +402,7 @@ def test_another_optimizer_in_half_precision_is_told_though_its_wrapper_is_the_s
         ("nag", ["--optimizer was FairseqAdam, and now it is FairseqNAG"]),
     ):
         words = ["data", "--fp16", "--criterion", "x", "--optimizer", optimizer]
-        assert [*checks.other_in_optimizer(state, command_line.parse(words)[0])] == expected
+        assert [*restored.other_in_optimizer(state, command_line.parse(words)[0])] == expected
 
 
 # --- batches that are left out -------------------------------------------------------------------
@@ -623,8 +624,9 @@ def goes_on(tmp_path):
 
     def check(flags):
         words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
-        line = command_line.read([*words, "--arch", "macaron_transformer_tiny", *flags])
-        checks.refuse_other_model(tmp_path / "checkpoint_last.pt", state, line, tmp_path)
+        words += ["--arch", "macaron_transformer_tiny", *flags]
+        path, line = tmp_path / "checkpoint_last.pt", command_line.read(words)
+        checks.check_restored(path, state, line, tmp_path)
 
     return check
 

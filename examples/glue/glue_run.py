@@ -93,7 +93,8 @@ def why_unfit(
         if reason := ask_fairseq.unknown_to_fairseq([arch], flags, is_for_here=False):
             return reason
         from macaron_fairseq.common.errors import UserError
-        from macaron_fairseq.compat import checkpoints, pretrained
+        from macaron_fairseq.compat import checkpoints
+        from macaron_fairseq.preflight import restored
         from macaron_fairseq.translation import fairseq_engine
 
         try:
@@ -101,11 +102,12 @@ def why_unfit(
             state = checkpoints.load(checkpoint)
             for count in outputs:
                 whole = [*flags, *train_command.arch_flags(arch), "--num-classes", str(count)]
-                pretrained.refuse_other(checkpoint, state["model"], whole, Path(data))
+                if given := restored.completed(whole):
+                    restored.refuse_other_parts(checkpoint, state["model"], given, Path(data))
         except UserError as error:
             return str(error)
-        given = vars(pretrained.completed(whole) or {})
-        reason = checkpoints.other_network(checkpoints.model_arguments(state), given)
+        trained = checkpoints.model_arguments(state)
+        reason = checkpoints.other_network(trained, vars(given) if given else {})
         return reason and (
             f"{checkpoint} {reason}: give after -- the flags that it was trained with"
         )

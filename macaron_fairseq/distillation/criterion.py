@@ -6,6 +6,7 @@
 import logging
 import math
 import os
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -185,6 +186,11 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 distill_temperature,
                 "with the factor" if self.mixture.is_squared else "without the factor",
             )
+
+    @staticmethod
+    def learns_maps(args: Namespace) -> bool:
+        """Whether it follows the teacher's layers."""
+        return args.trajectory_weight > 0
 
     def follow(self, student: Any) -> None:
         """Match the layers of such a student with the first teacher's.

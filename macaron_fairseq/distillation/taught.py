@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,6 +87,14 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
                 criterion.train_subset = dataset.train_subset
             criterion.follow(student_like(copy.copy(task), whole.model))
         return criterion
+
+    @staticmethod
+    def learns_maps(args: Namespace) -> bool:
+        """Whether it learns maps to its teacher's layers, by the flags of fairseq-train.
+
+        `preflight` asks: a checkpoint's optimizer has a state for them, or has not.
+        """
+        raise NotImplementedError
 
     def follow(self, student: Any) -> None:
         """Prepare the loss between such a student and the teacher."""

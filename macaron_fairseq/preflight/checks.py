@@ -10,23 +10,22 @@ import ast
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import configs
-from fairseq.optim import OPTIMIZER_REGISTRY
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints, pretrained
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import (
     bf16,
     binarised,
     command_line,
     gpus,
     ranks,
+    restored,
     samples,
 )
 from macaron_fairseq.preflight.command_line import CommandLine
@@ -57,14 +56,24 @@ def check_training(line: CommandLine, gpus: int) -> None:
     check_optimizer(args)
     ranks.check(args, os.environ, gpus)
     for path in command_line.to_restore(args):
-        state = checkpoints.load(path)
-        checkpoints.refuse_other_task(path, state, args.task)
-        refuse_other_model(path, state, line, folder)
+        check_restored(path, checkpoints.load(path), line, folder)
         checkpoints.refuse_changed(path)
-        refuse_other_optimizer(path, state, args)
     refuse_truncated_data(line.others, args.train_subset, args.valid_subset)
     if folder:
         samples.refuse_too_few(folder, args)
+
+
+def check_restored(
+    path: Path, state: dict[str, Any], line: CommandLine, folder: Path | None
+) -> None:
+    """Refuse a checkpoint that fairseq-train cannot go on from, or begin with; see `check`."""
+    args, given = line.args, restored.completed(line.flags)
+    is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
+    checkpoints.refuse_other_task(path, state, args.task)
+    if given:
+        restored.refuse_other_model(path, state, given, folder, is_begun_anew)
+    if not is_begun_anew:
+        restored.refuse_other_optimizer(path, state, args, given)
 
 
 def check_decoding(line: CommandLine) -> None:
@@ -131,91 +140,6 @@ def refuse_cosine_without_a_period(args: Namespace) -> None:
             f"--lr-scheduler cosine falls after --warmup-updates {args.warmup_updates} until "
             f"--max-update {args.max_update}: give a greater one, or --lr-period-updates"
         )
-
-
-def refuse_other_model(
-    path: Path, state: dict[str, Any], line: CommandLine, folder: Path | None
-) -> None:
-    """Raise a `UserError` if training would go on with another network than a checkpoint's.
-
-    Of a scheme with the same parameters fairseq would notice nothing. Where training begins anew
-    from the parameters, it may be meant: a warning.
-    """
-    reason, is_same, given = "", True, pretrained.completed(line.flags)
-    if given and pretrained.is_known(given.arch):
-        trained = checkpoints.model_arguments(state)
-        reason = checkpoints.other_network(trained, vars(given))
-        is_same = trained["arch"] == given.arch
-    is_refused = reason and not is_begun_anew(path, line.args)
-    if not (is_refused and is_same):  # else its flag says more than what parameters it lacks
-        pretrained.refuse_other(path, state["model"], line.flags, folder)
-    if is_refused:
-        raise UserError(f"{path} {reason}: give the same flags, or another --save-dir")
-    if reason:
-        logger.warning("%s %s", path, reason)
-
-
-def is_begun_anew(path: Path, args: Namespace) -> bool:
-    """Whether training starts from a checkpoint's parameters alone."""
-    return args.reset_optimizer or path == Path(args.finetune_from_model or "")
-
-
-def refuse_other_optimizer(path: Path, state: dict[str, Any], args: Namespace) -> None:
-    """Raise a `UserError` if a checkpoint's state of the optimizer is that of another training."""
-    if is_begun_anew(path, args) or not state.get("last_optimizer_state"):
-        return
-    if reason := next(other_in_optimizer(state, args), ""):
-        raise UserError(
-            f"{path} has the optimizer's state of another training, since {reason}: add "
-            "--reset-optimizer, or give the same flags as before"
-        )
-
-
-def other_in_optimizer(state: dict[str, Any], args: Namespace) -> Iterator[str]:
-    """Why the state of a checkpoint's optimizer is not for these flags.
-
-    fairseq would end with a traceback. Where a student has maps to its teacher in training or
-    before, not in both, it would give the state to other parameters.
-    """
-    last, before = (state.get("optimizer_history") or [{}])[-1], checkpoints.optimizer_of(state)
-    for flag, was, now in (
-        ("--criterion", last.get("criterion_name"), name_of(CRITERION_REGISTRY, args.criterion)),
-        ("--optimizer", name_of(OPTIMIZER_REGISTRY, before), optimizer_of(args)),
-        ("the optimizer's precision", last.get("optimizer_name"), wrapper_of(args)),
-    ):
-        if was and now and was != now:
-            yield f"{flag} was {was}, and now it is {now}"
-    learns = {
-        "distilled_label_smoothed_cross_entropy": args.trajectory_weight > 0,
-        "cross_vocabulary_label_smoothed_cross_entropy": args.distill_weight > 0
-        and args.cross_vocabulary_loss == "sra",
-    }.get(args.criterion)
-    if learns is not None and learns != bool(state.get("criterion")):
-        does = "begins to follow its teacher's layers" if learns else "no longer follows layers"
-        yield f"the student now {does}"
-
-
-def name_of(registry: dict[str, Any], key: str | None) -> str:
-    """The name of a class that fairseq knows, or ""."""
-    return registry[key].__name__ if key in registry else ""
-
-
-def optimizer_of(args: Namespace) -> str:
-    """The class that makes the updates; "" if the flags do not tell."""
-    return name_of(OPTIMIZER_REGISTRY, args.optimizer)
-
-
-def wrapper_of(args: Namespace) -> str:
-    """The class of the optimizer as fairseq names it in a checkpoint; "" if unknown."""
-    if args.ddp_backend == "fully_sharded":
-        return ""
-    if args.use_bmuf:
-        return "FairseqBMUF"
-    if args.memory_efficient_fp16 or args.memory_efficient_bf16:
-        return "MemoryEfficientFP16Optimizer"
-    if args.amp:
-        return "AMPOptimizer"
-    return "FP16Optimizer" if args.fp16 or args.bf16 else optimizer_of(args)
 
 
 def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:

@@ -89,9 +89,6 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("--lr-scheduler", default="fixed")
     parser.add_argument("--warmup-updates", type=int, default=0)
     parser.add_argument("--lr-period-updates", type=float, default=-1)
-    parser.add_argument("--trajectory-weight", type=float, default=0)
-    parser.add_argument("--distill-weight", type=float, default=0.5)
-    parser.add_argument("--cross-vocabulary-loss", default="sra")
     modes = "none", "complete", "complete_doc", "eos"
     parser.add_argument("--sample-break-mode", choices=modes)
     parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)

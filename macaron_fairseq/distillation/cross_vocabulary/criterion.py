@@ -4,6 +4,7 @@
 """
 
 import logging
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,6 +159,11 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 teacher, teacher_data, task, str(teacher_precision), teacher_memory
             )
             self.recoders = {x: Recoder(*pair, segment) for x, pair in dictionaries.items()}
+
+    @staticmethod
+    def learns_maps(args: Namespace) -> bool:
+        """Whether the loss is SRA, the one that compares layers."""
+        return args.distill_weight > 0 and args.cross_vocabulary_loss == SRA
 
     def follow(self, student: Any) -> None:
         """Prepare the loss between such a student and the teacher.
