@@ -68,7 +68,7 @@ def without_constant_weights(*_: Any) -> AbstractContextManager:
 
 
 EVERYTHING, PARALLEL, IN_TURN = "everything", "everything, in parallel", "parallel processes"
-ATTENTION = Row("fairseq's MultiheadAttention instead", instead=(Attention, "is_plain", never))
+ATTENTION = Row("fairseq's MultiheadAttention instead", instead=(Attention, "is_standard", never))
 ONEDNN = Row("PyTorch's linear maps instead, by MKL", instead=(linear, "is_faster", never))
 STOCK_CRITERION = ("--criterion", "label_smoothed_cross_entropy")
 

@@ -126,7 +126,7 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     def joined_linear(x: Any, maps: Any) -> Any:
         return torch.cat([functional.linear(x, m.weight, m.bias) for m in maps], -1)
 
-    attention = Row("fairseq's instead, caches too", instead=((Attention, "is_plain", never),))
+    attention = Row("fairseq's instead, caches too", instead=((Attention, "is_standard", never),))
     ours, stock = Row("all is there"), Row("a Transformer of equal size", side="stock")
     steps = FusedLayer, "takes_plain_steps", never
     relu = launches, "dropped_relu", dropped_relu

@@ -4,8 +4,8 @@ It also lets `compat` mend faults of fairseq's that no subclass reaches: checkpo
 refuses, a name that numpy lost, `--bf16` without a TPU, `--patience` after a kill, and what it
 prints at import.
 
-`--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models. It is
-the one door to `fast/`, too: see `is_fused`.
+`--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models.
+Whether a model is that of `fast/` or of `model/` is chosen here alone: see `is_fused`.
 """
 
 from argparse import Namespace

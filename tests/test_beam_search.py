@@ -98,7 +98,7 @@ def test_plain_beam_search_finds_what_fairseqs_does(options, arch):
     generator = assert_same([model(arch)], **options)
     assert isinstance(generator.search, CandidateSearch)
     with torch.no_grad():
-        assert generator.model.is_plain()  # and not fairseq's way in disguise
+        assert generator.model.projects_here()  # and not fairseq's way in disguise
 
 
 @pytest.mark.parametrize("sentences", [4, 5])
@@ -261,19 +261,19 @@ def test_a_prefix_is_left_to_fairseq():
 
 def test_suppressed_tokens_and_small_dictionaries_are_left_to_fairseq():
     kwargs = {"search_strategy": BeamSearch(WORDS), "tokens_to_suppress": ("w3",)}
-    assert not CandidateGenerator([model()], WORDS, beam_size=3, **kwargs).is_plain
+    assert not CandidateGenerator([model()], WORDS, beam_size=3, **kwargs).is_on_candidates
     few = dictionary(8)
     generator = assert_same([model(words=few)], words=few, beam=6)
-    assert not generator.is_plain
+    assert not generator.is_on_candidates
 
 
 def test_constraints_and_prefix_functions_are_fairseqs():
     options = {"beam": 4, "constraints": "ordered"}
     generator = assert_same([model()], constrained=True, **options)
-    assert not generator.is_plain
+    assert not generator.is_on_candidates
     allowed = {"prefix_allowed_tokens_fn": lambda sentence, tokens: [2, *range(4 + sentence, 90)]}
     generator = assert_same([model()], beam=3, extra=allowed)
-    assert not generator.is_plain
+    assert not generator.is_on_candidates
 
 
 def test_an_ensemble_that_is_made_already():
@@ -301,7 +301,7 @@ def test_models_that_are_used_otherwise_are_projected_by_fairseq():
 def test_validation_with_bleu_names_few_options():
     the_task = MacaronTranslationTask(TranslationConfig(), WORDS, WORDS)
     generator = the_task.build_generator([model()], SimpleNamespace(beam=2))
-    assert generator.is_plain
+    assert generator.is_on_candidates
 
 
 @pytest.mark.slow

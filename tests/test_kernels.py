@@ -799,6 +799,6 @@ def test_encoder_output_stays_as_it_is_while_hypotheses_change_places():
 
 def test_hooked_projections_are_fairseqs_way():
     attention = build("macaron_transformer", *SMALL).encoder.layers[0].self_attn
-    assert attention.is_plain()
+    assert attention.is_standard()
     attention.q_proj = nn.Sequential(attention.q_proj)
-    assert not attention.is_plain()
+    assert not attention.is_standard()

@@ -301,15 +301,15 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         answers: list[Logits] = []
         for number, model in enumerate(self.teachers.models):
             places = self.following.places if self.following and not number else ()
-            is_plain = has_plain_projection(model)
-            asked = partial(read, places, is_plain, has_weight)
+            gives_features = has_plain_projection(model)
+            asked = partial(read, places, gives_features, has_weight)
             found = self.teachers.answer(number, inputs, asked)
             if places:
                 self.teacher_states = States.of(found.states)
             if not has_weight:
                 break
             output = found.output, None
-            if is_plain:
+            if gives_features:
                 features, weight, _ = self.select(model, output, sample)
                 answers.append(projected(features, weight))
             else:
@@ -336,7 +336,7 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
 def read(
     places: Sequence[Place],
-    is_plain: bool,
+    gives_features: bool,
     has_output: bool,
     model: Any,
     inputs: Mapping[str, Any],
@@ -345,13 +345,13 @@ def read(
 
     Args:
         places: side and number of these layers.
-        is_plain: whether the output is features, of which a plain projection makes logits.
+        gives_features: whether the output is features, of which a plain projection makes logits.
         has_output: whether the output is wanted.
         model: a teacher.
         inputs: the "net_input" of a batch.
     """
     with layers.recorded(model) if places else nullcontext() as states:
-        output = model(**(for_features(inputs) if is_plain else inputs))
+        output = model(**(for_features(inputs) if gives_features else inputs))
     return Answer(output[0] if has_output else None, states.raw(places) if states else {})
 
 

@@ -58,10 +58,11 @@ class Attention(MultiheadAttention):
             The output, (time, batch, channel), and with `need_weights` the heads' mean weights,
             (batch, time, source time); with `need_head_weights` (heads, batch, time, source time).
         """
+        is_known = self.constant or self.is_standard()
         has_gradients = (
             incremental_state is not None and caches.batch(incremental_state).has_gradients
         )
-        if key is None or before_softmax or has_gradients or not (self.constant or self.is_plain()):
+        if key is None or before_softmax or has_gradients or not is_known:
             return super().forward(
                 query,
                 key,
@@ -86,7 +87,7 @@ class Attention(MultiheadAttention):
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(1)
         return y, weights
 
-    def is_plain(self) -> bool:
+    def is_standard(self) -> bool:
         """Whether this is the attention of the paper with plain linear projections."""
         projections = self.q_proj, self.k_proj, self.v_proj, self.out_proj
         return (
@@ -102,7 +103,7 @@ class Attention(MultiheadAttention):
     def _apply(self, *args: Any, **kwargs: Any) -> "Attention":
         """Move or cast the weights; on a GPU those that are multiplied together lie together."""
         super()._apply(*args, **kwargs)
-        if self.is_plain() and self.k_proj.weight.is_cuda:
+        if self.is_standard() and self.k_proj.weight.is_cuda:
             of_keys = [self.k_proj, self.v_proj]
             launches.lay_together([self.q_proj, *of_keys] if self.self_attention else of_keys)
         return self
@@ -262,7 +263,7 @@ class Attention(MultiheadAttention):
 
     def hold_weights(self, rows: int) -> None:
         """See `linear.constant_weights`."""
-        if self.is_plain():
+        if self.is_standard():
             self.constant = ConstantLinear(*self.fuse(*self.of_token()), rows)
 
     def release_weights(self) -> None:

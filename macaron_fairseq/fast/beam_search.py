@@ -89,7 +89,7 @@ class CandidateModel(EnsembleModel):
         temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
         """fairseq's log-probabilities, but of candidates, and its attention."""
-        if not self.is_plain():
+        if not self.projects_here():
             log_probs, attention = super().forward_decoder(
                 tokens, encoder_outs, incremental_states, temperature
             )
@@ -108,7 +108,7 @@ class CandidateModel(EnsembleModel):
         """A block in which no weight changes, and `rows` hypotheses are continued at a time."""
         decoders = [model.decoder for model in self.models if hasattr(model, "decoder")]
         with constant_weights(decoders, rows):  # an encoder uses each weight only once a batch
-            outermost = self.projection is None and self.is_plain()
+            outermost = self.projection is None and self.projects_here()
             if outermost:
                 model: Any = self.single_model
                 weight = model.decoder.output_projection.weight
@@ -136,7 +136,7 @@ class CandidateModel(EnsembleModel):
                 caches.batch(state).is_searched = True
         super().reorder_incremental_state(incremental_states, new_order)
 
-    def is_plain(self) -> bool:
+    def projects_here(self) -> bool:
         """Whether this is one Transformer, so that its projection is done here.
 
         On a CPU in fp32: in other precisions nobody has measured it there.
@@ -179,7 +179,7 @@ class CandidateGenerator(SequenceGenerator):
         super().__init__(models, tgt_dict, **kwargs)
         self.stock = stock = SequenceGenerator(models, tgt_dict, **kwargs)
         search = CandidateSearch(tgt_dict, stock.beam_size)
-        self.is_plain = (
+        self.is_on_candidates = (
             type(stock.search) is BeamSearch
             and type(stock.model) is EnsembleModel  # a user may give one of their own kind
             and not stock.match_source_len
@@ -189,7 +189,7 @@ class CandidateGenerator(SequenceGenerator):
             and max(stock.pad, stock.unk, stock.eos) < tgt_dict.nspecial
             and stock.vocab_size >= search.width
         )
-        if self.is_plain:
+        if self.is_on_candidates:
             self.search = search
             self.model = CandidateModel(list(stock.model.models), search)
             self.vocab_size = search.width  # of the matrix that the search sees
@@ -201,7 +201,7 @@ class CandidateGenerator(SequenceGenerator):
         constraints: Tensor | None = None,
         bos_token: int | None = None,
     ) -> list[list[dict[str, Tensor]]]:
-        if self.is_plain and prefix_tokens is None and constraints is None:
+        if self.is_on_candidates and prefix_tokens is None and constraints is None:
             rows = len(sample["net_input"]["src_tokens"]) * self.search.beam
             with torch.no_grad(), self.model.constant_weights(rows):
                 return super()._generate(sample, bos_token=bos_token)

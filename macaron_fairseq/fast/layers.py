@@ -49,8 +49,8 @@ class FusedLayer(SplittingLayer):
         """
         dropout = self.dropout_module
         p = dropout.share()
-        is_plain = launches.are_for(x) and self.takes_plain_steps() and not is_watched(dropout)
-        if not is_plain or p == 1:
+        is_direct = launches.are_for(x) and self.takes_plain_steps() and not is_watched(dropout)
+        if not is_direct or p == 1:
             return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
         all_kept = launches.draw_kept(len(steps), x, p) if p else [None] * len(steps)
@@ -74,8 +74,8 @@ class FusedLayer(SplittingLayer):
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
         p, is_seen = dropout.share(), is_watched(dropout)  # by hooks, which ReLU must come before
-        is_plain = not p and not is_seen
-        if self.activation_fn is gelu and is_plain and is_linear(fc2) and activation.is_useful():
+        is_whole = not p and not is_seen
+        if self.activation_fn is gelu and is_whole and is_linear(fc2) and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:
             return super().feed_forward(network, x)

@@ -162,9 +162,9 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
         grad: of the result, (row, out channel).
         x: what was multiplied, (row, in channel).
     """
-    is_plain = grad.dtype == x.dtype == torch.float32 and x.device.type == "cpu"
+    is_fp32_here = grad.dtype == x.dtype == torch.float32 and x.device.type == "cpu"
     are_many = x.numel() * grad.shape[1] >= MANY_MULTIPLICATIONS
-    if not (is_plain and are_many and is_faster() and has_avx512()):
+    if not (is_fp32_here and are_many and is_faster() and has_avx512()):
         return torch.mm(grad.t(), x)
     # (1, channel, row, 1) with strides by which PyTorch sees that channels are last in memory.
     images = [y.reshape(1, len(y), 1, -1).permute(0, 3, 1, 2) for y in (grad, x)]

@@ -106,8 +106,8 @@ def is_possible(generator: Any, models: Sequence[nn.Module]) -> bool:
 
     macOS is left out: it can fork, but its libraries may fail afterwards.
     """
-    plain = isinstance(generator, CandidateGenerator) and generator.is_plain
-    return plain and sys.platform == "linux" and all(map(is_repeatable, models))
+    is_known = isinstance(generator, CandidateGenerator) and generator.is_on_candidates
+    return is_known and sys.platform == "linux" and all(map(is_repeatable, models))
 
 
 def is_repeatable(model: nn.Module) -> bool:

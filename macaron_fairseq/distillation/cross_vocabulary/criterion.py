@@ -238,12 +238,12 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         teacher: Any = self.teachers.models[0]
         padding = self.recoders[DECODER].teacher.pad()
         places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
-        is_plain = has_plain_projection(teacher)
+        gives_features = has_plain_projection(teacher)
 
         def read(model: Any, inputs: Mapping[str, Any]) -> Answer:
             batch = {"net_input": inputs}
             with crossing.passing(model, padding, batch, self.sra is not None) as made:
-                model(**(for_features(inputs) if is_plain else inputs))
+                model(**(for_features(inputs) if gives_features else inputs))
             return made.answer(places)
 
         found = self.teachers.answer(0, sample["net_input"], read)
