@@ -171,6 +171,13 @@ check_compiler() {
         "PYTHON=python3.11 and PYTHON=python3.12 need neither."
 }
 
+# A user's own fairseq has another name for pip, which would lay ours over its files without a word.
+check_fairseq() {
+    [[ ! -e $state/ours ]] || return 0
+    ! is_installed fairseq || die "$VENV has the package fairseq, and what this needs of fairseq" \
+        "would replace its files: set VENV to a new environment, or first pip uninstall fairseq."
+}
+
 # pip cannot ask for "the newest CPU-only build", so the newest is looked up and asked for by name.
 newest_cpu_build() {
     "$python" -m pip index versions torch 2>>"$log" | awk -F '[:, ]+' '/^Available/ {
@@ -240,6 +247,7 @@ rm -f "$state/stamp"
 # fairseq, as pip spells it: pip picks the line that is for this Python.
 sed -n "s/^ *'\(.*fairseq.*==.*\)',$/\1/p" pyproject.toml >"$state/fairseq.txt"
 forget_half_installed
+check_fairseq
 check_compiler
 install_torch
 install_fairseq
