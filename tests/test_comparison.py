@@ -307,7 +307,7 @@ def test_failures_are_warned_of_with_the_score_without_them():
 
 
 def test_several_comparisons_are_warned_of():
-    """Of 18 with nothing behind them one interval or more leaves out 0 with 1 - 0.95^18."""
+    """Of 18 with nothing behind them one interval or more excludes 0 with 1 - 0.95^18."""
     test = {"comparisons": [{"seeds": [1, 2]}] * 6}
     (found,) = verdict.caution([test] * 3)
     assert found.startswith("18 differences are looked at") and "up to 60 % of" in found

@@ -237,7 +237,7 @@ def test_the_table_has_mean_and_spread_over_seeds():
     text = perplexity.report(found, COUNTS, COUNTS)
     assert f"{(2**6 + 2**6.2 + 2**6.4) / 3:.2f} ± " in text and "| 1.5500 ± 0.0500 |" in text
     assert "`macaron` less `base`: -0.0250 bits per character" in text
-    assert "over 3 paired seeds from -0.0250 to -0.0250, which leaves out 0" in text
+    assert "over 3 paired seeds from -0.0250 to -0.0250, which excludes 0" in text
     one = perplexity.report({x: {1: y[1]} for x, y in found.items()}, COUNTS, COUNTS)
     assert "One seed: this says nothing" in one and math.isfinite(found["base"][1].per_word)
 
@@ -253,7 +253,7 @@ def test_students_are_compared_with_the_first_and_with_their_baseline():
     assert text.count(" less `none`: ") == 2 and "| system " in text
     # Differences of 0.4 and 0 bits for each of 1,000 tokens, by 4,000 characters; t = 12.7.
     said = "`across` less `own`: -0.0500 bits per character, with a 95 % interval over 2 paired"
-    assert said in text and "from -0.6853 to +0.5853, which holds 0" in text
+    assert said in text and "from -0.6853 to +0.5853, which includes 0" in text
     # Without figures of the first one, no other takes its place.
     rest = {name: found[name] for name in ("own", "across")}
     text_of_rest = perplexity.report(rest, COUNTS, COUNTS, "system", baselines, others, "none")

@@ -148,7 +148,7 @@ def status_of(words: Sequence[str], log: Path) -> int:
 
 def add_options(add: Callable[..., Any]) -> None:
     """Add the options that say where jobs run, with a parser's `add_argument`."""
-    add("--jobs", type=above_zero, default=1, metavar="N", help="runs at a time")
+    add("--jobs", type=above_zero, default=1, metavar="N", help="runs at a time (default: 1)")
     add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
     add(
         "--slurm",

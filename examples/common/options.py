@@ -197,7 +197,7 @@ def parser(header: str, program: str) -> Parser:
         action="append",
         default=[],
     )
-    add_training(result)
+    add_training(result, default_work="runs/RECIPE, and pair and setting")
     option(
         "--merges", "N", "BPE merges to learn from both languages (stage prepare)", type=above_zero
     )
@@ -236,12 +236,17 @@ def new_parser(header: str, stages: Sequence[str], epilog: str, program: str) ->
     return result
 
 
-def add_training(result: Parser, with_seeds: str = "train each architecture") -> None:
+def add_training(
+    result: Parser,
+    with_seeds: str = "train each architecture",
+    default_work: str = "runs/RECIPE",
+) -> None:
     """Add the options of any recipe that trains: where, what, with which batch, on what.
 
     Args:
         result: the recipe's parser.
         with_seeds: what is done with each of --seeds.
+        default_work: what is taken without --work.
     """
 
     def option(name: str, metavar: str, help: str, **rest: Any) -> None:
@@ -253,7 +258,7 @@ def add_training(result: Parser, with_seeds: str = "train each architecture") ->
     option(
         "--work",
         "FOLDER",
-        "where everything is written (default: runs/RECIPE, and pair and setting)",
+        f"where everything is written (default: {default_work})",
         type=Path,
     )
     option(

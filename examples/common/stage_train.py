@@ -159,9 +159,6 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
         files.write(path, parts)
 
 
-# --- What only fairseq knows ---------------------------------------------------------------------
-
-
 # --- Checkpoints ---------------------------------------------------------------------------------
 
 

@@ -238,7 +238,7 @@ def difference(
     if interval is None:
         return f"{said}. One seed: this says nothing about the {what}."
     low, high = interval
-    verdict = "which leaves out 0" if low > 0 or high < 0 else "which holds 0"
+    verdict = "which excludes 0" if low > 0 or high < 0 else "which includes 0"
     return (
         f"{said}, with a 95 % interval over {len(values)} paired seeds from {low:+.4f} to "
         f"{high:+.4f}, {verdict}."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Causal language models: Macaron Net beside a Transformer of equal size, from text to perplexities.
+# Causal language models: Macaron Net next to a Transformer of equal size, from text to perplexities.
 #
 #   needs   text files; a GPU, or for the tiny models a CPU and patience
 #   prints  the perplexity of the documents of --test for each token and each word, and bits for each
