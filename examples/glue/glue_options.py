@@ -152,7 +152,7 @@ def parser() -> Parser:
         type=above_zero,
         default=1,
         metavar="N",
-        help="runs of fine-tuning at a time (default: 1), on GPUs one on each, on a CPU a core each",
+        help="runs of fine-tuning at a time (default: 1), one on each GPU or core of a CPU",
     )
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
     add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
