@@ -31,7 +31,7 @@ from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
-from macaron_fairseq.evaluation import training_log
+from macaron_fairseq.evaluation.training import training_log
 from macaron_fairseq.preflight import bf16
 
 # What differs; "{size}" stands for --size with "_" before it.

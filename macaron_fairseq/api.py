@@ -24,7 +24,7 @@ from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.description import Description
-    from macaron_fairseq.evaluation.metrics import Score
+    from macaron_fairseq.evaluation.scores.metrics import Score
     from macaron_fairseq.schemes.formulas import SchemeFormulas
     from macaron_fairseq.text.data_folder import DataFolder
     from macaron_fairseq.translation.translator import Engine
@@ -208,7 +208,7 @@ def score(
         BLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)
         >>> table = pandas.DataFrame([bleu, chrf])
     """
-    from macaron_fairseq.evaluation import scoring
+    from macaron_fairseq.evaluation.scores import scoring
 
     refuse_str(metrics, "the metrics", "")
     found, name = read_lines(hypotheses, "the hypotheses")
@@ -300,7 +300,7 @@ def report(
         >>> found = macaron_fairseq.report(sorted(Path("runs/quickstart").glob("*/seed*")))
         >>> table = pandas.DataFrame(found.rows())
     """
-    from macaron_fairseq.evaluation import report as comparison
+    from macaron_fairseq.evaluation.report import report as comparison
 
     folder = Path(output)
     if isinstance(runs, Name):

@@ -22,7 +22,7 @@ from run_folders import print_generated
 from small import SMALL, batch, build, dictionary, task
 
 from macaron_fairseq import MacaronTransformerModel
-from macaron_fairseq.evaluation import failures
+from macaron_fairseq.evaluation.scores import failures
 from macaron_fairseq.fast.beam_search import FEW, CandidateGenerator, CandidateSearch, top_k
 from macaron_fairseq.fast.task import MacaronTranslationTask
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from recipes import EXAMPLES, entry, environment, recipe
 
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.preflight import gpus
 
 # After `recipes`, which knows where they are.

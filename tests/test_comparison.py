@@ -10,7 +10,8 @@ import sacrebleu
 from run_folders import print_generated, sentences, write_lines
 from sacrebleu.metrics import BLEU
 
-from macaron_fairseq.evaluation import comparison, failures, intervals, verdict
+from macaron_fairseq.evaluation.report import comparison, verdict
+from macaron_fairseq.evaluation.scores import failures, intervals
 
 
 def split(*lines):

@@ -12,16 +12,16 @@ import sacrebleu
 from scipy import optimize, stats
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import (
-    evidence,
+from macaron_fairseq.evaluation.evidence import (
+    estimates,
     evidence_gallery,
     evidence_report,
-    metrics,
     records,
 )
-from macaron_fairseq.evaluation.evidence import TaskDifference
-from macaron_fairseq.evaluation.evidence_gallery import Published
-from macaron_fairseq.evaluation.records import Items, Run
+from macaron_fairseq.evaluation.evidence.estimates import TaskDifference
+from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
+from macaron_fairseq.evaluation.evidence.records import Items, Run
+from macaron_fairseq.evaluation.scores import metrics
 
 
 def run(task="t", scheme="lie-trotter", seed=1, edits="0120", **changed):
@@ -67,7 +67,7 @@ def test_records_come_back_as_they_were_written(tmp_path):
 )
 def test_runs_that_cannot_be_compared_are_refused(changed, said):
     with pytest.raises(UserError, match=said):
-        evidence.of_task([run()], [run(scheme="p", **changed)])
+        estimates.of_task([run()], [run(scheme="p", **changed)])
 
 
 def test_a_run_with_two_results_is_refused(tmp_path):
@@ -158,7 +158,7 @@ def test_the_bootstrap_has_the_variance_of_the_formula():
     wrong = rng.integers(0, 2, 400)
     better = wrong ^ (rng.random(400) < 0.1)
     base, other = records.digits(2 * wrong), records.digits(better)  # two edits are one wrong word
-    sides = evidence.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
+    sides = estimates.bootstrap([(run(edits=base), run(scheme="p", edits=other))], 4000)
     drawn = sides[:, 1] - sides[:, 0]
     items = 100 * (better - wrong)
     assert drawn.mean() == pytest.approx(items.mean(), abs=0.2)
@@ -171,14 +171,14 @@ def test_seeds_that_differ_widen_the_interval():
         (run(seed=s, edits="01"[s > 3] * 50), run(seed=s, edits="01"[s > 2] * 50))
         for s in range(1, 6)
     ]
-    sides = evidence.bootstrap(pairs, 4000)
+    sides = estimates.bootstrap(pairs, 4000)
     drawn = sides[:, 1] - sides[:, 0]  # of seed 3 alone it is not 0
     assert drawn.std() == pytest.approx(100 * math.sqrt(0.2 * 0.8 / 5), rel=0.05)
 
 
 def test_a_phone_error_rate_is_a_quotient_of_sums():
     base, other = run(metric="PER"), run(scheme="p", edits="0000", metric="PER")
-    found = evidence.of_task([base], [other], samples=500)
+    found = estimates.of_task([base], [other], samples=500)
     assert found.difference == -37.5 and found.gain == 37.5
     assert found.low < -37.5 < found.high <= 0
 
@@ -202,7 +202,7 @@ def test_the_bootstrap_of_bleu_is_of_sacrebleus_scores():
         tuple(np.mean([bleu(lines[s][side], references, items) for s in seeds]) for side in (0, 1))
         for seeds, items in itertools.product(twos, twos)
     }
-    drawn = evidence.bootstrap(pairs, 200)
+    drawn = estimates.bootstrap(pairs, 200)
     assert sorted(set(map(tuple, drawn.round(6)))) == sorted(
         {tuple(np.round(x, 6)) for x in expected}
     )
@@ -219,19 +219,19 @@ def test_the_interval_of_a_score_has_the_variance_of_the_formula():
     digits = records.digits(np.random.default_rng(5).integers(0, 2, 400))
     share = np.mean(np.array(records.numbers(digits)))
     half = 1.96 * 100 * math.sqrt(share * (1 - share) / 400)
-    low, high = evidence.score_interval([run(edits=digits)])
+    low, high = estimates.score_interval([run(edits=digits)])
     assert (high - low) / 2 == pytest.approx(half, rel=0.05)
     assert (high + low) / 2 == pytest.approx(100 * share, abs=0.5)
     other = run(seed=2, edits="0" * 400)
-    low, high = evidence.score_interval([run(edits=digits), other])
+    low, high = estimates.score_interval([run(edits=digits), other])
     assert low < 1 and high > 100 * share - 1
 
 
 def test_a_seed_of_one_side_is_left_out():
-    found = evidence.of_task([run(seed=1), run(seed=2)], [run(scheme="p", seed=s) for s in (2, 3)])
+    found = estimates.of_task([run(seed=1), run(seed=2)], [run(scheme="p", seed=s) for s in (2, 3)])
     assert found.seeds == [2] and found.left_out == [1, 3]
     with pytest.raises(UserError, match="no seed in common"):
-        evidence.of_task([run(seed=1)], [run(scheme="p", seed=2)])
+        estimates.of_task([run(seed=1)], [run(scheme="p", seed=2)])
 
 
 # --- Many tasks ----------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_the_mixed_model_is_the_analysis_of_variance():
     between = 4 * values.mean(1).var(ddof=1)  # mean square between tasks
     within = values.var(1, ddof=1).mean()
     half = stats.t.ppf(0.975, 11) * math.sqrt(between / 48)
-    found = evidence.mixed_effects(data)
+    found = estimates.mixed_effects(data)
     assert found.estimate == pytest.approx(values.mean(), abs=1e-6)
     assert found.high - found.estimate == pytest.approx(half, rel=1e-3)
     assert found.between_tasks == pytest.approx(math.sqrt((between - within) / 4), rel=1e-2)
@@ -258,7 +258,7 @@ def test_the_mixed_model_is_the_analysis_of_variance():
 
 @pytest.mark.slow
 def test_intervals_hold_the_true_effect_as_often_as_they_say():
-    found = [evidence.mixed_effects(simulated(0.3, 15, 3, 0.5, 1.0, seed)) for seed in range(200)]
+    found = [estimates.mixed_effects(simulated(0.3, 15, 3, 0.5, 1.0, seed)) for seed in range(200)]
     covered = sum(x.low < 0.3 < x.high for x in found)
     assert stats.binomtest(covered, 200, 0.95).pvalue > 0.001
 
@@ -273,12 +273,12 @@ def test_it_is_so_of_every_draw_where_the_variance_between_tasks_is_small():
         if between < within:
             between = values.var(ddof=1)
         half = stats.t.ppf(0.975, 14) * math.sqrt(between / 75)
-        found = evidence.mixed_effects(data)
+        found = estimates.mixed_effects(data)
         assert found.high - found.estimate == pytest.approx(half, rel=5e-3), seed
 
 
 def test_seeds_that_do_not_differ_have_the_interval_of_the_means():
-    found = evidence.mixed_effects({"a": [1.0, 1.0], "b": [2.0], "c": [4.0, 4.0]})
+    found = estimates.mixed_effects({"a": [1.0, 1.0], "b": [2.0], "c": [4.0, 4.0]})
     low, high = stats.t.interval(0.95, 2, loc=7 / 3, scale=stats.sem([1, 2, 4]))
     assert (found.low, found.high) == pytest.approx((low, high))
     assert found.estimate == pytest.approx(7 / 3) and found.between_tasks is None
@@ -308,7 +308,7 @@ def test_tasks_with_different_numbers_of_seeds(seed):
         lambda x: restricted_likelihood(x, tasks)[0], start, method="Nelder-Mead"
     )
     _, mean, error = restricted_likelihood(best.x, tasks)
-    found = evidence.mixed_effects({str(i): x for i, x in enumerate(tasks)})
+    found = estimates.mixed_effects({str(i): x for i, x in enumerate(tasks)})
     half = stats.t.ppf(0.975, 6) * error
     assert found.estimate == pytest.approx(mean, abs=1e-3)
     assert found.high - found.estimate == pytest.approx(half, rel=5e-3)
@@ -319,30 +319,32 @@ def test_no_variance_between_tasks_is_a_fit(recwarn):
     data = {"a": [0.78, 0.53, -0.28], "b": [0.7, 0.21, 0.77], "c": [0.52, 0.39], "d": [0.04]}
     data["e"] = [0.03]
     values = np.concatenate([*data.values()])
-    found = evidence.mixed_effects(data)
+    found = estimates.mixed_effects(data)
     low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
     assert (found.low, found.high) == pytest.approx((low, high), abs=2e-3)
     assert found.between_tasks == pytest.approx(0, abs=1e-2) and not recwarn.list
 
 
 def test_few_tasks_have_a_fit():
-    found = evidence.mixed_effects({"a": [1.0, 1.1, 0.9, 1.0, 1.0], "b": [1.0, 1.0, 1.1, 0.9, 1.0]})
+    found = estimates.mixed_effects(
+        {"a": [1.0, 1.1, 0.9, 1.0, 1.0], "b": [1.0, 1.0, 1.1, 0.9, 1.0]}
+    )
     assert found.estimate == pytest.approx(1.0) and found.low < 1.0 < found.high < math.inf
 
 
 def test_one_seed_or_one_task():
-    means = evidence.mixed_effects({"a": [1.0], "b": [2.0], "c": [4.0]})
+    means = estimates.mixed_effects({"a": [1.0], "b": [2.0], "c": [4.0]})
     low, high = stats.t.interval(0.95, 2, 7 / 3, stats.sem([1, 2, 4]))
     assert (means.low, means.high) == pytest.approx((low, high)) and means.between_tasks is None
-    assert evidence.mixed_effects({"a": [1.0]}).high == math.inf
-    assert evidence.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
-    assert evidence.mixed_effects({"a": [1.0, 1.0]}).high == math.inf
-    assert evidence.mixed_effects({"a": [0.0, 0.0]}).high == 0
+    assert estimates.mixed_effects({"a": [1.0]}).high == math.inf
+    assert estimates.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
+    assert estimates.mixed_effects({"a": [1.0, 1.0]}).high == math.inf
+    assert estimates.mixed_effects({"a": [0.0, 0.0]}).high == 0
 
 
 def test_the_tests_by_enumeration():
     values = [0.5, -0.1, 0.9, 1.3, 0.2, 2.0, -0.3]
-    wilcoxon, sign = evidence.tests_over_tasks([difference([value]) for value in values])
+    wilcoxon, sign = estimates.tests_over_tasks([difference([value]) for value in values])
     ranks = stats.rankdata(np.abs(values))
     observed = abs(sum(np.sign(values) * ranks))
     signs = [*itertools.product((-1, 1), repeat=7)]
@@ -354,7 +356,7 @@ def test_wilcoxons_test_is_exact_where_differences_are_equal():
     values = np.array(
         [0.5, 0.5, -0.5, 1.0, 1.0, 1.5, -1.0, 2.0, 2.0, 0.5, 1.5, -0.5, 3.0, 0.5, -1.5]
     )
-    wilcoxon, _ = evidence.tests_over_tasks([difference([value]) for value in values])
+    wilcoxon, _ = estimates.tests_over_tasks([difference([value]) for value in values])
     ranks = stats.rankdata(np.abs(values))
     signs = np.array([*itertools.product((-1, 1), repeat=15)])
     observed = abs(np.sign(values) @ ranks)
@@ -365,7 +367,7 @@ def test_wilcoxons_test_is_exact_where_differences_are_equal():
     "values", [[0, 0.5, -1, 2, 0, 3], [0, 0, 0], [0, -1, -1, 4], [0, *range(1, 16)]]
 )
 def test_differences_of_zero_are_left_out_of_both_tests(values):
-    wilcoxon, sign = evidence.tests_over_tasks([difference([value]) for value in values])
+    wilcoxon, sign = estimates.tests_over_tasks([difference([value]) for value in values])
     unequal = np.array([value for value in values if value])
     signs = np.array([*itertools.product((-1, 1), repeat=len(unequal))])
     ranks = stats.rankdata(np.abs(unequal))
@@ -385,8 +387,8 @@ def test_seeds_that_tie_count_as_ties():
                 ("p", (wrong - less, wrong + 7 - less)),
             )
         ]
-        data[f"t{i}"] = evidence.of_task(*sides, samples=10).by_seed
-    found = evidence.mixed_effects(data)
+        data[f"t{i}"] = estimates.of_task(*sides, samples=10).by_seed
+    found = estimates.mixed_effects(data)
     assert found.estimate == pytest.approx(-12 / 4 / 4.5) and found.between_tasks is None
 
 
@@ -400,7 +402,7 @@ def test_equal_differences_are_equal_whatever_their_scores_rounding():
             scores = {"test": {"WER": round(100 * wrong / 450, 4)}}
             sides.append([run(scheme=scheme, edits=edits, scores=scores)])
         recorded.append(round(sides[1][0].score - sides[0][0].score, 9))
-        found.append(evidence.of_task(*sides, samples=10).difference)
+        found.append(estimates.of_task(*sides, samples=10).difference)
     assert found == pytest.approx([-6 / 4.5] * 2, abs=1e-12) and recorded[0] != recorded[1]
 
 
@@ -408,22 +410,22 @@ def test_a_paired_t_test_of_three_seeds_has_a_closed_form():
     """Student's t with two degrees of freedom: p = 1 - t / sqrt(t^2 + 2)."""
     differences = [-0.05, -0.06, -0.09]
     t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(3))
-    assert evidence.paired_t(differences) == pytest.approx(1 - t / math.sqrt(t**2 + 2))
-    assert evidence.paired_t([0.0, 0.0]) == 1 and evidence.paired_t([0.3]) is None
+    assert estimates.paired_t(differences) == pytest.approx(1 - t / math.sqrt(t**2 + 2))
+    assert estimates.paired_t([0.0, 0.0]) == 1 and estimates.paired_t([0.3]) is None
 
 
 def test_holms_correction_counts_what_is_to_come():
-    assert evidence.holm({"a": 0.01, "b": None}, 7) == {"a": pytest.approx(0.07), "b": None}
+    assert estimates.holm({"a": 0.01, "b": None}, 7) == {"a": pytest.approx(0.07), "b": None}
 
 
 def test_holms_correction_by_hand():
-    found = evidence.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
+    found = estimates.holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": None})
     assert found == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": None})
 
 
 def test_the_detectable_difference_has_the_power():
     differences = [0.1, 0.9, -0.4, 1.2, 0.3, 0.8]
-    found = evidence.detectable(differences)
+    found = estimates.detectable(differences)
     shift = found / (np.std(differences, ddof=1) / math.sqrt(6))
     limit = stats.t.ppf(0.975, 5)
     power = stats.nct.sf(limit, 5, shift) + stats.nct.cdf(-limit, 5, shift)

@@ -24,7 +24,7 @@ from scipy.stats import wilcoxon
 from small import SMALL_ENCODER, arguments, build, masked_task
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 
 sys.path.insert(0, str(EXAMPLES / "glue"))
 

@@ -20,7 +20,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from macaron_fairseq import UserError
 from macaron_fairseq.distillation import teacher_files
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 
 sys.path.insert(0, str(EXAMPLES / "language-modeling"))
 

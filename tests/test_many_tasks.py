@@ -22,7 +22,7 @@ from run_folders import LOG, write_lines
 from test_evidence import run as record
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import evidence, records
+from macaron_fairseq.evaluation.evidence import estimates, records
 
 sys.path.insert(0, str(EXAMPLES / "many-tasks"))
 
@@ -245,10 +245,10 @@ BOTH = "lie-trotter", "strang-marchuk"
 
 
 def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
-    effect = evidence.Effect((low + high) / 2, low, high, 0.1)
+    effect = estimates.Effect((low + high) / 2, low, high, 0.1)
     tests = {"wilcoxon": p, "wilcoxon_holm": p, "sign": p, "sign_holm": p}
     of = {"family": "g2p", "scheme": "strang-marchuk", "metric": metric, "tasks": tasks}
-    return evidence.Overall(**of, runs=75, effect=effect, better=9, **tests, detectable=1.0)
+    return estimates.Overall(**of, runs=75, effect=effect, better=9, **tests, detectable=1.0)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_file_of_another_task_is_refused(tmp_path):
 
 
 def test_runs_with_other_settings_decide_nothing(tuned, monkeypatch):
-    monkeypatch.setattr(evidence, "MOST_EXACT", 5)  # all signs of 15 differences take seconds
+    monkeypatch.setattr(estimates, "MOST_EXACT", 5)  # all signs of 15 differences take seconds
     g2p = {name: x for name, x in tasks.read().items() if x.family == "g2p"}
     keys = [key for key in plan.announced(plan.read(), g2p) if key[1] in BOTH]
     runs = {key: record(*key, "0001" if key[1] == BOTH[1] else "0011") for key in keys}

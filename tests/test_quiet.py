@@ -63,8 +63,8 @@ def test_what_needs_no_fairseq_imports_neither_it_nor_pytorch():
 import importlib, sys
 import macaron_fairseq
 assert "load" in dir(macaron_fairseq)
-for name in ("analysis.measures", "analysis.particles.run", "evaluation.scoring",
-             "evaluation.report", "schemes.formulas", "translation.ctranslate2_engine", "api"):
+for name in ("analysis.measures", "analysis.particles.run", "evaluation.scores.scoring",
+             "evaluation.report.report", "schemes.formulas", "translation.ctranslate2_engine", "api"):
     importlib.import_module("macaron_fairseq." + name)
     print(name, *(x for x in ("torch", "fairseq") if x in sys.modules))
 """

@@ -19,7 +19,8 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation import failures, training_log
+from macaron_fairseq.evaluation.scores import failures
+from macaron_fairseq.evaluation.training import training_log
 
 import stage_prepare  # isort: skip
 

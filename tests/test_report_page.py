@@ -9,7 +9,7 @@ from browser import opened, overflow
 from run_folders import BASE, MACARON, edit, make_run, sentences, write_lines
 
 from macaron_fairseq.common import html_page
-from macaron_fairseq.evaluation import report as reporting
+from macaron_fairseq.evaluation.report import report as reporting
 from macaron_fairseq.schemes import splitting
 
 EVIL = '<script>alert("&")</script>'

@@ -37,15 +37,9 @@ from run_folders import (
 from macaron_fairseq import cli
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import (
-    intervals,
-    manifest,
-    metrics,
-    significance,
-    training_flags,
-    training_log,
-)
-from macaron_fairseq.evaluation import report as reporting
+from macaron_fairseq.evaluation.report import report as reporting
+from macaron_fairseq.evaluation.scores import intervals, metrics, significance
+from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

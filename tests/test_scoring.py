@@ -18,7 +18,7 @@ from conftest import run
 
 from macaron_fairseq.commands import score
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 REFERENCE = ["Ein kleiner Hund läuft.", 'Sie sagt: "E-Mail!"', "Drei rote Bälle liegen im Gras."]

@@ -17,7 +17,7 @@ from stored import CHECKPOINT, binarise, noisy, random_words, write_data
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.distillation.sequence_level import distilling
 from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice, copied
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine

@@ -33,7 +33,7 @@ from stored import (
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment, workers
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import fairseq_engine, translator

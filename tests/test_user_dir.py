@@ -174,7 +174,7 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
 LIGHT = """
 import sys
 
-import macaron_fairseq, macaron_fairseq.analysis.measures, macaron_fairseq.evaluation.report
+import macaron_fairseq, macaron_fairseq.analysis.measures, macaron_fairseq.evaluation.report.report
 from macaron_fairseq import cli, PassUserDir, UserError
 for name in ("manifest", "report", "score", "tokenize"):
     __import__(f"macaron_fairseq.commands.{name}")

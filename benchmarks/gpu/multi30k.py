@@ -15,7 +15,7 @@ from typing import Any
 from gpu import commands
 from gpu.checks import NotHere, Outcome
 from gpu.setups import CHUNKED, ONE_GPU, Device
-from macaron_fairseq.evaluation import training_log
+from macaron_fairseq.evaluation.training import training_log
 
 LOSSES = Path(__file__).parents[1] / "results" / "cpu-losses.json"
 SEEDS = 1, 2, 3, 4, 5

@@ -135,7 +135,7 @@ class Evaluation:
     def metrics(self) -> list[str]:
         """The metrics of the scores, as tables call them."""
         from macaron_fairseq.commands import score
-        from macaron_fairseq.evaluation import scoring
+        from macaron_fairseq.evaluation.scores import scoring
 
         named = parsed(score, "score", self.score, "x", "--reference", "x", "--target-lang", "x")
         return [scoring.METRICS[name] for name in named.metric or scoring.DEFAULT]

@@ -14,7 +14,7 @@ import benchmark
 from benchmark import Benchmark, Set
 
 from macaron_fairseq.common import names
-from macaron_fairseq.evaluation.runs import name_of
+from macaron_fairseq.evaluation.training.runs import name_of
 
 PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
 STAGES = ("prepare", "train", "evaluate", "report")

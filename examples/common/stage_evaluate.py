@@ -17,6 +17,7 @@ from summary import summary
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation.training.runs import UNFINISHED
 
 
 def evaluate(recipe: Recipe) -> None:
@@ -56,7 +57,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
     last_checksum = files.sha256(last) if last.is_file() else files.sha256(Path("/dev/null"))
     if not (run / "trained").is_file():
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
-        decoding += " of an unfinished training"
+        decoding += f" of {UNFINISHED}"
     decoding += ", " + " ".join(decode + [flag for flag in device if flag == "--fp16"])
     for i, test in enumerate(recipe.tests):
         subset = f"test{i or ''}"

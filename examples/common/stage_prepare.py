@@ -34,7 +34,7 @@ from steps import (
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.text.tokenization import Pipeline
@@ -121,7 +121,7 @@ def refuse_other_data(data: Path, new: Path, runs: Path) -> None:
 
 def refuse_unscorable(language: str) -> None:
     """End the program where sacreBLEU cannot split the language into words."""
-    from macaron_fairseq.evaluation import metrics
+    from macaron_fairseq.evaluation.scores import metrics
 
     code = metrics.language_code(language)
     if code in ("ja", "ko"):
@@ -397,7 +397,7 @@ def warn_of_low_bleu(recipe: Recipe, data: DataFolder) -> None:
 
     Detokenised text is scored. So the reference itself should come out of both as it went in.
     """
-    from macaron_fairseq.evaluation import metrics
+    from macaron_fairseq.evaluation.scores import metrics
 
     test, target = recipe.tests[0], recipe.target
     raw, tokenized = (

@@ -19,7 +19,7 @@ from steps import Words, code, hold, logged, made, say, step, version
 from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.text import data_folder
 
 COMMON = Path(__file__).resolve().parent

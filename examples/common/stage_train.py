@@ -268,7 +268,7 @@ def follow(
         the last lines before torchrun tells that a process failed, and whether the training came to
         its end.
     """
-    from macaron_fairseq.evaluation import training_log
+    from macaron_fairseq.evaluation.training import training_log
 
     tail: deque[str] = deque(maxlen=20)
     is_done = is_torchruns = False

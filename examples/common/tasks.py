@@ -12,7 +12,7 @@ from benchmark import Benchmark, refuse_below
 from run_options import Options
 
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.evaluation.evidence_gallery import Published
+from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
 
 FILE = Path(__file__).resolve().parents[1] / "many-tasks" / "tasks.yaml"
 ARCH = "macaron_transformer_tiny"  # that --schemes vary

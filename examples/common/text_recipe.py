@@ -11,7 +11,7 @@ import options as recipe_options
 from benchmark import Benchmark, Set
 from options import Once, Parser, Recipe, above_zero
 
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 
 TOKENS_PER_SAMPLE = 512
 

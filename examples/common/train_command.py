@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from options import PLUGIN, Recipe
 from steps import hash_of
 
-from macaron_fairseq.evaluation import manifest, training_flags
+from macaron_fairseq.evaluation.training import manifest, training_flags
 
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.
 LAUNCHERS: tuple[str, ...] = (

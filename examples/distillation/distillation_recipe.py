@@ -32,7 +32,7 @@ from tasks import Task
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 
 HERE = Path(__file__).resolve().parent
 

@@ -15,7 +15,8 @@ from tasks import Task
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, spread, table
-from macaron_fairseq.evaluation import evidence, intervals, significance
+from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.scores import intervals, significance
 
 # The average of a minute after a timing: itself, and half of another process.
 BUSY = 1.5
@@ -250,7 +251,7 @@ def main_comparisons(
     """
     made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
     greatest = {name: max(one["p"]) for name, one in made.items()}
-    corrected = evidence.holm(greatest, len(main))
+    corrected = estimates.holm(greatest, len(main))
     return {
         name: {
             "baseline": baselines[name],
@@ -284,7 +285,7 @@ def bootstrap(
     """
     from sacrebleu.metrics import CHRF
 
-    from macaron_fairseq.evaluation.metrics import detokenised_bleu
+    from macaron_fairseq.evaluation.scores.metrics import detokenised_bleu
 
     lowercase = "--lowercase" in base.recipe.score_flags
     metrics = {

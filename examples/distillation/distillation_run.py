@@ -38,7 +38,7 @@ from tasks import Task
 from train_command import Devices
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation import manifest, training_log
+from macaron_fairseq.evaluation.training import manifest, training_log
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.translator import Search
 

@@ -20,7 +20,7 @@ from steps import Words, call, say
 from tasks import Task
 
 from macaron_fairseq.common import environment, files
-from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import translator

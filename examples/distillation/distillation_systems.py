@@ -17,8 +17,8 @@ from steps import hash_of
 from tasks import Task
 
 from macaron_fairseq.commands import distill as distill_command
-from macaron_fairseq.evaluation import training_flags
-from macaron_fairseq.evaluation.training_flags import CACHES
+from macaron_fairseq.evaluation.training import training_flags
+from macaron_fairseq.evaluation.training.training_flags import CACHES
 
 FILE = Path(__file__).with_name("distillation.yaml")
 TEACHER = "teacher"

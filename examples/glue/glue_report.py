@@ -13,7 +13,7 @@ from glue_tasks import AX, DIAGNOSTIC, TASKS, Task
 
 from macaron_fairseq.common import files, markdown
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence
+from macaron_fairseq.evaluation.evidence import estimates
 
 WNLI = "WNLI"
 
@@ -119,7 +119,7 @@ def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Compar
     """The paired difference of two systems; None where they share no task and seed.
 
     The interval is that of a mixed-effects model with a random intercept for each task
-    (`evidence.mixed_effects`); Wilcoxon's signed-rank test is over tasks.
+    (`estimates.mixed_effects`); Wilcoxon's signed-rank test is over tasks.
     """
     differences: dict[str, list[float]] = {}
     for task, by_seed in runs[one].items():
@@ -129,7 +129,7 @@ def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Compar
             differences[task] = [by_seed[seed].score - base[seed].score for seed in seeds]
     if not differences:
         return None
-    effect = evidence.mixed_effects(differences)
+    effect = estimates.mixed_effects(differences)
     means = [statistics.mean(values) for values in differences.values()]
     sides = [averages({task: runs[x][task] for task in differences}) for x in (one, other)]
     paired = [sides[0][seed] - sides[1][seed] for seed in sides[0] if seed in sides[1]]
@@ -156,7 +156,7 @@ def signed_rank(differences: Sequence[float]) -> float | None:
     exact = [round(x, 9) for x in differences]
     if not any(exact):
         return 1.0
-    stats, _ = evidence.load()
+    stats, _ = estimates.load()
     return float(stats.wilcoxon(exact).pvalue)
 
 

@@ -11,8 +11,9 @@ from stage_text import Counts
 
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence, intervals
-from macaron_fairseq.evaluation.intervals import Interval
+from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.scores import intervals
+from macaron_fairseq.evaluation.scores.intervals import Interval
 
 EVALUATED = re.compile(r"Evaluated ([\d,]+) tokens")
 
@@ -110,8 +111,8 @@ def planned(
         name: differences(found.get(base, {}), found.get(name, {})) for name, base in bases.items()
     }
     made = {name: by_seed for name, by_seed in every.items() if by_seed}
-    p = {name: evidence.paired_t([*by_seed.values()]) for name, by_seed in made.items()}
-    corrected = evidence.holm(p, len(main))
+    p = {name: estimates.paired_t([*by_seed.values()]) for name, by_seed in made.items()}
+    corrected = estimates.holm(p, len(main))
     result = {}
     for name, by_seed in made.items():
         values = [*by_seed.values()]

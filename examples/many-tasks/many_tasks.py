@@ -32,7 +32,7 @@ from steps import say
 from tasks import Setting, Task
 
 from macaron_fairseq.common import files
-from macaron_fairseq.evaluation import evidence
+from macaron_fairseq.evaluation.evidence import estimates
 
 HERE = Path(__file__).resolve().parent
 
@@ -113,7 +113,7 @@ def run(words: Sequence[str]) -> None:
         sys.exit(f"--schemes names {twice.pop()} twice")
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
-        evidence.load()  # what is missing is noticed here, not after hours of training
+        estimates.load()  # what is missing is noticed here, not after hours of training
     if args.known and not args.known.is_dir():
         sys.exit(f"{args.known}, given by --known, is no folder")
     if args.known and not {"tune", "run"} & {*stages}:

@@ -12,9 +12,10 @@ from tasks import Task
 
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence_report
-from macaron_fairseq.evaluation.evidence import Overall
-from macaron_fairseq.evaluation.records import LOWER_IS_BETTER, Key, Run
+from macaron_fairseq.evaluation.evidence import evidence_report
+from macaron_fairseq.evaluation.evidence.estimates import Overall
+from macaron_fairseq.evaluation.evidence.records import Key, Run
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
 FILE = Path(__file__).with_name("plan.yaml")
 MOST_NAMED = 5  # runs that a sentence names

@@ -23,8 +23,8 @@ from tasks import Setting, Task, Tuning
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import records
-from macaron_fairseq.evaluation.records import Run
+from macaron_fairseq.evaluation.evidence import records
+from macaron_fairseq.evaluation.evidence.records import Run
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
     **{"task": str, "scheme": str, "tokens": int, "dropout": (int, float)},

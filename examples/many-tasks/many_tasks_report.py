@@ -16,9 +16,9 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence_report
-from macaron_fairseq.evaluation.evidence_report import Comparison
-from macaron_fairseq.evaluation.records import Run
+from macaron_fairseq.evaluation.evidence import evidence_report
+from macaron_fairseq.evaluation.evidence.evidence_report import Comparison
+from macaron_fairseq.evaluation.evidence.records import Run
 
 PAGE = "many-tasks"
 

@@ -30,8 +30,11 @@ from run_options import Options
 from tasks import ARCH, Setting, Task
 
 from macaron_fairseq.common import environment, files
-from macaron_fairseq.evaluation import failures, metrics, records, training_log
-from macaron_fairseq.evaluation.records import EDITS, GROUPS, NGRAMS, Items, Run
+from macaron_fairseq.evaluation.evidence import records
+from macaron_fairseq.evaluation.evidence.records import EDITS, GROUPS, NGRAMS, Items, Run
+from macaron_fairseq.evaluation.scores import failures, metrics
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
+from macaron_fairseq.evaluation.training import training_log
 
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
 
@@ -194,7 +197,7 @@ def of_items(
         [*files.read_lines(folder / "hypotheses.txt")],
     )
     sha256 = files.sha256(path)
-    if task.kind.metric in records.LOWER_IS_BETTER:
+    if task.kind.metric in LOWER_IS_BETTER:
         lengths = records.digits(len(line.split()) for line in references)
         found = records.digits(metrics.edits(hypotheses, references))
         return Items(EDITS, len(references), sha256, lengths), found
@@ -214,7 +217,7 @@ def of_items(
 
 def own_tokens(folder: Path, expected: int, reference: Path) -> list[str]:
     """The model's own tokens, without BPE marks, in order."""
-    from macaron_fairseq.evaluation import scoring
+    from macaron_fairseq.evaluation.scores import scoring
     from macaron_fairseq.text.tokenization import remove_bpe
 
     path = folder / "generated.txt"

@@ -12,7 +12,7 @@ from typing import Any
 from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.model import averaging
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import demo, fairseq_engine, translator

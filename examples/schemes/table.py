@@ -13,8 +13,9 @@ from macaron_fairseq.analysis import description
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import spread, table
-from macaron_fairseq.evaluation import failures, runs, training_flags
-from macaron_fairseq.evaluation.runs import Run
+from macaron_fairseq.evaluation.scores import failures
+from macaron_fairseq.evaluation.training import runs, training_flags
+from macaron_fairseq.evaluation.training.runs import Run
 
 TOKENS = 30
 LIMIT = "--max-update"

@@ -24,7 +24,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.schemes import splitting, substeps
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.common.files import show
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 
 EXAMPLES = """\
 RUN/manifest.json is what `macaron-fairseq report` reads. It holds the architecture, the seed, the

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from macaron_fairseq.common.files import show
-from macaron_fairseq.evaluation import report
+from macaron_fairseq.evaluation.report import report
 
 EXAMPLES = """\
 A RUN is a folder of the recipes, OUT/ARCH/seedN or OUT/ARCH/SCHEME/seedN, with

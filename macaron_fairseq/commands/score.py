@@ -6,8 +6,8 @@ from pathlib import Path
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
-from macaron_fairseq.evaluation import scoring
-from macaron_fairseq.evaluation.scoring import METRICS
+from macaron_fairseq.evaluation.scores import scoring
+from macaron_fairseq.evaluation.scores.scoring import METRICS
 
 EXAMPLES = """\
 metrics:

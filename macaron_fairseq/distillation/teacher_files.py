@@ -21,7 +21,7 @@ from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
 from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.tokenization import bpe

@@ -22,7 +22,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.preflight import checks, command_line

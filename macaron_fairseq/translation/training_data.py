@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.evaluation import manifest
+from macaron_fairseq.evaluation.training import manifest
 
 
 def settings(path: Path) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.evaluation import intervals
+from macaron_fairseq.evaluation.scores import intervals
 
 TITLE = "The residual stream of trained models"
 

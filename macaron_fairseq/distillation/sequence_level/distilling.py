@@ -31,7 +31,7 @@ from macaron_fairseq.distillation.sequence_level.translated_pairs import (
     Choice,
     Result,
 )
-from macaron_fairseq.evaluation import metrics
+from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import parts, translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from macaron_fairseq.common.markdown import table
-from macaron_fairseq.evaluation import failures, provenance, report_tables
-from macaron_fairseq.evaluation.report_tables import Table
+from macaron_fairseq.evaluation.report import provenance, report_tables
+from macaron_fairseq.evaluation.report.report_tables import Table
+from macaron_fairseq.evaluation.scores import failures
 
 Summary = dict[str, Any]
 

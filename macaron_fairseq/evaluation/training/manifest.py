@@ -9,7 +9,7 @@ from typing import Any
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.text import data_folder
 
 NAME = "manifest.json"

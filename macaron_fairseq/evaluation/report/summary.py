@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.evaluation import manifest, training_flags, translations, verdict
-from macaron_fairseq.evaluation.runs import Run
-from macaron_fairseq.evaluation.significance import Difference
+from macaron_fairseq.evaluation.report import translations, verdict
+from macaron_fairseq.evaluation.scores.significance import Difference
+from macaron_fairseq.evaluation.training import manifest, training_flags
+from macaron_fairseq.evaluation.training.runs import Run
 
 # In which runs differ apart from the architecture.
 NOT_SETTINGS = (*training_flags.PLACES, "--arch", "--seed")

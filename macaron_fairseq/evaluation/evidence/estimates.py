@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.common.errors import UserError, explain_missing
-from macaron_fairseq.evaluation import metrics, records
-from macaron_fairseq.evaluation.records import EDITS, Run
+from macaron_fairseq.evaluation.evidence import records
+from macaron_fairseq.evaluation.evidence.records import EDITS, Run
+from macaron_fairseq.evaluation.scores import metrics
 
 SAMPLES = 10_000
 LEVEL = 0.95
@@ -63,7 +64,7 @@ class TaskDifference:
     @property
     def gain(self) -> float:
         """The difference, above 0 where the scheme is better."""
-        return -self.difference if self.metric in records.LOWER_IS_BETTER else self.difference
+        return -self.difference if self.metric in metrics.LOWER_IS_BETTER else self.difference
 
 
 def of_task(base: Sequence[Run], other: Sequence[Run], samples: int = SAMPLES) -> TaskDifference:

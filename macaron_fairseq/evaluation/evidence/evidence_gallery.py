@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from macaron_fairseq.common.markdown import NOTHING, number, spread, table
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence, failures
-from macaron_fairseq.evaluation.records import Run
+from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.evidence.records import Run
+from macaron_fairseq.evaluation.scores import failures
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def gallery(runs: Sequence[Run]) -> str:
     rows = []
     for (task, scheme), theirs in by_scheme(runs).items():
         first = theirs[0]
-        low, high = evidence.score_interval(theirs)
+        low, high = estimates.score_interval(theirs)
         signature = signatures.index(f"{first.metric}: `{first.signatures[first.metric]}`") + 1
         rows.append(
             [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from macaron_fairseq.common.markdown import NOTHING, number
-from macaron_fairseq.evaluation.records import LOWER_IS_BETTER
-from macaron_fairseq.evaluation.verdict import signed
+from macaron_fairseq.evaluation.report.verdict import signed
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
 Summary = dict[str, Any]
 Row = list[str]

@@ -15,8 +15,8 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.names import look_up
-from macaron_fairseq.evaluation import metrics
-from macaron_fairseq.evaluation.metrics import Score
+from macaron_fairseq.evaluation.scores import metrics
+from macaron_fairseq.evaluation.scores.metrics import Score
 from macaron_fairseq.text.tokenization import detokenize, remove_bpe
 
 STDIO = Path("-")

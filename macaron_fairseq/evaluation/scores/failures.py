@@ -11,7 +11,7 @@ from pathlib import Path
 import regex
 
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation import training_flags
+from macaron_fairseq.evaluation.training import training_flags
 
 REPEATS = 4  # in a row; more of them are a loop
 WORDS = 4  # that may be repeated together

@@ -5,8 +5,8 @@ from io import BytesIO
 from typing import Any
 
 from macaron_fairseq.common import palette, themed_svg
-from macaron_fairseq.evaluation.runs import Run
-from macaron_fairseq.evaluation.training_log import Curve
+from macaron_fairseq.evaluation.training.runs import Run
+from macaron_fairseq.evaluation.training.training_log import Curve
 
 TITLE = "loss in validation (dots) and in training (thin)"
 POINTS = 500  # of a curve, at most

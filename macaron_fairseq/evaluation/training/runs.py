@@ -9,14 +9,22 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
-from macaron_fairseq.evaluation import manifest, training_flags, training_log
-from macaron_fairseq.evaluation.training_flags import CACHES, DEVICES, PLACES, SAVING, SCHEME
-from macaron_fairseq.evaluation.training_log import Training
+from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
+from macaron_fairseq.evaluation.training.training_flags import (
+    CACHES,
+    DEVICES,
+    PLACES,
+    SAVING,
+    SCHEME,
+)
+from macaron_fairseq.evaluation.training.training_log import Training
 from macaron_fairseq.schemes import splitting, substeps
 
 Key = tuple[str, int]  # of a run in a report: architecture and seed
 
 SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
+# What a recipe writes down where it scores a training that has not reached its end.
+UNFINISHED = "an unfinished training"
 
 
 @dataclass

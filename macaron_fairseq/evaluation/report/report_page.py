@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import html_page
-from macaron_fairseq.evaluation import curves, failures, provenance, report_tables, report_text
-from macaron_fairseq.evaluation.report_tables import Table
-from macaron_fairseq.evaluation.verdict import signed
+from macaron_fairseq.evaluation.report import curves, provenance, report_tables, report_text
+from macaron_fairseq.evaluation.report.report_tables import Table
+from macaron_fairseq.evaluation.report.verdict import signed
+from macaron_fairseq.evaluation.scores import failures
 
 Summary = dict[str, Any]
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import training_flags
-from macaron_fairseq.evaluation.records import LOWER_IS_BETTER
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
+from macaron_fairseq.evaluation.training import training_flags
+from macaron_fairseq.evaluation.training.runs import UNFINISHED
 
 Summary = dict[str, Any]
 
@@ -97,7 +98,7 @@ def warnings(tests: Sequence[Summary], flags: Summary) -> list[str]:
     if differing := [name for name in flags["differing"] if name not in training_flags.SCHEME]:
         names = ", ".join(f"`{name}`" for name in differing)
         found.append(f"The runs differ in more than the architecture: {names}.")
-    unfinished = [x["name"] for x in tests if "an unfinished training" in (x["decoding"] or "")]
+    unfinished = [x["name"] for x in tests if UNFINISHED in (x["decoding"] or "")]
     if unfinished:
         found.append(
             f"Scores of unfinished training runs ({', '.join(unfinished)}): they have not reached "

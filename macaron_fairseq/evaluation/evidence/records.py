@@ -16,7 +16,6 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 
 Key = tuple[str, str, int]  # task, scheme and seed
-LOWER_IS_BETTER = ("WER", "PER")
 EDITS, NGRAMS = "edits", "n-grams"
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 # Of a whole test set the sums over so many parts are kept, where n-grams are counted.

@@ -13,9 +13,11 @@ from sacrebleu.metrics.base import Metric
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.evaluation import comparison, failures, intervals, metrics, runs, significance
-from macaron_fairseq.evaluation.comparison import Group, Words
-from macaron_fairseq.evaluation.runs import Key, Run, Scored, Texts
+from macaron_fairseq.evaluation.report import comparison
+from macaron_fairseq.evaluation.report.comparison import Group, Words
+from macaron_fairseq.evaluation.scores import failures, intervals, metrics, significance
+from macaron_fairseq.evaluation.training import runs
+from macaron_fairseq.evaluation.training.runs import Key, Run, Scored, Texts
 
 Part = dict[str, Any]
 

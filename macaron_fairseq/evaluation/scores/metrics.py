@@ -14,6 +14,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.tokenization import Pipeline
 
+LOWER_IS_BETTER = ("WER", "PER")
+
 
 @dataclass(frozen=True)
 class Score:

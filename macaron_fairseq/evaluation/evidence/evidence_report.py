@@ -11,10 +11,11 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation import evidence, evidence_gallery, records
-from macaron_fairseq.evaluation.evidence import Overall, TaskDifference
-from macaron_fairseq.evaluation.evidence_gallery import Published
-from macaron_fairseq.evaluation.records import Key, Run
+from macaron_fairseq.evaluation.evidence import estimates, evidence_gallery, records
+from macaron_fairseq.evaluation.evidence.estimates import Overall, TaskDifference
+from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
+from macaron_fairseq.evaluation.evidence.records import Key, Run
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
 Families = dict[str, str]  # of each task
 
@@ -64,7 +65,7 @@ def compare(
         one
         for family in dict.fromkeys(families.values())
         if (theirs := [x for x in found if families[x.task] == family])
-        for one in evidence.over_tasks(family, theirs, (schemes or {}).get(family, 0))
+        for one in estimates.over_tasks(family, theirs, (schemes or {}).get(family, 0))
     ]
     return Comparison(runs, families, baseline, found, overall, [*missing, *notes], published)
 
@@ -111,7 +112,7 @@ def differences(
                 words = f"{scheme}, which has no seed in common with {baseline}"
                 alone.setdefault(words, []).append(task)
                 continue
-            one = evidence.of_task(base, other)
+            one = estimates.of_task(base, other)
             found.append(one)
             for side, missing in ((other, baseline), (base, scheme)):
                 own = [run.seed for run in side if run.seed in one.left_out]
@@ -250,7 +251,7 @@ def forest(comparison: Comparison) -> bytes | None:
         axis.axvline(0, color="0.5", lw=0.8)
         axis.set_yticks(range(len(rows) + 1), ["over tasks", *(row.task for row in rows)])
         axis.set_ylim(-0.7, len(rows) + 0.7)
-        side = "left" if one.metric in records.LOWER_IS_BETTER else "right"
+        side = "left" if one.metric in LOWER_IS_BETTER else "right"
         axis.set_title(f"{one.scheme}: difference in {one.metric} ({side}: better)", fontsize=10)
         axis.grid(axis="x", alpha=0.3)
     image = BytesIO()

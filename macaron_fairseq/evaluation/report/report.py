@@ -7,15 +7,10 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation import (
-    curves,
-    report_page,
-    report_text,
-    runs,
-    significance,
-    summary,
-)
-from macaron_fairseq.evaluation.scoring import STDIO
+from macaron_fairseq.evaluation.report import curves, report_page, report_text, summary
+from macaron_fairseq.evaluation.scores import significance
+from macaron_fairseq.evaluation.scores.scoring import STDIO
+from macaron_fairseq.evaluation.training import runs
 
 # Of a published score.
 FIELDS: dict[str, type | tuple[type, ...]] = {

@@ -10,8 +10,8 @@ from sacrebleu.significance import PairedTest, Result
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.evaluation import intervals, metrics
-from macaron_fairseq.evaluation.runs import Run
+from macaron_fairseq.evaluation.scores import intervals, metrics
+from macaron_fairseq.evaluation.training.runs import Run
 
 METRIC = "BLEU"
 

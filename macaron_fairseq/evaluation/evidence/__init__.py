@@ -1,0 +1,1 @@
+"""Runs over many tasks compared by a plan: records, statistics, report."""

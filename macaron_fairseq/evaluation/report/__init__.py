@@ -1,0 +1,1 @@
+"""Runs of one corpus compared: tables, text and page."""

@@ -1,0 +1,1 @@
+"""Metrics of translations, their failures, their intervals and tests."""

@@ -1,0 +1,1 @@
+"""What a training run left behind: its manifest, flags, log and folder."""
