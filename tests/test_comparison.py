@@ -294,7 +294,8 @@ def test_verdicts_of_one_kind_stand_together():
 
 def failing(count, without):
     row = {"arch": "macaron", "seed": 1, "failing": count, "bleu": 66.05, "bleu_without": without}
-    return {"name": "one", "sentences": 1000, "decoding": None, "translations": [row] * 8}
+    test = {"name": "one", "sentences": 1000, "decoding": None, "measure": "BLEU"}
+    return {**test, "translations": [row] * 8}
 
 
 def test_failures_are_warned_of_with_the_score_without_them():

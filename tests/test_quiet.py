@@ -64,7 +64,8 @@ import importlib, sys
 import macaron_fairseq
 assert "load" in dir(macaron_fairseq)
 for name in ("analysis.measures", "analysis.particles.run", "evaluation.scores.scoring",
-             "evaluation.report.report", "schemes.formulas", "translation.ctranslate2_engine", "api"):
+             "evaluation.report.report", "schemes.formulas", "api",
+             "translation.ctranslate2_engine"):
     importlib.import_module("macaron_fairseq." + name)
     print(name, *(x for x in ("torch", "fairseq") if x in sys.modules))
 """

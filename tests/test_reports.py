@@ -37,6 +37,7 @@ from run_folders import (
 from macaron_fairseq import cli
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.report import comparison
 from macaron_fairseq.evaluation.report import report as reporting
 from macaron_fairseq.evaluation.scores import intervals, metrics, significance
 from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
@@ -419,6 +420,32 @@ def test_a_training_text_is_for_test_sets_of_one_case(out):
     report([folder], out / "report")
     with pytest.raises(UserError, match=r"^test_a, test_b were scored partly with and partly"):
         report([folder], out / "report", train_text=out / "train.de")
+
+
+def test_runs_of_phonemes_are_reported_by_their_error_rates(out):
+    """Their target is no language, and BLEU is that of the phonemes as they are."""
+    right = ["k a t s", "h u n t", "m a u s", "b o: t"]
+    made = {BASE: ["k a t", "h u n d", *right[2:]], MACARON: ["k a t s", "h u n d", *right[2:]]}
+    reference = write_lines(out / "reference/test_a.de", right)
+    checksum = hashlib.sha256(reference.read_bytes()).hexdigest()
+    folders = [make_run(out, arch, 1) for arch in made]
+    write_lines(reference, right)
+    for folder, lines, error in zip(folders, made.values(), (50.0, 25.0), strict=True):
+        write_lines(folder / "test_a/hypotheses.txt", lines)
+        edit(folder / "manifest.json", lambda x: x["data"].update(target="phonemes"))
+        score = {"metric": "WER", "score": error, "signature": "w", "detail": ""}
+        scored = {"scores": [score], "sentences": 4, "reference_sha256": checksum}
+        edit(folder / "test_a/scores.json", lambda x, scored=scored: x.update(scored))
+    text, _ = report(folders, out / "report")
+    assert "BLEU of tokens by length of the reference" in text and "WER" in text
+
+
+def test_a_training_text_may_be_cut_by_bpe_or_at_hyphens():
+    words = ["well-known", "Wörter", "other"]
+    text = ["well @-@ known Wör@@ t@@ er", "Wörter , well @-@ kno@@ wn"]
+    assert comparison.count_in(text, words, False) == {"well-known": 2, "Wörter": 2}
+    with pytest.raises(UserError, match=r"^the training text has SentencePiece's marks"):
+        comparison.count_in(["\u2581Wör ter"], words, False)
 
 
 def test_a_training_text_that_is_not_there_is_said_first(out, monkeypatch):
@@ -861,6 +888,7 @@ def test_where_things_lie_may_change_between_starts(prepared, tmp_path):
     (tmp_path / "run" / "checkpoint_last.pt").touch()
     moved = ["--arch", MACARON, *FLAGS, "--save-dir=b", "--seed", "3", "--user-dir", "c"]
     moved += ["--save-interval-updates", "500", "--num-workers", "4", "--log-file", "d"]
+    moved += ["--save-interval", "2", "--no-epoch-checkpoints", "--wandb-project", "e"]
     moved += ["--restore-file", str(tmp_path / "run" / "checkpoint3.pt")]
     assert len(write_manifest(tmp_path / "run", prepared, *moved)["starts"]) == 2
 

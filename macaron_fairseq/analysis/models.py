@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.schemes import splitting, substeps
-from macaron_fairseq.translation import translator
+from macaron_fairseq.translation import training_data, translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
 
 BEAM = 5
@@ -188,10 +188,6 @@ def read(path: Path) -> Checkpoint:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
     if model.get("macaron"):  # of the authors' code
         model["macaron_scheme"] = splitting.DEFAULT
-    task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
-    task = task if isinstance(task, Mapping) else vars(task)
-    data = Path(str(task.get("data") or "").partition(":")[0])  # of shards, the first
-    hashes = manifest.data_hashes(path)
     return Checkpoint(
         path,
         model["arch"],
@@ -201,9 +197,8 @@ def read(path: Path) -> Checkpoint:
             if re.fullmatch("macaron_.*(scheme|substep)", key) and model[key]
         },
         {k: len(x) for k, x in state["model"].items() if k.endswith("embed_tokens.weight")},
-        # A relative path is of the folder that the training ran in, which nothing tells.
-        data if data.is_absolute() else None,
-        hashes,
+        training_data.folder(training_data.settings_in(state)),
+        manifest.data_hashes(path),
     )
 
 

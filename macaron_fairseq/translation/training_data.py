@@ -12,15 +12,22 @@ from macaron_fairseq.evaluation.training import manifest
 
 def settings(path: Path) -> Mapping[str, Any]:
     """What a checkpoint says of the task that it was trained for."""
-    state = checkpoints.load(path)
+    return settings_in(checkpoints.load(path))
+
+
+def settings_in(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same of a checkpoint that was read."""
     found = (state.get("cfg") or {}).get("task") or state.get("args") or {}
     return found if isinstance(found, Mapping) else vars(found)
 
 
 def folder(settings: Mapping[str, Any]) -> Path | None:
-    """The data folder that a checkpoint names, if it is there; a relative one is sought here."""
-    name = str(settings.get("data") or "").partition(os.pathsep)[0]
-    return Path(name) if name and Path(name).is_dir() else None
+    """The data folder that a checkpoint names, the first of several; it may be gone.
+
+    None of a relative path: nothing tells in which folder the training ran.
+    """
+    path = Path(str(settings.get("data") or "").partition(os.pathsep)[0])
+    return path if path.is_absolute() else None
 
 
 def direction(path: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from sacrebleu.metrics import BLEU
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.text.tokenization import Pipeline
 
 # The least length or frequency of each group.
@@ -78,10 +79,22 @@ def by_length(
 
 
 def count_in(text: Iterable[str], words: Iterable[str], lowercase: bool) -> Counter[str]:
-    """How often words occur in a tokenised text, which is read line by line."""
+    """How often words occur in a tokenised text, which is read line by line.
+
+    It may be cut by BPE, too, or at hyphens (`well @-@ known`): its words are those before that.
+
+    Raises:
+        UserError: if it is cut by SentencePiece, which leaves no such words.
+    """
     wanted = set(words)
     counts: Counter[str] = Counter()
     for line in text:
+        if "\u2581" in line:
+            raise UserError(
+                "the training text has SentencePiece's marks (\u2581): give it in words, as "
+                "`macaron-fairseq tokenize --steps normalize,tokenize` leaves it"
+            )
+        line = line.replace("@@ ", "").replace(" @-@ ", "-")
         found = (line.lower() if lowercase else line).split()
         counts.update(word for word in found if word in wanted)
     return counts

@@ -216,8 +216,9 @@ def sentences(summary: Summary, test: Summary, archs: Sequence[str]) -> Iterator
             f"<h3>{inline('`' + comparison['arch'] + '`')} against "
             f"{inline('`' + summary['baseline'] + '`')} on {escape(test['name'])}, seed "
             f"{found['seed']}</h3>"
-            f"<p>Sentence BLEU is higher for {found['better']:,} of {test['sentences']:,} "
-            f"sentences, lower for {found['worse']:,}, and equal for {found['equal']:,}.</p>"
+            f"<p>{test['measure']}, by sentence, is higher for {found['better']:,} of "
+            f"{test['sentences']:,} sentences, lower for {found['worse']:,}, and equal for "
+            f"{found['equal']:,}.</p>"
         )
         if not found["examples"]:
             continue

@@ -91,12 +91,12 @@ def translations(test: Summary) -> Table:
     header = ["architecture", "seed", *metrics, "length ratio", "loop", "at maximum length"]
     return Table(
         f"Each run on {test['name']}: scores, length and failures",
-        [*header, "BLEU without failures"],
+        [*header, f"{test['measure']} without failures"],
         rows,
         ("" if maximum is None else f"The maximum length is {maximum}. ")
         + "Length ratio: words of the translations by words of the references. Failures loop or "
-        "are at maximum length. BLEU without them is a diagnosis, not a result: each run is then "
-        "scored on other lines.",
+        f"are at maximum length. {test['measure']} without them is a diagnosis, not a result: each "
+        "run is then scored on other lines.",
     )
 
 
@@ -132,7 +132,7 @@ def by_length(test: Summary, baseline: str) -> Table:
     """Corpus BLEU of the sentences of each length."""
     return by_group(
         test["by_length"],
-        f"BLEU by length of the reference on {test['name']}",
+        f"{test['measure']} by length of the reference on {test['name']}",
         ("words", "sentences"),
         baseline,
     )

@@ -20,6 +20,7 @@ from macaron_fairseq.evaluation.training import runs
 from macaron_fairseq.evaluation.training.runs import Key, Run, Scored, Texts
 
 Part = dict[str, Any]
+BLEU_OF_TOKENS = "BLEU of tokens"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class TestSet:
     references: list[Words]
     hypotheses: dict[Key, list[Words]]
     bleu: BLEU
+    sentence_bleu: BLEU  # with effective order, as a single sentence needs
 
     @property
     def runs(self) -> list[Run]:
@@ -44,9 +46,9 @@ class TestSet:
         return self.runs[0].tests[self.name]
 
     @property
-    def target(self) -> str:
-        """The language of the translations."""
-        return self.runs[0].manifest["data"]["target"]
+    def measure(self) -> str:
+        """What `bleu` measures."""
+        return BLEU_OF_TOKENS if is_of_tokens(self.scored) else "BLEU"
 
 
 def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
@@ -60,7 +62,14 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
     texts = runs.read_texts(found, name)
 
     def words(lines: Sequence[str]) -> list[Words]:
+        if is_of_tokens(scored):
+            return [line.split() for line in lines]
         return comparison.words_of(lines, target, scored.lowercase)
+
+    def bleu(effective_order: bool) -> BLEU:
+        if is_of_tokens(scored):
+            return metrics.bleu_of_tokens(scored.lowercase, effective_order)
+        return metrics.detokenised_bleu(target, scored.lowercase, effective_order)
 
     return TestSet(
         name,
@@ -68,8 +77,14 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
         texts,
         words(texts.references),
         {key: words(lines) for key, lines in texts.hypotheses.items()},
-        metrics.detokenised_bleu(target, scored.lowercase),
+        bleu(effective_order=False),
+        bleu(effective_order=True),
     )
+
+
+def is_of_tokens(scored: Scored) -> bool:
+    """Whether translations are no text but tokens, such as phonemes, which have error rates."""
+    return {*scored.scores} <= {*metrics.LOWER_IS_BETTER}
 
 
 def summarize(
@@ -114,6 +129,7 @@ def summarize(
             }
             for arch, theirs in test.archs.items()
         ],
+        "measure": test.measure,
         "maximum_length": maximum and str(maximum),
         "translations": [lengths_and_failures(test, run) for run in test.runs],
         "by_length": over_seeds(
@@ -259,7 +275,7 @@ def compare(test: TestSet, arch: str, baseline: str, examples: int) -> Part:
         test.texts.references,
         test.texts.hypotheses[base.key],
         test.texts.hypotheses[other.key],
-        metrics.detokenised_bleu(test.target, test.scored.lowercase, effective_order=True),
+        test.sentence_bleu,
         examples,
     )
     return found | {

@@ -114,7 +114,7 @@ def failures(test: Summary, several: bool) -> str | None:
         return None
     named = [
         f"`{row['arch']}`, seed {row['seed']}: {row['failing']:,} of {test['sentences']:,}, "
-        f"{row['bleu']:.2f} BLEU"
+        f"{row['bleu']:.2f} {test['measure']}"
         + ("" if row["bleu_without"] is None else f" and {row['bleu_without']:.2f} without them")
         for row in failing[:NAMED]
     ]

@@ -66,6 +66,11 @@ def detokenised_bleu(language: str, lowercase: bool = False, effective_order: bo
         raise UserError(" ".join(str(error).split())) from error
 
 
+def bleu_of_tokens(lowercase: bool = False, effective_order: bool = False) -> BLEU:
+    """sacreBLEU's metric of tokens between spaces, as they are."""
+    return BLEU(lowercase=lowercase, tokenize="none", force=True, effective_order=effective_order)
+
+
 def language_code(language: str) -> str:
     """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region.
 
@@ -211,10 +216,7 @@ def ngram_counts(
         for each sentence the tokens of the reference, then how many 1- to 4-grams the hypothesis
         has, then how many of these match.
     """
-    if is_tokenised:
-        metric = BLEU(tokenize="none", force=True, lowercase=lowercase)
-    else:
-        metric = detokenised_bleu(language, lowercase)
+    metric = bleu_of_tokens(lowercase) if is_tokenised else detokenised_bleu(language, lowercase)
     found = []
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         result = metric.corpus_score([hypothesis], [[reference]])

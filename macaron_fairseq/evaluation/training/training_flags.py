@@ -31,9 +31,15 @@ DEVICES = (
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
 # How often it is saved and logged, and how many processes read the data.
 SAVING = (
+    "--save-interval",
     "--save-interval-updates",
     "--keep-interval-updates",
+    "--keep-interval-updates-pattern",
     "--keep-last-epochs",
+    "--keep-best-checkpoints",
+    "--no-epoch-checkpoints",
+    "--no-last-checkpoints",
+    "--wandb-project",
     "--log-interval",
     "--log-file",
     "--log-format",
