@@ -65,7 +65,7 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     )
     distill_temperature: float = field(
         default=1.0,
-        metadata={"help": "temperature T of both softmax in the KL"},
+        metadata={"help": "temperature T of both softmaxes in the KL"},
     )
     no_temperature_squared: bool = field(
         default=False,
@@ -95,7 +95,7 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
         },
     )
     trajectory_target_phrases: str = field(
-        default="", metadata={"help": "the same of the sentences that the decoder reads"}
+        default="", metadata={"help": "the same file for the sentences that the decoder reads"}
     )
 
 

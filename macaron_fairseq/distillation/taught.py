@@ -34,10 +34,18 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
         },
     )
     trajectory_encoder_layers: str = field(
-        default="", metadata={"help": "those of the encoder, where they are others; or none"}
+        default="",
+        metadata={
+            "help": "pairs of the encoder's layers, if --trajectory-layers is not for it; none: no "
+            "layer of the encoder"
+        },
     )
     trajectory_decoder_layers: str = field(
-        default="", metadata={"help": "those of the decoder, where they are others; or none"}
+        default="",
+        metadata={
+            "help": "pairs of the decoder's layers, if --trajectory-layers is not for it; none: no "
+            "layer of the decoder"
+        },
     )
     teacher_precision: ChoiceEnum([*teachers.PRECISIONS]) = field(  # type: ignore[valid-type]
         default="fp32",

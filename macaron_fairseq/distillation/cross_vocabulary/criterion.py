@@ -82,7 +82,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
     )
     geometry_weight: float = field(
         default=GEOMETRY_WEIGHT,
-        metadata={"help": "what sra's geometry term counts; the authors take 50"},
+        metadata={"help": "weight of SRA's geometry term; the authors take 50"},
     )
 
 

@@ -247,7 +247,10 @@ class Sra(Maps):
     def forward(
         self, student: Pass, teacher: Pass, members: Mapping[str, tuple[Tensor, Tensor]]
     ) -> dict[str, Tensor]:
-        """`cosine`, `geometry` and `shared`: cos and geo as means over the sides, and kd."""
+        """`cosine`, `geometry` and `shared`: cos and geo as means over the sides, and kd.
+
+        cos is of all pairs of layers, geo of the highest pair.
+        """
         cosine, geometry = [], []
         for side, pairs in self.pairs.items():
             of_layers = []
@@ -258,8 +261,9 @@ class Sra(Maps):
                 weights = losses.span_weights(members[side][1], tokens).to(ours.dtype)
                 projected = to_teacher(ours).to(ours.dtype)
                 of_layers.append(losses.centre_loss(projected, theirs, weights))
+                highest = ours, theirs, weights
             cosine.append(torch.stack(of_layers).mean())
-            geometry.append(losses.geometry_loss(ours, theirs, weights))
+            geometry.append(losses.geometry_loss(*highest))
         return {
             "cosine": torch.stack(cosine).mean(),
             "geometry": torch.stack(geometry).mean(),

@@ -5,7 +5,7 @@ a centre of mass C_i on each side: the mean state of its tokens, by how much the
 to each (`last_token`). With w the teacher's span weights and W a map that is learnt:
 
     cos = sum_i w_i (1 - cos(C^S_i W, C^T_i))                                  per layer
-    geo = sum_ij w_i w_j (cos(C^S_i, C^S_j) - cos(C^T_i, C^T_j))^2 / sum_ij w_i w_j
+    geo = sum_ij w_i w_j (cos(C^S_i, C^S_j) - cos(C^T_i, C^T_j))^2 / sum_ij w_i w_j   last layer
     kd  = sum_i KL(softmax(z^T_i / T) || softmax(z^S_i / T))
 
 cos and geo are means over sentences, kd is a sum over all spans divided by the sentences. z are the
@@ -115,7 +115,7 @@ def shared_types_loss(student: Tensor, teacher: Tensor, temperature: float = 2.0
     Args:
         student: logits of the shared types, (spans, types).
         teacher: the same of the teacher, in the same order.
-        temperature: of both softmax; there is no factor T^2.
+        temperature: of both softmaxes; there is no factor T^2.
     """
     log_q = log_softmax(teacher.detach() / temperature, 1)
     log_p = log_softmax(student / temperature, 1)

@@ -121,7 +121,7 @@ def mined_loss(
         teacher: logits of the student's types, see `as_students`; any where nothing matches.
         is_matched: where they count, (tokens,).
         target: the tokens that are learnt elsewhere, (tokens,).
-        temperature: of both softmax.
+        temperature: of both softmaxes.
     """
     log_p = log_softmax(student / temperature, 1)
     log_q = log_softmax(teacher.detach() / temperature, 1)
