@@ -260,7 +260,7 @@ def overall(tasks=15, low=-2.0, high=-0.5, p=0.01, metric="WER"):
         (overall(low=-0.1, high=1.5), "these runs do not tell"),
         (overall(low=-0.9, high=0.2, p=0.5), "equal for practical purposes, within 1 point"),
         (overall(low=-0.9, high=0.2, p=0.5, metric="BLEU"), "these runs do not tell"),
-        (overall(tasks=5, p=0.01), "the interval alone is told"),
+        (overall(tasks=5, p=0.01), "the interval alone is reported"),
     ],
 )
 def test_the_plans_rule(found, said):
@@ -355,7 +355,7 @@ def test_runs_that_are_not_in_the_plan_decide_nothing(tuned):
     ]
     found = report.compared(runs, known, [])
     (verdict,) = found.verdicts
-    assert verdict.startswith("parallel on g2p: the tests cannot find a difference with so few")
+    assert verdict.startswith("parallel on g2p: too few tasks for the tests, so the interval")
     assert [one.tasks for one in found.overall] == [6]
 
 

@@ -188,7 +188,7 @@ def rule(plan: Plan, one: Overall) -> str:
     margin = plan.equal_within.get(one.metric)
     leaves_out_0 = low > 0 or high < 0
     if one.tasks < plan.least_tasks:
-        return "the tests cannot find a difference with so few tasks; the interval alone is told"
+        return "too few tasks for the tests, so the interval alone is reported"
     if leaves_out_0 and one.wilcoxon_holm is not None and one.wilcoxon_holm < plan.p:
         is_better = (high < 0) == (one.metric in LOWER_IS_BETTER)
         points = f"{abs(one.effect.estimate):.2f} points of {one.metric}"

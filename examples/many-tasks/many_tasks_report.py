@@ -132,10 +132,10 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
     picture = evidence_report.forest(comparison)
     parts = [HEAD, "```bash\n" + "\n".join(commands) + "\n```\n", extent(runs)]
     parts.append(plan.progress(plan.read(), tasks, runs) + "\n")
+    if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
+        parts.append(body + "\n")
     if tuning := tuning_tables(tasks, folder):
         parts += ["## Tuning\n", TUNING, tuning]
-    if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
-        parts += ["## Scores\n" * bool(runs), body + "\n"]
     contents: dict[Path, str | bytes] = {out / f"{PAGE}.md": "\n".join(filter(None, parts))}
     if picture:
         contents[out / f"{PAGE}.png"] = picture

@@ -66,12 +66,14 @@ def gallery(runs: Sequence[Run]) -> str:
 
 def code(runs: Sequence[Run]) -> str:
     """With which code the runs were made."""
-    counts: Counter[str] = Counter()
+    versions: Counter[str] = Counter()
     for run in runs:
-        torch = run.environment.get("versions", {}).get("torch", "of an unknown version")
-        counts[f"PyTorch {torch}, code {run.environment.get('revision') or 'unknown'}"] += 1
-    said = [f"  - {counted(number, 'run')}: {what}" for what, number in counts.most_common()]
-    return "\n".join(["With which code (a + after it says that it was modified):", *said])
+        versions[run.environment.get("versions", {}).get("torch", "of an unknown version")] += 1
+    revisions = {run.environment.get("revision") or "unknown" for run in runs}
+    said = [f"{counted(number, 'run')} with PyTorch {x}" for x, number in versions.most_common()]
+    one = f"code {min(revisions)}"
+    many = f"{len(revisions)} versions of the code, which the records name"
+    return f"{', '.join(said)}; {one if len(revisions) == 1 else many}."
 
 
 def further(runs: Sequence[Run]) -> str:

@@ -143,13 +143,9 @@ def body(comparison: Comparison, picture: str = "") -> str:
         picture: where the forest plot is, if there is one.
     """
     runs = comparison.runs
-    parts = {"": evidence_gallery.gallery(runs) if runs else ""}
+    parts = {"What the plan's rule says": "\n".join(f"- {one}" for one in comparison.verdicts)}
     if comparison.overall:
-        rule = "\n".join(f"- {one}" for one in comparison.verdicts)
-        rule = "By the plan's rule:\n\n" + rule if rule else ""
-        parts["Over the tasks of a family"] = "\n\n".join(
-            filter(None, [over_table(comparison.overall), rule])
-        )
+        parts["Over the tasks of a family"] = over_table(comparison.overall)
     if comparison.tasks:
         plot = f"![Differences and their intervals.]({picture})" if picture else ""
         parts["Task by task"] = "\n\n".join(filter(None, [task_table(comparison.tasks), plot]))
@@ -160,10 +156,12 @@ def body(comparison: Comparison, picture: str = "") -> str:
     parts["Translations that loop"] = evidence_gallery.loops(
         runs, comparison.families, comparison.baseline
     )
+    if runs:
+        parts["Scores"] = evidence_gallery.gallery(runs)
     parts["What is left out, or departs from the plan"] = "\n".join(
         f"- {note}" for note in comparison.notes
     )
-    sections = [f"## {title}\n\n{text}" if title else text for title, text in parts.items() if text]
+    sections = [f"## {title}\n\n{text}" for title, text in parts.items() if text]
     return "\n\n".join(sections) + "\n"
 
 
