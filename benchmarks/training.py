@@ -32,7 +32,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import number, table
 from macaron_fairseq.evaluation.training import training_log
-from macaron_fairseq.preflight import bf16
+from macaron_fairseq.model import bf16
 
 # What differs; "{size}" stands for --size with "_" before it.
 STOCK = ["--arch", "transformer{size}_pre_norm", "--criterion", "label_smoothed_cross_entropy"]

@@ -58,7 +58,7 @@ examples:
 """
 
 
-# Of a system's errors those of writing; what they are about, a file or a pipe, they do not say.
+# System errors that come from writing. They do not name the file.
 OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
 
 
@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             name = f"{str(error.filename)[:60]}..."
-            raise UserError(f"{name}: is this text? Give the name of a file") from error
+            raise UserError(f"{name} looks like text: give the name of a file") from error
         if error.errno is None:  # of a library that does not load
             raise
         if isinstance(error, PermissionError) and error.filename is not None:
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if error.filename is not None:
             raise
         if error.errno not in OF_OUTPUT:
-            raise UserError(f"the system refuses: {error.strerror}") from error
+            raise UserError(f"the operating system reports: {error.strerror}") from error
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error
 

@@ -15,9 +15,10 @@ from macaron_fairseq.compat import quiet
 
 quiet.import_fairseq()  # before anything else does
 
-from fairseq.models import MODEL_REGISTRY, register_model
+from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
 from fairseq.tasks import FairseqTask
 
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import early_stopping, numpy_names, tpu
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
@@ -46,34 +47,40 @@ def is_fused(args: Namespace) -> bool:
     return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
 
 
-class Chosen:
-    """A model that is built by one of two classes, as `--macaron-kernels` asks for."""
+class Fused(BaseFairseqModel):
+    """A model of `fast/`; where `is_fused` says no, that of `model/` is built in its place."""
 
-    fused: Any
-    plain: Any
+    plain: type[BaseFairseqModel]
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
-        """Build the model of `fast/`, or that of `model/`."""
-        return (cls.fused if is_fused(args) else cls.plain).build_model(args, task)
+        """Build this model, or the plain one."""
+        if is_fused(args):
+            return super().build_model(args, task)
+        if cls not in MODELS.values():
+            raise UserError(
+                f"{cls.__name__} is a subclass of a model that needs --macaron-kernels fused and "
+                f"no quantisation noise: derive it from {cls.plain.__module__}.{cls.plain.__name__}"
+            )
+        return cls.plain.build_model(args, task)
 
 
-class MacaronTransformerModel(Chosen, FusedTransformerModel):
+class MacaronTransformerModel(Fused, FusedTransformerModel):
     """`macaron_transformer` as fairseq knows it."""
 
-    fused, plain = FusedTransformerModel, transformer.MacaronTransformerModel
+    plain = transformer.MacaronTransformerModel
 
 
-class MacaronRobertaModel(Chosen, FusedRobertaModel):
+class MacaronRobertaModel(Fused, FusedRobertaModel):
     """`macaron_roberta` as fairseq knows it."""
 
-    fused, plain = FusedRobertaModel, masked_language_model.MacaronRobertaModel
+    plain = masked_language_model.MacaronRobertaModel
 
 
-class MacaronLanguageModel(Chosen, FusedLanguageModel):
+class MacaronLanguageModel(Fused, FusedLanguageModel):
     """`macaron_transformer_lm` as fairseq knows it."""
 
-    fused, plain = FusedLanguageModel, language_model.MacaronLanguageModel
+    plain = language_model.MacaronLanguageModel
 
 
 MODELS = {

@@ -7,6 +7,7 @@ from fairseq.models.transformer import TransformerModel
 from small import arguments, language_task, masked_task, task
 
 from macaron_fairseq import UserError
+from macaron_fairseq.model.transformer import MacaronTransformerModel as PlainModel
 from macaron_fairseq.plugin import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
 
@@ -322,3 +323,18 @@ def test_a_size_that_is_not_above_0_is_refused(side, name, value):
         build_unfilled("macaron_transformer_tiny", f"--{side}-{name}", str(value))
     with pytest.raises(UserError, match=f"--{side}-first-ffn-embed-dim {value} is not above 0"):
         build_unfilled("macaron_transformer_tiny", f"--{side}-first-ffn-embed-dim", str(value))
+
+
+def test_a_built_model_is_of_the_class_that_users_import_and_derive_from():
+    """Its own methods are called; where fairseq's kernels are asked for, it says what to derive."""
+
+    class Mine(MacaronTransformerModel):
+        """A user's model."""
+
+    small = arguments("macaron_transformer_tiny")
+    assert isinstance(build_model(small, task()), MacaronTransformerModel)
+    assert type(Mine.build_model(small, task())) is Mine
+    plain = arguments("macaron_transformer_tiny", "--macaron-kernels", "fairseq")
+    assert isinstance(MacaronTransformerModel.build_model(plain, task()), PlainModel)
+    with pytest.raises(UserError, match=r"^Mine .* macaron_fairseq\.model\.transformer\.Macaron"):
+        Mine.build_model(plain, task())

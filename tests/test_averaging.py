@@ -17,7 +17,7 @@ from small import SMALL_ENCODER, build, masked_task, texts
 
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import averaging
+from macaron_fairseq.model import averaging, same_network
 
 ARGUMENTS = {
     "arch": "macaron_transformer",
@@ -226,7 +226,6 @@ def test_other_parameters_are_refused(tmp_path, other, reason):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("arch", "transformer"),
         ("macaron_scheme", "lie-trotter"),
         ("macaron_encoder_scheme", "lie-trotter"),
         ("macaron_decoder_scheme", "parallel"),
@@ -245,7 +244,7 @@ def test_models_that_compute_otherwise_are_refused(tmp_path, name, value):
     paths = [write(tmp_path / f"{i}.pt") for i in range(2)]
     paths.append(write(tmp_path / "2.pt", **{name: value}))
     sentence = refusal("average", *paths, "-o", tmp_path / "mean.pt")
-    own = ARGUMENTS.get(name)
+    own = ARGUMENTS["macaron_scheme"] if name.endswith("scheme") else ARGUMENTS.get(name)
     assert sentence.endswith(f"{name} is {own} in {paths[0]} and {value} in {paths[2]}")
     assert not (tmp_path / "mean.pt").exists()
 
@@ -282,8 +281,8 @@ def test_each_flag_of_a_model_is_decided_on():
     flags = {action.dest for action in parser._actions} - {"help"}
     normalizes = {"macaron_post_norm"}  # which sets ..._normalize_before
     others = {*TOLD_BY_PARAMETERS.split(), *ONLY_FOR_TRAINING.split()}
-    assert flags <= {*checkpoints.IN_NO_SHAPE, *others, *normalizes}
-    assert others <= flags and not others & {*checkpoints.IN_NO_SHAPE}
+    assert flags <= {*same_network.IN_NO_SHAPE, *others, *normalizes}
+    assert others <= flags and not others & {*same_network.IN_NO_SHAPE}
 
 
 def test_a_poolers_activation_changes_the_function_and_no_parameter():
@@ -299,7 +298,7 @@ def test_a_poolers_activation_changes_the_function_and_no_parameter():
     with torch.no_grad():
         one, other = (x.eval()(texts(), classification_head_name="some")[0] for x in models)
     assert not torch.allclose(one, other, atol=1e-3)
-    assert "pooler_activation_fn" in checkpoints.IN_NO_SHAPE
+    assert "pooler_activation_fn" in same_network.IN_NO_SHAPE
 
 
 def test_whole_numbers_and_others_of_one_name_are_refused(tmp_path):
@@ -312,6 +311,15 @@ def test_whole_numbers_and_others_of_one_name_are_refused(tmp_path):
             averaging.average(order)
     with pytest.raises(UserError, match="there is no checkpoint to average: name one"):
         averaging.average([])
+
+
+def test_the_same_network_may_be_said_otherwise(tmp_path):
+    """By the name of its architecture, a scheme for each side, False where others say nothing."""
+    sides = dict.fromkeys(("macaron_encoder_scheme", "macaron_decoder_scheme"), "strang-marchuk")
+    assert ARGUMENTS["macaron_scheme"] == "strang-marchuk"
+    one, other = write(tmp_path / "1.pt"), tmp_path / "2.pt"
+    write(other, arch="macaron_transformer_tiny", cross_self_attention=False, **sides)
+    assert averaging.average([one, other])["model"]["weight"].tolist() == [1, 1]
 
 
 def test_checkpoints_of_before_took_euler_steps(tmp_path):

@@ -27,7 +27,7 @@ from small import parse
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.model import averaging
+from macaron_fairseq.model import averaging, same_network
 from macaron_fairseq.preflight import checks
 from macaron_fairseq.translation import fairseq_engine
 
@@ -172,8 +172,8 @@ def test_files_that_do_not_say_what_they_hold_are_refused(said, reason, tmp_path
 
 def test_what_a_checkpoint_has_as_none_is_off():
     given = {"encoder_learned_pos": False}
-    assert not checkpoints.other_network({"encoder_learned_pos": None}, given)
-    assert checkpoints.other_network({"encoder_learned_pos": True}, given)
+    assert not same_network.other_network({"encoder_learned_pos": None}, given)
+    assert same_network.other_network({"encoder_learned_pos": True}, given)
 
 
 @pytest.mark.parametrize(
@@ -196,16 +196,16 @@ def test_what_a_checkpoint_has_as_none_is_off():
     ],
 )
 def test_what_a_checkpoint_does_not_say_is_what_it_was(trained, given, said):
-    found = checkpoints.other_network(trained, {"arch": "macaron_roberta_tiny", **given})
+    found = same_network.other_network(trained, {"arch": "macaron_roberta_tiny", **given})
     assert said in found and bool(said) == bool(found)
 
 
 def test_an_encoders_own_scheme_may_be_that_of_both():
     trained = {"arch": "macaron_transformer", "macaron_scheme": "parallel"}
     given = {**trained, "macaron_encoder_scheme": "parallel"}
-    assert not checkpoints.other_network(trained, given)
+    assert not same_network.other_network(trained, given)
     given["macaron_decoder_scheme"] = "lie-trotter"
-    assert "--macaron-decoder-scheme parallel" in checkpoints.other_network(trained, given)
+    assert "--macaron-decoder-scheme parallel" in same_network.other_network(trained, given)
 
 
 @pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5)])

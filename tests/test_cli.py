@@ -110,7 +110,7 @@ def test_a_result_for_a_closed_stdout_is_not_lost_in_silence(tmp_path):
 
 
 def test_text_where_a_file_should_be_is_one_sentence(capsys):
-    with pytest.raises(UserError, match=r"^The harbour .*\.\.\.: is this text\? Give the name of"):
+    with pytest.raises(UserError, match=r"^The harbour .*\.\.\. looks like text: give the name of"):
         cli.main(["tokenize", "--steps", "lowercase", "--file", "en", "The harbour " * 30, "out"])
 
 
@@ -160,7 +160,7 @@ def test_too_little_memory_is_no_output_that_failed(monkeypatch):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(user_dir, "run", failed)
-    with pytest.raises(UserError, match="the system refuses: Cannot allocate memory"):
+    with pytest.raises(UserError, match="the operating system reports: Cannot allocate memory"):
         cli.main(["user-dir"])
 
 

@@ -154,7 +154,7 @@ def test_an_ensemble_with_fairseqs_transformer(data_bin, trained, tmp_path):
         [str(path) for path in paths], arg_overrides={"data": str(data_bin)}
     )
     assert [type(model).__name__ for model in models] == [
-        "FusedTransformerModel",
+        "MacaronTransformerModel",
         "TransformerModel",
     ]
     source = (data_bin.parent / "test.src").read_text().splitlines()

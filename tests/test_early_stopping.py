@@ -9,9 +9,11 @@ import torch
 from conftest import TRAIN, run, train
 from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 from fairseq_cli import train as command
 
 from macaron_fairseq.compat import early_stopping
+from macaron_fairseq.fast.task import MacaronTranslationTask
 
 # A learning rate of 0: the first validation loss stays the best.
 PATIENT = ["--patience", "2", "--lr", "0", "--no-epoch-checkpoints"]
@@ -73,6 +75,17 @@ def test_the_count_is_forgotten_with_the_best_checkpoint(forgetful, monkeypatch)
     assert task.get_checkpoint_dict() == {"FairseqTask": saved}
     cfg = SimpleNamespace(patience=5, maximize_best_checkpoint_metric=False)
     assert command.should_stop_early(SimpleNamespace(checkpoint=cfg), 2.5)
+
+
+def test_a_task_of_the_same_data_goes_on_with_the_count(forgetful, monkeypatch):
+    """`translation` and `macaron_translation` go on from one another."""
+    saved = {"best": 2.5, "num_runs": 4}
+    for name, value in saved.items():
+        monkeypatch.setattr(command.should_stop_early, name, value, raising=False)
+    for kind in (TranslationTask, MacaronTranslationTask):
+        task = kind.__new__(kind)
+        found = early_stopping.get_checkpoint_dict(task)
+        assert found == dict.fromkeys(("TranslationTask", "MacaronTranslationTask"), saved)
 
 
 def test_it_is_found_where_fairseqs_command_is_the_program(forgetful, monkeypatch):

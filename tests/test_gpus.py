@@ -17,7 +17,8 @@ from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
 from small import parse
 
 from macaron_fairseq.compat import tpu
-from macaron_fairseq.preflight import bf16, checks, gpus, memory
+from macaron_fairseq.model import bf16
+from macaron_fairseq.preflight import checks, gpus, memory
 
 
 def refusal(*words):

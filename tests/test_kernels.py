@@ -41,7 +41,8 @@ from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import caches, linear, replaceable
 from macaron_fairseq.fast.attention import Attention
-from macaron_fairseq.preflight import bf16, checks
+from macaron_fairseq.model import bf16
+from macaron_fairseq.preflight import checks
 
 # --- products ------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ def test_the_number_of_classes_is_needed(folder):
 def test_labels_that_no_model_of_so_many_classes_has(folder):
     label = folder / "label" / "train"
     binarise(label, [[FIRST], [FIRST + 2], [FIRST]])
-    assert refusal(folder) == f"{label} has 3 labels or more: give --num-classes 3"
+    assert refusal(folder) == f"{label} has at least 3 labels: give --num-classes 3"
     binarise(label, [[FIRST], [FIRST, FIRST + 1], [FIRST]])
     assert refusal(folder).startswith(f"line 2 of the labels {label} has 2 words: write each label")
     binarise(label, [[FIRST], [], [FIRST]])

@@ -29,9 +29,8 @@ from small import (
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import pretrained
 from macaron_fairseq.model.operators import Gate
-from macaron_fairseq.preflight import checks
+from macaron_fairseq.preflight import checks, missing
 from macaron_fairseq.schemes import splitting, substeps
 
 # width, heads, layers, width of each FFN half
@@ -267,7 +266,7 @@ def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
 ):
     """fairseq would answer with a traceback; 60 words make 64 types, and 65 with <mask>."""
     words = dictionary()
-    path, file = tmp_path / "checkpoint.pt", tmp_path / pretrained.DICTIONARIES[name]
+    path, file = tmp_path / "checkpoint.pt", tmp_path / missing.DICTIONARIES[name]
     if name == "language_modeling":
         arch = "macaron_transformer_lm_tiny" if is_macaron else "transformer_lm_tiny_pre_norm"
         sizes = SMALL_DECODER

@@ -12,7 +12,7 @@ from torch import nn
 
 from macaron_fairseq import UserError
 from macaron_fairseq.fast import optimizer
-from macaron_fairseq.preflight import bf16
+from macaron_fairseq.model import bf16
 
 FLAGS = {"lr": [0.02], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-3, "weight_decay": 0.1}
 

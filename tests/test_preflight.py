@@ -45,7 +45,7 @@ from small import (
 from torch.distributed import HashStore
 
 from macaron_fairseq import UserError, plugin
-from macaron_fairseq.compat import pretrained
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import (
     binarised,
     checks,
@@ -319,7 +319,7 @@ def test_language_models_are_told_from_translation_models_by_their_architecture(
     for arch, model in ARCH_MODEL_REGISTRY.items():
         if model in plugin.MODELS.values():
             is_one = issubclass(model, RobertaModel | TransformerLanguageModel)
-            assert pretrained.is_language_model(arch) == is_one, arch
+            assert bool(checkpoints.LANGUAGE_MODELS.match(arch)) == is_one, arch
             found[is_one] += 1
     assert min(found.values()) > 10
 
@@ -617,14 +617,11 @@ def goes_on(tmp_path):
     """Whether flags are checked against a small model's checkpoint."""
     for language in ("en", "de"):
         dictionary().save(str(tmp_path / f"dict.{language}.txt"))
-    state = {
-        "args": arguments("macaron_transformer_tiny", *SMALL),
-        "model": build("macaron_transformer_tiny", *SMALL).state_dict(),
-    }
 
-    def check(flags):
+    def check(flags, arch="macaron_transformer_tiny"):
+        state = {"args": arguments(arch, *SMALL), "model": build(arch, *SMALL).state_dict()}
         words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
-        words += ["--arch", "macaron_transformer_tiny", *flags]
+        words += ["--arch", arch, *flags]
         path, line = tmp_path / "checkpoint_last.pt", command_line.read(words)
         checks.check_restored(path, state, line, tmp_path)
 
@@ -662,6 +659,18 @@ def test_training_goes_on_with_the_network_that_it_began_with(flags, said, goes_
     with pytest.raises(UserError) as refusal:
         goes_on(flags)
     assert said in str(refusal.value)
+
+
+def test_the_authors_architectures_are_checked_as_well(goes_on):
+    """fairseq knows the model of each; names alone would not tell."""
+    ours = [x for x, model in ARCH_MODEL_REGISTRY.items() if model in plugin.MODELS.values()]
+    corpora = "transformer_iwslt_de_en", "transformer_wmt_en_de"
+    theirs = [x for x in ours if x.startswith(corpora) and "_macaron" in x]
+    assert len(theirs) == 5
+    for arch in theirs:
+        goes_on([], arch)
+        with pytest.raises(UserError, match="was trained with --macaron-scheme strang-marchuk"):
+            goes_on(["--macaron-scheme", "strang-symmetric"], arch)
 
 
 def test_a_run_that_begins_anew_is_told_what_it_changes(goes_on, caplog):

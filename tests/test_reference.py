@@ -176,7 +176,7 @@ def test_bert_file_that_lacks_something_or_has_more_is_refused(load, loaded, fol
 
     with pytest.raises(UserError, match=r"lacks 'encoder\S+fc1\.bias'"):
         load(stored(changed(folder, lose), folder, tmp_path))
-    with pytest.raises(UserError, match=r"has 'encoder\S+fc3\.bias', which the model has not"):
+    with pytest.raises(UserError, match=r"has 'encoder\S+fc3\.bias', which the model does not"):
         loaded(folder).load_state_dict(changed(folder, gain)["model"])
     with pytest.raises(UserError, match=r"'encoder\S+fc1\.bias' is \(3,\) in the checkpoint and"):
         loaded(folder).load_state_dict(changed(folder, widen)["model"])

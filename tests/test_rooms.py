@@ -17,11 +17,12 @@ ROOMS = [
         "distillation",
         "translation",
         "evaluation",
+        "preflight",
         "fast",
         "model",
         "schemes",
     ),
-    *("text", "preflight", "compat", "common"),
+    *("text", "compat", "common"),
 ]
 SOURCES = sorted(USER_DIR.rglob("*.py"))
 

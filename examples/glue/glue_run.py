@@ -94,6 +94,7 @@ def why_unfit(
             return reason
         from macaron_fairseq.common.errors import UserError
         from macaron_fairseq.compat import checkpoints
+        from macaron_fairseq.model import same_network
         from macaron_fairseq.preflight import restored
         from macaron_fairseq.translation import fairseq_engine
 
@@ -107,7 +108,7 @@ def why_unfit(
         except UserError as error:
             return str(error)
         trained = checkpoints.model_arguments(state)
-        reason = checkpoints.other_network(trained, vars(given) if given else {})
+        reason = same_network.other_network(trained, vars(given) if given else {})
         return reason and (
             f"{checkpoint} {reason}: give after -- the flags that it was trained with"
         )

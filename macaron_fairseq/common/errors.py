@@ -31,7 +31,10 @@ def check_all(*checks: Callable[[], Any]) -> list[Any]:
 
 
 def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
-    """Raise a `UserError` that says how to install these packages, or what else went wrong."""
+    """Raise a `UserError` that says how to install these packages.
+
+    Where another one is missing, the error is raised again.
+    """
     if (error.name or "").partition(".")[0] not in packages.split():
         raise error
     fault = "is missing" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"

@@ -28,7 +28,7 @@ def look_up(table: Mapping[str, Thing], name: str, what: str, flag: str) -> Thin
 
 
 def question(name: str, known: Iterable[str]) -> str:
-    """ ". Did you mean ...?" if the name looks like a known one misspelt or cut short, else ""."""
+    """The question ". Did you mean ...?", or "" if no known name is near."""
     names = [*known]
     begun = [other for other in names if name and other.startswith(name)]
     near = begun or get_close_matches(name, names)
@@ -50,7 +50,7 @@ def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool)
         option = word.partition("=")[0]
         is_known = option in options or (may_be_cut and any(x.startswith(option) for x in options))
         if option.startswith("--") and not is_known:
-            # The dashes are alike in all.
+            # All have the dashes in common.
             near = [x for x in options if get_close_matches(option[2:], [x[2:]])]
             near += [x for x in options if x.startswith(option)]
             return f"there is no option {option}{question(option, dict.fromkeys(near))}"

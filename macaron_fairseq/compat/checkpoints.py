@@ -25,7 +25,6 @@ from torch.torch_version import TorchVersion
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat.arguments import PassUserDir, SavedArguments
-from macaron_fairseq.compat.pretrained import is_language_model
 
 # fairseq until 0.8, and so the authors' code, saved these from a module of another name.
 METERS = (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter)
@@ -54,30 +53,11 @@ KINDS = {
     "language_modeling": "causal",
 }
 
-# Arguments that change what a model computes while its parameters keep names and shapes.
-IN_NO_SHAPE = (
-    "arch",
-    "macaron_scheme",
-    "macaron_encoder_scheme",
-    "macaron_decoder_scheme",
-    "macaron_substep",
-    "encoder_attention_heads",
-    "decoder_attention_heads",
-    "encoder_normalize_before",
-    "decoder_normalize_before",
-    "activation_fn",
-    "pooler_activation_fn",
-    "no_scale_embedding",
-    "no_token_positional_embeddings",
-    "encoder_learned_pos",
-    "decoder_learned_pos",
-    "cross_self_attention",
-    "encoder_xformers_att_config",
-    "decoder_xformers_att_config",
-    "quant_noise_scalar",  # with it weights are rounded in evaluation, too
+# Architectures of language models, of this package and the authors'.
+LANGUAGE_MODELS = re.compile(
+    "macaron_(roberta|transformer_lm)|(roberta|transformer_lm)(_.*)?_pre_norm$|"
+    "transformer_(bert|classifier)_"
 )
-# What checkpoints of earlier versions do not say.
-UNSAID = {"macaron_substep": "euler", "quant_noise_scalar": 0}
 
 RECOVER = (
     "was saving it interrupted? Use another checkpoint of its folder "
@@ -157,7 +137,7 @@ def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
     task = (cfg or {}).get("task") if args is None else getattr(args, "task", None)
     arch = model_arguments(state)["arch"]
-    if task is None and is_language_model(arch):
+    if task is None and LANGUAGE_MODELS.match(arch or ""):
         raise UserError(
             f"{path} does not say which task its model, {arch}, is for: use one of fairseq-train"
         )
@@ -173,7 +153,7 @@ def task_of(state: dict[str, Any]) -> str | None:
 def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None) -> None:
     """Raise a `UserError` if a model is not of the task's kind; other tasks are left alone.
 
-    fairseq would compare parameters, of which none has a place, or look for other data.
+    fairseq would report that no parameter fits, or look for data of another kind.
     """
     trained = task_of(state)
     if len({KINDS[name] for name in (trained, task) if name in KINDS}) > 1:
@@ -240,32 +220,6 @@ def refuse_other_dictionaries(
                 f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
                 "with"
             )
-
-
-def other_network(trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    """In what a network differs that has the same parameters, in a clause; "" where it does not.
-
-    Args:
-        trained: the arguments of a checkpoint's model, see `model_arguments`.
-        given: those of another model.
-    """
-    sides = []
-    for said in (trained, given):
-        arch = str(said.get("arch"))
-        schemes = {} if "macaron" in arch else {"macaron_scheme": "lie-trotter"}
-        side = {**UNSAID, **schemes, **said}
-        if scheme := side.get("macaron_scheme"):
-            for name in ("macaron_encoder_scheme", "macaron_decoder_scheme"):
-                side[name] = side.get(name) or scheme
-        sides.append(side)
-    for name in IN_NO_SHAPE[1:]:  # the first is the architecture, whose name says less
-        before, now = (side.get(name) or None for side in sides)
-        if all(name in side for side in sides) and before != now:
-            return (
-                f"was trained with --{name.replace('_', '-')} {before}, and the model would have "
-                f"{now}"
-            )
-    return ""
 
 
 def optimizer_of(state: dict[str, Any]) -> str | None:

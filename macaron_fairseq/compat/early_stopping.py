@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from fairseq import checkpoint_utils
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, LegacyFairseqTask
 
 # The second where it runs as `python -m fairseq_cli.train`.
 COMMANDS = ("fairseq_cli.train", "__main__")
@@ -22,9 +22,19 @@ def counts() -> list[dict[str, Any]]:
 
 
 def get_checkpoint_dict(task: FairseqTask) -> dict[str, dict[str, Any]]:
-    """What a task adds to a checkpoint, under the name where `set_checkpoint_dict` gets it."""
+    """What a task adds to a checkpoint, under the names where `set_checkpoint_dict` gets it.
+
+    That is the name of its class. A run may go on with a task of a subclass or of the parent class,
+    as `macaron_translation` is one of `translation`.
+    """
     known = next(filter(None, counts()), None)
-    return {type(task).__name__: dict(known)} if known else {}
+    if not known:
+        return {}
+    own = type(task)
+    bases = FairseqTask, LegacyFairseqTask, object
+    parents = [x for x in own.__mro__[1:] if x not in bases]
+    children = [x for x in own.__subclasses__() if not x.__module__.startswith("fairseq.")]
+    return {x.__name__: dict(known) for x in (own, *parents, *children)}
 
 
 def set_checkpoint_dict(task: FairseqTask, saved: dict[str, Any]) -> None:

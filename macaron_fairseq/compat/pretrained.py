@@ -1,12 +1,10 @@
 """The sizes of a checkpoint's parameters, which have to be those of data and model.
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
-one. It answers another dictionary or number of positions with a traceback. This can go when
-`test_fairseq_drops_a_head_of_other_classes` fails. `preflight.restored` checks the rest of a
-checkpoint.
+one (`test_fairseq_drops_a_head_of_other_classes`). It answers another dictionary or number of
+positions with a traceback. `preflight.restored` checks the rest of a checkpoint.
 """
 
-import re
 from collections.abc import Mapping
 
 from fairseq.data import Dictionary
@@ -19,16 +17,6 @@ HEADS = "classification_heads."  # how the names of their parameters begin
 CAUSAL_TYPES = "decoder.embed_tokens.weight"
 MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
-# Architectures of this package; others' users may mean what fairseq does.
-OURS = "macaron_(roberta|transformer_lm)|(roberta|transformer_lm)(_.*)?_pre_norm$"
-TRANSLATION = "macaron_transformer|transformer(_.*)?_pre_norm$"  # and language models
-AUTHORS = "transformer_(bert|classifier)_"  # whose files have other names
-# Where in a data folder the dictionary of a task lies.
-DICTIONARIES = {
-    "language_modeling": "dict.txt",
-    "masked_lm": "dict.txt",
-    "sentence_prediction": "input0/dict.txt",
-}
 
 
 def refuse_other_sizes(
@@ -67,26 +55,6 @@ def refuse_other_sizes(
         raise UserError(
             f"{name} has {found} positions and the model {positions}: give --max-positions {found}"
         )
-
-
-def is_known(arch: str | None) -> bool:
-    """Whether an architecture is this package's or the authors'; fairseq is left the others."""
-    return re.match(f"{OURS}|{TRANSLATION}|{AUTHORS}", arch or "") is not None
-
-
-def is_ours(arch: str | None) -> bool:
-    """Whether an architecture is one of the language models here."""
-    return re.match(OURS, arch or "") is not None
-
-
-def is_of_authors(arch: str | None) -> bool:
-    """Whether an architecture is one of the authors' BERT."""
-    return re.match(AUTHORS, arch or "") is not None
-
-
-def is_language_model(arch: str | None) -> bool:
-    """Whether an architecture is one of the language models here, or of the authors'."""
-    return re.match(f"{OURS}|{AUTHORS}", arch or "") is not None
 
 
 def rows(weights: Mapping[str, Tensor], name: str) -> int | None:

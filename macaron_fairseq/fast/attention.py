@@ -29,7 +29,7 @@ class Attention(MultiheadAttention):
 
     dropout_module: Dropout
     out_proj: nn.Module
-    constant: ConstantLinear | None = None  # queries, keys and values, see `constant_weights`
+    constant: ConstantLinear | None = None  # the projections joined, see `constant_weights`
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

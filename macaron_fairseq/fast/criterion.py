@@ -35,7 +35,7 @@ CHUNK_ELEMENTS = 2**25
 # A CPU copies what it adds in another precision, so the gradients of this many types at a time.
 TYPES_AT_ONCE = 2**11
 
-# As the layer whose attention is wanted: none, since the weights of the last would be dropped.
+# No layer has this number, so no attention weights are computed: the loss needs none.
 NO_LAYER = -1
 
 # Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.

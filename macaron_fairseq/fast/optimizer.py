@@ -63,7 +63,7 @@ class FusedAdam(torch.optim.Optimizer):
         """Update all parameters that have a gradient; gradients are first divided by `scale`."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
-            alike: dict[Any, list[Tensor]] = {}
+            by_kind: dict[Any, list[Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -73,10 +73,10 @@ class FusedAdam(torch.optim.Optimizer):
                 if not state:
                     self.start(parameter, state)
                 state["step"] += 1
-                alike.setdefault((parameter.device, parameter.dtype, state["step"]), []).append(
+                by_kind.setdefault((parameter.device, parameter.dtype, state["step"]), []).append(
                     parameter
                 )
-            for (_, _, update), parameters in alike.items():
+            for (_, _, update), parameters in by_kind.items():
                 self.update(parameters, group, update, float(scale))
         return loss
 

@@ -122,7 +122,8 @@ def configure_layers(
     width = size.ffn_embed_dim
     for side in sides:
         set_default(args, f"{side}_first_ffn_embed_dim", None)
-        ffns = splitting.count_ffns(arguments.steps_of(args, side))
+        steps = arguments.steps_of(args, side)
+        ffns = splitting.count_ffns(steps)
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
         if decoder_follows:
             width = getattr(args, f"{side}_ffn_embed_dim") * ffns
@@ -131,11 +132,12 @@ def configure_layers(
             raise UserError(
                 f"--macaron-post-norm and --{side}-normalize-before contradict each other: drop one"
             )
-        if ffns < 2 and getattr(args, f"{side}_first_ffn_embed_dim"):
+        is_own = splitting.has_own_first_ffn(steps)
+        if not is_own and getattr(args, f"{side}_first_ffn_embed_dim"):
             raise UserError(
                 f"--{side}-first-ffn-embed-dim has no effect with "
-                f"'{arguments.scheme_of(args, side)}', whose {side} layer has one FFN: set "
-                f"--{side}-ffn-embed-dim"
+                f"'{arguments.scheme_of(args, side)}', whose {side} layer begins and ends with the "
+                f"same FFN: set --{side}-ffn-embed-dim"
             )
 
 

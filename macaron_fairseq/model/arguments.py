@@ -119,7 +119,7 @@ def refuse_unlike_embeddings(args: Namespace, task: FairseqTask) -> None:
 
 
 def refuse_other_output(args: Namespace, width: int) -> None:
-    """Refuse to project features of another width than that of the embeddings, by these."""
+    """Refuse an output width that differs from the embeddings', where these are the projection."""
     output = getattr(args, "decoder_output_dim", None) or width
     names = "share_all_embeddings", "share_decoder_input_output_embed"
     shared = [name for name in names if getattr(args, name, False)]

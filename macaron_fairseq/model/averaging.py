@@ -14,6 +14,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import same_network
 
 State = dict[str, Any]
 
@@ -158,15 +159,12 @@ def refuse_different(first: Path, one: State, second: Path, other: State) -> Non
             "same parameters"
         )
     arguments, other_arguments = map(checkpoints.model_arguments, (one, other))
-    for name in checkpoints.IN_NO_SHAPE:
-        value, other_value = (
-            x.get(name, checkpoints.UNSAID.get(name)) for x in (arguments, other_arguments)
+    if differing := same_network.difference(arguments, other_arguments):
+        name, value, other_value = differing
+        raise UserError(
+            f"these are different models, which have no mean: {name} is {value} in {first} "
+            f"and {other_value} in {second}"
         )
-        if value != other_value:
-            raise UserError(
-                f"these are different models, which have no mean: {name} is {value} in {first} "
-                f"and {other_value} in {second}"
-            )
 
 
 def save(state: State, path: Path) -> None:

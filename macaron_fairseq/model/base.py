@@ -19,8 +19,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.compat.arguments import PassUserDir
-from macaron_fairseq.model import architectures, arguments
-from macaron_fairseq.preflight import bf16
+from macaron_fairseq.model import architectures, arguments, bf16
 
 # What a model can be trained for, by fairseq's names; other tasks are the user's affair.
 TASK_CLASSES: dict[str, type] = {

@@ -322,7 +322,7 @@ class ReleasedBertModel(MacaronRobertaModel):
             )
         if more := [x for x in state_dict if x not in own]:
             raise UserError(
-                f"the checkpoint has {shortened(more)}, which the model has not: use one of "
+                f"the checkpoint has {shortened(more)}, which the model does not have: use one of "
                 f"{self.kind()}, or another --arch"
             )
         for name, tensor in own.items():

@@ -37,12 +37,12 @@ def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:
                 if file.is_file() and file.stat().st_size < expected:
                     raise UserError(
                         f"{file} is truncated: it has {file.stat().st_size} bytes instead of "
-                        f"{expected}, so copy it anew or run fairseq-preprocess again"
+                        f"{expected}, so copy it again or run fairseq-preprocess again"
                     )
 
 
-def is_there(path: Path) -> bool:
-    """Whether a set is there, and in the format that fairseq-preprocess writes today.
+def is_binarised(path: Path) -> bool:
+    """Whether a set is binarised, in the format that fairseq-preprocess writes today.
 
     Args:
         path: of its files, without .bin and .idx.

@@ -19,8 +19,8 @@ from fairseq.dataclass import configs
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.model import bf16
 from macaron_fairseq.preflight import (
-    bf16,
     binarised,
     command_line,
     gpus,
@@ -50,11 +50,11 @@ def check(line: CommandLine) -> None:
         check_decoding(line)
 
 
-def check_training(line: CommandLine, gpus: int) -> None:
+def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, folder = line.args, command_line.first_data(line.others)
     check_optimizer(args)
-    ranks.check(args, os.environ, gpus)
+    ranks.check(args, os.environ, gpu_count)
     for path in command_line.to_restore(args):
         check_restored(path, checkpoints.load(path), line, folder)
         checkpoints.refuse_changed(path)

@@ -31,8 +31,8 @@ class CommandLine:
 def read(argv: Sequence[str]) -> CommandLine | None:
     """One of fairseq's command lines.
 
-    None of other programs, of one that asks for help, and where a value is not of its flag's type:
-    fairseq will say it.
+    None if another program runs, if help is asked for, or if a value has the wrong type, which
+    fairseq reports itself.
     """
     command = command_name(argv[0]) if argv else None
     if command not in COMMANDS or {"-h", "--help"} & {*argv}:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.preflight import bf16
+from macaron_fairseq.model import bf16
 
 FP16 = ("fp16", "memory_efficient_fp16")
 BF16 = ("bf16", "memory_efficient_bf16")

@@ -42,7 +42,7 @@ def refuse_unfit(folder: Path, sets: Iterable[str], args: Namespace) -> None:
     for name in sets:
         counts = {}
         for text in ("input0", "input1"):
-            if binarised.is_there(folder / text / name):
+            if binarised.is_binarised(folder / text / name):
                 counts[text] = len(MMapIndexedDataset(str(folder / text / name)))
         if args.regression_target:
             counts["label"] = count_of_numbers(label / f"{name}.label", args.num_classes)
@@ -63,7 +63,8 @@ def count_of_classes(path: Path, classes: int) -> int:
         classes: how many labels the model tells apart.
 
     Raises:
-        UserError: if the files are missing, a line has not one label, or a label is none of these.
+        UserError: if the files are missing, a line does not have exactly one label, or a label is
+            none of these.
     """
     if not MMapIndexedDataset.exists(str(path)):
         raise UserError(f"there is no {path}.idx: binarise the labels of the set {path.name} too")
@@ -82,7 +83,8 @@ def count_of_classes(path: Path, classes: int) -> int:
         raise UserError(f"{path} has a label that {path.parent}/dict.txt does not have")
     if (numbers >= classes).any():
         raise UserError(
-            f"{path} has {numbers.max() + 1} labels or more: give --num-classes {numbers.max() + 1}"
+            f"{path} has at least {numbers.max() + 1} labels: give --num-classes "
+            f"{numbers.max() + 1}"
         )
     return len(data)
 

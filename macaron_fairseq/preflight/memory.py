@@ -16,7 +16,7 @@ from macaron_fairseq.preflight.command_line import CommandLine
 
 logger = logging.getLogger(__name__)
 
-SHORT = "The GPU's memory does not suffice: "
+SHORT = "The GPU is out of memory: "
 TRAIN = (
     f"{SHORT}halve --max-tokens and double --update-freq, which leaves the update as it is; --fp16 "
     "and --checkpoint-activations take less memory, too."

@@ -12,10 +12,15 @@ from pathlib import Path
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.compat.pretrained import DICTIONARIES
 from macaron_fairseq.preflight import command_line, labelled
 from macaron_fairseq.preflight.command_line import CommandLine
 
+# Where in a data folder the dictionary of a task lies.
+DICTIONARIES = {
+    "language_modeling": "dict.txt",
+    "masked_lm": "dict.txt",
+    "sentence_prediction": "input0/dict.txt",
+}
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 

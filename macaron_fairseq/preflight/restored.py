@@ -1,11 +1,12 @@
 """A checkpoint that training is to start from, and that does not fit the flags.
 
-fairseq drops a classification head for another number of classes, with a warning, and trains a new
-one. It answers another dictionary, number of positions, other layers or another architecture with a
-traceback. All of this can go when `test_fairseq_drops_a_head_of_other_classes` fails.
+Another scheme or sub-step with the same parameters only this package knows, so that check stays.
+The rest is what fairseq answers with a traceback: another dictionary, number of positions,
+architecture or optimizer, other layers. Each can go when fairseq says it in a sentence.
 
-Where training starts from the authors' BERT, fairseq hides each of the model's sentences behind two
-tracebacks. `refuse_other_parameters` can go when
+fairseq drops a classification head for another number of classes, with a warning, and trains a new
+one: see `test_fairseq_drops_a_head_of_other_classes`. Where training starts from the authors' BERT,
+it hides each of the model's sentences behind two tracebacks. `refuse_other_parameters` can go when
 `test_fairseq_hides_what_a_model_says_of_a_checkpoint` fails.
 """
 
@@ -22,15 +23,25 @@ from fairseq import options, tasks
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 from fairseq.optim import OPTIMIZER_REGISTRY
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints, pretrained
+from macaron_fairseq.model import architectures, same_network
+from macaron_fairseq.preflight.missing import DICTIONARIES
 
 logger = logging.getLogger(__name__)
 
+Shapes = dict[str, set[tuple[int, ...]]]  # of parameters, by name
+
+LANGUAGE_MODELS = (
+    *(architectures.ROBERTA, architectures.ROBERTA_BASELINE),
+    *(architectures.LM, architectures.LM_BASELINE),
+)
+TRANSLATION = architectures.MODEL, architectures.BASELINE
 HEAD = "sentence_classification_head"  # fairseq's default
 # What says how many positions a masked model has: the first that is given.
 POSITIONS = "max_positions", "tokens_per_sample", "max_source_positions"
@@ -76,10 +87,10 @@ def refuse_other_model(
     Raises:
         UserError: naming the flags to give.
     """
-    if not pretrained.is_known(given.arch):
-        return
+    if model_of(given.arch) not in (*LANGUAGE_MODELS, *TRANSLATION, architectures.BERT):
+        return  # users of other models may mean what fairseq does
     trained = checkpoints.model_arguments(state)
-    reason = checkpoints.other_network(trained, vars(given))
+    reason = same_network.other_network(trained, vars(given))
     is_refused = reason and not is_begun_anew
     # A flag of the same architecture says more than the parameters that are missing.
     if not (is_refused and trained["arch"] == given.arch):
@@ -88,6 +99,11 @@ def refuse_other_model(
         raise UserError(f"{path} {reason}: give the same flags, or another --save-dir")
     if reason:
         logger.warning("%s %s", path, reason)
+
+
+def model_of(arch: str | None) -> str | None:
+    """The name of an architecture's model, as fairseq knows it."""
+    return ARCH_MODEL_NAME_REGISTRY.get(arch)
 
 
 # --- Its parameters ------------------------------------------------------------------------------
@@ -104,7 +120,7 @@ def refuse_other_parts(
         given: the flags, of an architecture that is known; see `completed`.
         folder: of the data, the first one if there are several.
     """
-    if given.task in pretrained.DICTIONARIES and pretrained.is_ours(given.arch):
+    if given.task in DICTIONARIES and model_of(given.arch) in LANGUAGE_MODELS:
         classes = getattr(given, "num_classes", -1)
         head = getattr(given, "classification_head_name", HEAD)
         positions = (getattr(given, name, None) for name in POSITIONS)
@@ -115,13 +131,15 @@ def refuse_other_parts(
             positions=next(filter(None, positions), None),
             classes={head: classes} if classes > 0 else None,
         )
-    if pretrained.is_of_authors(given.arch):
+    if model_of(given.arch) == architectures.BERT:
         refuse_other_layers(path, weights, given)
         refuse_other_parameters(path, weights, given)
     else:
-        refuse_other_architecture(path, weights, given)  # before sizes, of no use in another one
+        own, theirs = shapes_by_name(weights, given)
+        # Before sizes, which are of no use in another one.
+        refuse_other_architecture(path, given.arch, own, theirs)
         refuse_other_layers(path, weights, given)
-        refuse_other_shapes(path, weights, given)
+        refuse_other_shapes(path, own, theirs)
 
 
 def refuse_other_layers(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
@@ -177,37 +195,36 @@ def refuse_other_parameters(path: Path, weights: Mapping[str, Tensor], args: Nam
         raise UserError(f"{path}: {error}") from error
 
 
-def refuse_other_architecture(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
+def refuse_other_architecture(path: Path, arch: str, own: Shapes, theirs: Shapes) -> None:
     """Raise a `UserError` if a checkpoint has parameters of other names than the model.
 
     In how many layers does not matter here. Nor do classification heads: fairseq puts new ones on.
 
     Args:
         path: of the checkpoint.
-        weights: its parameters by name.
-        args: of the model, see `completed`.
+        arch: the model's architecture.
+        own: the shapes of the model, see `shapes_by_name`.
+        theirs: those of the checkpoint.
     """
-    own, theirs = shapes_by_name(weights, args)
     lacking, further = own.keys() - theirs, theirs.keys() - own
-    for names, verb, end in ((lacking, "lacks", "has"), (further, "has", "has not")):
+    for names, verb, end in ((lacking, "lacks", "has"), (further, "has", "does not have")):
         if names:
             raise UserError(
-                f"{path} is of another architecture than {args.arch}: it {verb} '{min(names)}', "
+                f"{path} is of another architecture than {arch}: it {verb} '{min(names)}', "
                 f"which the model {end}; give its own --arch"
             )
 
 
-def refuse_other_shapes(path: Path, weights: Mapping[str, Tensor], args: Namespace) -> None:
+def refuse_other_shapes(path: Path, own: Shapes, theirs: Shapes) -> None:
     """Raise a `UserError` if a checkpoint has a parameter of another shape than the model.
 
     Rows of types, positions and classes do not matter here.
 
     Args:
         path: of the checkpoint.
-        weights: its parameters by name.
-        args: of the model, see `completed`.
+        own: the shapes of the model, see `shapes_by_name`.
+        theirs: those of the checkpoint.
     """
-    own, theirs = shapes_by_name(weights, args)
     for name in own:
         if not (theirs[name] & own[name] or re.search(OF_TYPES, name)):
             sizes = (" x ".join(map(str, min(x[name]))) for x in (theirs, own))
@@ -217,9 +234,7 @@ def refuse_other_shapes(path: Path, weights: Mapping[str, Tensor], args: Namespa
             )
 
 
-def shapes_by_name(
-    weights: Mapping[str, Tensor], args: Namespace
-) -> tuple[dict[str, set[tuple[int, ...]]], dict[str, set[tuple[int, ...]]]]:
+def shapes_by_name(weights: Mapping[str, Tensor], args: Namespace) -> tuple[Shapes, Shapes]:
     """The shapes of a model's parameters and of a checkpoint's; those of all layers as of one.
 
     Nothing where fairseq could not build the model. Classification heads are left out.
@@ -230,13 +245,13 @@ def shapes_by_name(
     renamed = {**weights}
     with unlogged():
         model.upgrade_state_dict(renamed)  # from the names of older versions of fairseq
-    found: tuple[dict[str, set[tuple[int, ...]]], ...] = ({}, {})
+    found: tuple[Shapes, Shapes] = ({}, {})
     for shapes, parameters in zip(found, (model.state_dict(), renamed), strict=True):
         for name, tensor in parameters.items():
             if not name.startswith(pretrained.HEADS):
                 key = re.sub(r"layers\.\d+", "layers.N", name)
                 shapes.setdefault(key, set()).add(tuple(tensor.shape))
-    return found[0], found[1]
+    return found
 
 
 def shapes_of_model(args: Namespace) -> Any:
@@ -258,7 +273,7 @@ def shapes_of_model(args: Namespace) -> Any:
 
 def types_in(data: Path, task: str) -> int | None:
     """How many types a task's dictionary has; None if there is no file, which fairseq will say."""
-    path = data / pretrained.DICTIONARIES[task]
+    path = data / DICTIONARIES[task]
     if not path.is_file():
         return None
     dictionary = Dictionary.load(str(path))

@@ -35,7 +35,7 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
         limits = args.max_tokens_valid or args.max_tokens, args.batch_size_valid or args.batch_size
         sets |= dict.fromkeys(args.valid_subset.split(","), limits)
     for name, limits in sets.items():
-        if binarised.is_there(folder / name):
+        if binarised.is_binarised(folder / name):
             refuse_without_batch(folder / name, args, *limits)
 
 

@@ -93,16 +93,22 @@ SCHEMES = {
     "strang-marchuk-attention": Scheme(
         encoder=(step(1 / 2, SELF), step(1, WHOLE), step(1 / 2, SELF)),
         decoder=(
-            *(step(1 / 2, SELF), step(1 / 2, CROSS), step(1, WHOLE)),
-            *(step(1 / 2, CROSS), step(1 / 2, SELF)),
+            step(1 / 2, SELF),
+            step(1 / 2, CROSS),
+            step(1, WHOLE),
+            step(1 / 2, CROSS),
+            step(1 / 2, SELF),
         ),
     ),
     # The paper's with a decoder that reads the same backwards, as its encoder does.
     "strang-symmetric": Scheme(
         encoder=(step(1 / 2, FIRST), step(1, SELF), step(1 / 2, SECOND)),
         decoder=(
-            *(step(1 / 2, FIRST), step(1 / 2, SELF), step(1, CROSS)),
-            *(step(1 / 2, SELF), step(1 / 2, SECOND)),
+            step(1 / 2, FIRST),
+            step(1 / 2, SELF),
+            step(1, CROSS),
+            step(1 / 2, SELF),
+            step(1 / 2, SECOND),
         ),
     ),
     # No splitting: all operators at once.
@@ -114,8 +120,11 @@ SCHEMES = {
         encoder=triple_jump((step(1 / 2, WHOLE), step(1, SELF), step(1 / 2, WHOLE))),
         decoder=triple_jump(
             (
-                *(step(1 / 2, WHOLE), step(1 / 2, SELF), step(1, CROSS)),
-                *(step(1 / 2, SELF), step(1 / 2, WHOLE)),
+                step(1 / 2, WHOLE),
+                step(1 / 2, SELF),
+                step(1, CROSS),
+                step(1 / 2, SELF),
+                step(1 / 2, WHOLE),
             )
         ),
     ),
@@ -144,6 +153,12 @@ def without(steps: Steps, kind: str) -> Steps:
     """The steps without operators of that kind."""
     left = [(x.size, [o for o in x.operators if o.kind != kind]) for x in steps]
     return tuple(step(size, *applied) for size, applied in left if applied)
+
+
+def has_own_first_ffn(steps: Steps) -> bool:
+    """Whether the FFN that is applied first is another one than that which is applied last."""
+    ffns = [x for x in operators(steps) if x.kind == FFN]
+    return bool(ffns) and ffns[0] != ffns[-1]
 
 
 def count_ffns(steps: Steps) -> int:
