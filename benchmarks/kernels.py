@@ -27,7 +27,7 @@ from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import attention, linear
-from macaron_fairseq.fast.criterion import CHUNK_ELEMENTS_CPU
+from macaron_fairseq.fast.chunked_loss import CHUNK_ELEMENTS_CPU
 from macaron_fairseq.model.architectures import SIZES
 
 Run = Callable[[], object]

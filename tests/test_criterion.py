@@ -9,8 +9,9 @@ from students import translation
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from macaron_fairseq.fast import criterion
-from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
+from macaron_fairseq.fast import chunked_loss
+from macaron_fairseq.fast.chunked_loss import ChunkedLoss
+from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
 DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 
@@ -18,7 +19,7 @@ DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropo
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
 
 
 def both(model, data, **options):
@@ -105,7 +106,7 @@ def test_other_decoder_output_width():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_about_as_exact_as_fairseqs(dtype, monkeypatch):
-    monkeypatch.setattr(criterion, "TYPES_AT_ONCE", 25)  # of the 64
+    monkeypatch.setattr(chunked_loss, "TYPES_AT_ONCE", 25)  # of the 64
     model = build(ARCHITECTURES[0], *SMALL).to(dtype)
     weight = model.decoder.output_projection.weight
     data = sample(sizes=((9, 30),) * 8)
@@ -123,7 +124,7 @@ def test_half_precision_is_about_as_exact_as_fairseqs(dtype, monkeypatch):
         return plain.compute_loss(model, output, data)[0]
 
     def ours(features, weight):
-        return criterion.label_smoothed_nll_loss(
+        return chunked_loss.label_smoothed_nll_loss(
             features.flatten(0, 1), weight, data["target"].flatten(), EPSILON
         )[0]
 
@@ -161,7 +162,7 @@ def tensors():
 
 def test_double_precision_is_the_formula(tensors):
     expected = formula(*tensors)
-    found = criterion.label_smoothed_nll_loss(*tensors, EPSILON)
+    found = chunked_loss.label_smoothed_nll_loss(*tensors, EPSILON)
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
     expected_gradients = torch.autograd.grad(expected[0], tensors[:2])
     gradients = torch.autograd.grad(found[0], tensors[:2])
@@ -182,7 +183,7 @@ def test_scores_far_apart_do_not_overflow(tensors):
     single = (1000 * features).detach().float().requires_grad_()
     scores = (1000 * features) @ weight.t()
     expected = nn.functional.cross_entropy(scores, target, reduction="sum")
-    loss, nll = criterion.label_smoothed_nll_loss(single, weight.detach().float(), target, 0.0)
+    loss, nll = chunked_loss.label_smoothed_nll_loss(single, weight.detach().float(), target, 0.0)
     loss.backward()
     assert float(nll) == pytest.approx(expected.item(), rel=1e-5)
     assert loss.isfinite()
@@ -193,7 +194,7 @@ def test_scores_far_apart_do_not_overflow(tensors):
 def test_gradients_of_the_same_loss_are_added(factor, tensors):
     features, weight, target = tensors
     expected = torch.autograd.grad(formula(*tensors)[0], (features, weight))
-    loss = factor * criterion.label_smoothed_nll_loss(features, weight, target, EPSILON)[0]
+    loss = factor * chunked_loss.label_smoothed_nll_loss(features, weight, target, EPSILON)[0]
     one, other = (torch.autograd.grad(loss, weight, retain_graph=True)[0] for _ in range(2))
     assert (one.data_ptr() == other.data_ptr()) == (factor == 1)  # that kept, without a copy
     for _ in range(3):
@@ -204,16 +205,16 @@ def test_gradients_of_the_same_loss_are_added(factor, tensors):
 
 def test_gradients_of_many_tokens_are_finite_in_fp16(monkeypatch):
     """As is each sum before it is fp32, of four times the gradients: fp16 ends at 65,504."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 2**22)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2**22)
     features = torch.full((6000, 2), 4, dtype=torch.half)
     weight = torch.zeros(64, 2, dtype=torch.half, requires_grad=True)
     target = torch.zeros(6000, dtype=torch.long)
-    criterion.label_smoothed_nll_loss(features, weight, target, EPSILON)[0].backward()
+    chunked_loss.label_smoothed_nll_loss(features, weight, target, EPSILON)[0].backward()
     assert weight.grad[0].tolist() == pytest.approx([6000 * 4 * (1 / 64 - (1 - EPSILON))] * 2, 1e-3)
 
 
 def test_only_the_loss_has_a_gradient(tensors):
-    loss, nll = criterion.label_smoothed_nll_loss(*tensors, EPSILON)
+    loss, nll = chunked_loss.label_smoothed_nll_loss(*tensors, EPSILON)
     assert loss.requires_grad
     assert not nll.requires_grad
 
@@ -229,7 +230,7 @@ def test_a_batch_of_padding_alone_is_zero():
 
 
 def test_never_makes_a_tensor_of_tokens_by_types(monkeypatch):
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 20_000)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 20_000)
     for_task = task(dictionary(1000))
     model = build(ARCHITECTURES[0], *SMALL, for_task=for_task)
     data = sample(sizes=((9, 30),) * 8)

@@ -32,7 +32,7 @@ from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
-from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.text.tokenization import bpe
 
@@ -144,7 +144,7 @@ def taught(world, model, **options):
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """A few rows a chunk."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 15 + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 15 + 1)
 
 
 # --- tokens --------------------------------------------------------------------------------------

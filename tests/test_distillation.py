@@ -30,7 +30,7 @@ from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
 from macaron_fairseq.distillation.word_level import Mixture, distilled_loss, projected
-from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion
 
@@ -38,7 +38,7 @@ from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCrit
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Five tokens a chunk with the 64 types of the test models: the 24 targets make five chunks."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def test_the_loss_of_each_token_sums_up_to_the_loss(files):
 
 
 def test_neither_model_makes_a_tensor_of_tokens_by_types(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 20_000)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 20_000)
     save(tmp_path / "large.pt", *LARGER, types=1000)
     for_task = translation(1000)
     model = build(STUDENT, *FLAGS, for_task=for_task).train()

@@ -27,7 +27,7 @@ from macaron_fairseq.distillation.criterion import (
 from macaron_fairseq.distillation.taught import student_like
 from macaron_fairseq.distillation.trajectory import losses as trajectory
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
-from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting
 
@@ -573,7 +573,7 @@ def test_in_distributed_data_parallel_the_gradients_are_the_same(tmp_path, teach
 
 @pytest.mark.slow
 def test_a_language_model_learns_from_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
     d = dictionary()
     for_task = LanguageModelingTask(LanguageModelingConfig(), d, d)
     sides = ["--decoder-attention-heads", "2"]

@@ -12,8 +12,9 @@ from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from small import NO_DROPOUT, SMALL_DECODER, SMALL_ENCODER, build, language_task, masked_task, texts
 from torch import nn
 
-from macaron_fairseq.fast import criterion
-from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion, ChunkedLoss
+from macaron_fairseq.fast import chunked_loss, criterion
+from macaron_fairseq.fast.chunked_loss import ChunkedLoss
+from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.fast.masked_lm_criterion import ChunkedMaskedLmLoss, has_plain_head
 
 TYPES = 65  # of `masked_task`, with <mask>
@@ -24,7 +25,7 @@ ARCHITECTURES = ["macaron_roberta_tiny", "roberta_tiny_pre_norm"]
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Five tokens a chunk."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * TYPES + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * TYPES + 1)
 
 
 def model_of(arch, *flags):
@@ -174,7 +175,7 @@ def test_a_bias_is_part_of_the_logits(epsilon):
     nll = -log_p.gather(1, target[:, None]).sum()
     share = epsilon / 11
     expected = (1 - epsilon - share) * nll - share * log_p.sum()
-    found, found_nll = criterion.label_smoothed_nll_loss(
+    found, found_nll = chunked_loss.label_smoothed_nll_loss(
         features, weight, target, epsilon, bias=bias
     )
     assert float(found) == pytest.approx(float(expected), rel=1e-12)

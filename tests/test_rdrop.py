@@ -15,8 +15,8 @@ from small import SMALL, build, dictionary, task
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import criterion
-from macaron_fairseq.fast.criterion import ChunkedLoss, rdrop_loss
+from macaron_fairseq.fast import chunked_loss, criterion
+from macaron_fairseq.fast.chunked_loss import ChunkedLoss, rdrop_loss
 from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion as Ours
 
 ARCHITECTURES = ["macaron_transformer_tiny", "transformer_tiny_pre_norm"]
@@ -27,7 +27,7 @@ ALPHA = 5.0
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Room for five rows of 64 types: two tokens, seen twice each, in a chunk."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 5 * 64 + 1)
 
 
 # --- the formula ---------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_gradcheck(tensors):
 
 def test_gradients_are_finite_in_fp16(monkeypatch):
     """Sums of 2,048 rows too, where the passes differ and all gradients point the same way."""
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 2**22)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 2**22)
     features = torch.tensor([[6.0], [-6.0]]).repeat(1024, 1).half()
     weight = torch.tensor([[0.1], [-0.1]]).half().requires_grad_()
     target = torch.zeros(2048, dtype=torch.long)
@@ -94,7 +94,7 @@ def test_equal_passes_do_not_diverge(tensors):
     twice = features[0::2].repeat_interleave(2, 0)
     loss, _, divergence = rdrop_loss(twice, weight, target, EPSILON, ALPHA)
     assert float(divergence) == 0
-    plain, _ = criterion.label_smoothed_nll_loss(twice, weight, target, EPSILON)
+    plain, _ = chunked_loss.label_smoothed_nll_loss(twice, weight, target, EPSILON)
     torch.testing.assert_close(loss, plain, rtol=1e-14, atol=0)
 
 
@@ -180,7 +180,7 @@ def test_the_batch_stays_as_it_was():
 
 
 def test_never_makes_a_tensor_of_tokens_by_types(monkeypatch):
-    monkeypatch.setattr(criterion, "CHUNK_ELEMENTS_CPU", 20_000)
+    monkeypatch.setattr(chunked_loss, "CHUNK_ELEMENTS_CPU", 20_000)
     for_task = task(dictionary(1000))
     model = build(ARCHITECTURES[0], *SMALL, *DROPOUT, for_task=for_task)
     largest = []

@@ -18,7 +18,7 @@ from gpu.setups import (
     Device,
     on,
 )
-from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast import chunked_loss
 
 MOST = {"fp32": 5e-6, "fp16": 1e-2, "bf16": 3e-2}
 MOST_OF_FAIRSEQS = 1.5
@@ -87,9 +87,9 @@ def gradients(trainer: Trainer, weights: dict[str, Tensor], batch: Batch, device
 @contextmanager
 def chunks_of(elements: int) -> Iterator[None]:
     """A block in which the chunked criterion takes several chunks of a small batch."""
-    before = criterion.CHUNK_ELEMENTS, criterion.CHUNK_ELEMENTS_CPU
-    criterion.CHUNK_ELEMENTS = criterion.CHUNK_ELEMENTS_CPU = elements
+    before = chunked_loss.CHUNK_ELEMENTS, chunked_loss.CHUNK_ELEMENTS_CPU
+    chunked_loss.CHUNK_ELEMENTS = chunked_loss.CHUNK_ELEMENTS_CPU = elements
     try:
         yield
     finally:
-        criterion.CHUNK_ELEMENTS, criterion.CHUNK_ELEMENTS_CPU = before
+        chunked_loss.CHUNK_ELEMENTS, chunked_loss.CHUNK_ELEMENTS_CPU = before

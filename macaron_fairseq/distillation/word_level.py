@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from macaron_fairseq.fast.criterion import SCALE, ChunkedLoss, add_product, chunks
+from macaron_fairseq.fast.chunked_loss import SCALE, ChunkedLoss, add_product, chunks
 from macaron_fairseq.fast.linear import multiply_transposed
 
 # What a teacher says of some of the target tokens: logits or log-probabilities, (tokens, types).

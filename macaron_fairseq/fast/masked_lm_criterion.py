@@ -10,7 +10,8 @@ from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import RobertaLMHead
 from torch import Tensor
 
-from macaron_fairseq.fast.criterion import label_smoothed_nll_loss, products_dtype, unwrap
+from macaron_fairseq.fast.chunked_loss import label_smoothed_nll_loss
+from macaron_fairseq.fast.criterion import products_dtype, unwrap
 from macaron_fairseq.fast.replaceable import PROBABILITIES, inherits, is_linear, is_watched
 from macaron_fairseq.model.base import MacaronModel
 from macaron_fairseq.model.released_bert import MaskedTokenHead, ReleasedBertEncoder

@@ -21,13 +21,13 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.fast import criterion
+from macaron_fairseq.fast import chunked_loss, criterion
+from macaron_fairseq.fast.chunked_loss import rdrop_loss
 from macaron_fairseq.fast.criterion import (
     ChunkedLabelSmoothedCrossEntropyCriterion,
     for_features,
     has_plain_projection,
     products_dtype,
-    rdrop_loss,
     unwrap,
 )
 
@@ -88,7 +88,7 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         if "features_only" not in sample["net_input"]:
             return super().compute_accuracy(model, net_output, sample)
         features, weight, target = self.select(model, net_output, sample)
-        return criterion.accuracy(features, weight, target)
+        return chunked_loss.accuracy(features, weight, target)
 
     def select(
         self, model: BaseFairseqModel, net_output: Any, sample: dict[str, Any]

@@ -37,12 +37,7 @@ from macaron_fairseq.distillation.layers import (
 )
 from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
-from macaron_fairseq.fast.criterion import (
-    for_features,
-    has_plain_projection,
-    on_the_host,
-    unwrap,
-)
+from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap
 
 NAME = "cross_vocabulary_label_smoothed_cross_entropy"
 TEMPERATURE, GEOMETRY_WEIGHT = 2.0, 50.0  # by default

@@ -22,7 +22,7 @@ from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States,
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
-from macaron_fairseq.fast.criterion import chunks
+from macaron_fairseq.fast.chunked_loss import chunks
 
 SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
 
