@@ -420,7 +420,13 @@ class Plan:
                 return
 
     def report(self, task: Task) -> str:
-        """The report of what is known, without the runs that were made otherwise."""
+        """The report of what is known, without the runs that were made otherwise.
+
+        With --from the data is prepared where its references are missing.
+        """
+        teacher = self.recipe(task, TEACHER, TEACHER_SEED)
+        if self.options.given and not distillation_records.references(teacher).is_file():
+            distillation_run.prepare(teacher)
         why = {run.path: f"made with {what}" for run, what in self.unlike(task)}
         known = [run for run in self.known(task) if run.path not in why]
         left_out = [f"left out: {x.name}, {why[x.path]}" for x in self.known(task) if x.path in why]

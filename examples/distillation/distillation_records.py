@@ -194,8 +194,8 @@ def known_references(run: Run, folder: Path | None) -> Path:
         if path.is_file() and files.sha256(path) == wanted:
             return path
     raise UserError(
-        f"{here} is not there, or is other than what {run.path} was scored with: run the stage run "
-        "with --from"
+        f"{here} is not there, or is other than what {run.path} was scored with: name the task's "
+        "text with --from"
     )
 
 
