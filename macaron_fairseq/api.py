@@ -437,20 +437,14 @@ def dynamics(
     for name, value in (("sentences", sentences), ("longest", longest)):
         if value is not None and value < 1:
             raise UserError(f"{name} {value} should be above 0")
-    if not -1 <= threshold <= 1:
-        raise UserError(f"threshold {threshold} is no cosine: give a number from -1 to 1")
-    if not beta > 0:
-        raise UserError(f"beta {beta} should be above 0")
-    if jacobian_sentences < 0:
-        raise UserError(f"jacobian_sentences {jacobian_sentences} should be 0 or more")
     refuse_str(text, "the sentences")
     refuse_str(target, "their translations")
-    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
-    sample = read.read(opened, text, target, subset, sentences, longest)
     settings = measurement.Settings(
         threshold=threshold, beta=beta, jacobian_sentences=jacobian_sentences, seed=seed
     )
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    loaded, opened = models.load(checkpoints, Path(data), source_lang, target_lang, labels, device)
+    sample = read.read(opened, text, target, subset, sentences, longest)
     found = measurement.compare(loaded, sample, settings)
     return Dynamics({**found, "command": "macaron_fairseq.dynamics(...) in Python"})
 

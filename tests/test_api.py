@@ -2,6 +2,7 @@
 
 import doctest
 import json
+import math
 import re
 import statistics
 
@@ -211,8 +212,10 @@ def test_what_has_no_dynamics(data, models):
         ((), {"labels": ["one"]}, "needs a label: there are 2 of the one and 1 of the other"),
         ((), {"labels": ["one", "one"]}, "two models have the same name"),
         ((), {"sentences": 0}, "sentences 0 should be above 0"),
-        ((), {"threshold": 5}, "threshold 5 is no cosine"),
+        ((), {"threshold": 5}, "threshold 5 is not a cosine"),
         ((), {"beta": 0}, "beta 0 should be above 0"),
+        ((), {"beta": math.inf}, "beta inf should be above 0 and finite"),
+        ((), {"seed": -1}, "seed -1 should be from 0"),
         ((), {"jacobian_sentences": -1}, "jacobian_sentences -1 should be 0 or more"),
         (("the new",), {}, "the sentences are one str"),
         (([],), {}, "the text holds no sentence"),

@@ -142,7 +142,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="inverse temperature in the energy (default: 1)",
     )
-    add("--seed", type=seed, default=1, metavar="N", help="of what is drawn at random (default: 1)")
+    add("--seed", type=seed, default=1, metavar="N", help="seed of all random draws (default: 1)")
     add(
         "--title",
         metavar="TEXT",

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=5,
         metavar="N",
-        help="timed for each size (default: %(default)s)",
+        help="updates that are timed for each size (default: %(default)s)",
     )
     add("flags", nargs="+", metavar="FLAG", help="of fairseq-train, after --")
     parser.set_defaults(run=run)

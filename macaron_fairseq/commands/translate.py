@@ -55,7 +55,7 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
     ("--beam", positive, 5, "N", "hypotheses kept"),
     ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
     ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
-    ("--max-len-b", not_negative_integer, 200, "B", "see --max-len-a"),
+    ("--max-len-b", not_negative_integer, 200, "B", "the constant of that limit, see --max-len-a"),
     ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
     ("--batch-size", positive, 128, "N", "sentences of a batch"),
     (
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compute-type",
         choices=COMPUTE_TYPES,
         metavar="TYPE",
-        help=f"compute in that (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
+        help=f"type to compute in (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
     )
     parser.set_defaults(run=run)
 

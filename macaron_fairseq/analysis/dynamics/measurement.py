@@ -4,6 +4,7 @@ They are collected one sentence at a time: alone it needs no padding, and memory
 longest one. All figures are kept as running sums, see `running_statistics`.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +22,7 @@ from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.schemes import splitting
 
@@ -35,13 +37,28 @@ ERRORS = [f"local_error_{splitting.as_fraction(h)}" for h in STEPS]
 
 @dataclass(frozen=True)
 class Settings:
-    """What the measures depend on."""
+    """What the measures depend on.
+
+    Raises:
+        UserError: if a number is out of its range.
+    """
 
     threshold: float = 0.9  # the cosine above which two tokens belong to one cluster
     beta: float = 1.0  # of the energy
     jacobian_sentences: int = 16
     shown_sentences: int = 8  # one by one, see `sentence_views`
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.threshold <= 1:
+            raise UserError(f"threshold {self.threshold} is not a cosine: give one from -1 to 1")
+        if not 0 < self.beta < math.inf:
+            raise UserError(f"beta {self.beta} should be above 0 and finite")
+        for name in ("jacobian_sentences", "shown_sentences"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} {getattr(self, name)} should be 0 or more")
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"seed {self.seed} should be from 0 to below 2^32")
 
 
 @dataclass
