@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq import api
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -29,7 +30,7 @@ examples:
 NAMES = {"transformer": "Transformer", "macaron": "Macaron"}
 PAGE = "dynamics.html"
 # Few, so that it takes about half a minute of one core.
-PAGE_SENTENCES = ["--sentences", "10", "--jacobian-sentences", "4"]
+PAGE_SENTENCES, PAGE_JACOBIANS = 10, 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         const=Path("demo-dynamics"),
         metavar="FOLDER",
-        help="also run macaron-fairseq dynamics on both models and write its page there; about a "
-        "minute more (FOLDER if none is named: demo-dynamics)",
+        help="also measure both models as macaron-fairseq dynamics does, and write its page there; "
+        "about a minute more (FOLDER if none is named: demo-dynamics)",
     )
     parser.set_defaults(run=run)
 
@@ -67,9 +68,7 @@ def run(args: argparse.Namespace) -> None:
     phrases = demo.translate(args.phrases)
     files.show("\n".join([*introduction(about, len(phrases)), *map(shown, phrases), legend(about)]))
     if args.page:
-        from macaron_fairseq import cli
-
-        cli.main(dynamics_words(args.page))
+        measure(args.page)
         page = quoted(args.page / PAGE)
         files.show(f"\nA page that explains these rows: python3 -m webbrowser -t {page}")
     files.show("\n".join(commands(is_page_drawn=bool(args.page))))
@@ -111,13 +110,20 @@ def legend(about: dict[str, Any]) -> str:
     )
 
 
-def dynamics_words(folder: Path) -> list[str]:
-    """The command line of `macaron-fairseq dynamics` on both models and the first phrases."""
-    source, target = (str(demo.phrases_file(language)) for language in demo.LANGUAGES)
-    paths = [str(demo.checkpoint(model)) for model in demo.MODELS]
-    words = ["dynamics", source, "--target", target, *PAGE_SENTENCES]
-    words += ["--data", str(demo.FOLDER), "--path", *paths, "--label", *NAMES.values()]
-    return [*words, "-o", str(folder)]
+def measure(folder: Path) -> None:
+    """Measure both models on the first phrases, and write the page to a folder."""
+    source, target = (demo.phrases_file(language) for language in demo.LANGUAGES)
+    found = api.dynamics(
+        [demo.checkpoint(model) for model in demo.MODELS],
+        demo.FOLDER,
+        source,
+        target=target,
+        labels=[*NAMES.values()],
+        sentences=PAGE_SENTENCES,
+        jacobian_sentences=PAGE_JACOBIANS,
+    )
+    found.write(folder)
+    files.show(f"\n{found}")
 
 
 def commands(is_page_drawn: bool) -> list[str]:

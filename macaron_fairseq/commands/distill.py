@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from macaron_fairseq.commands.arguments import above_zero, not_negative, positive
-from macaron_fairseq.commands.translate import (
+from macaron_fairseq.commands.searching import (
     WHEN_INTERRUPTED,
     add_device,
     add_search,

@@ -2,16 +2,14 @@
 
 import argparse
 import sys
-from collections.abc import Callable
 from math import ceil
 from pathlib import Path
-from typing import Any
 
-from macaron_fairseq.commands.arguments import (
-    finite,
-    not_negative,
-    not_negative_integer,
-    positive,
+from macaron_fairseq.commands.searching import (
+    WHEN_INTERRUPTED,
+    add_device,
+    add_search,
+    add_shards,
 )
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
@@ -21,7 +19,6 @@ from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import file_parts, terminal, translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
 from macaron_fairseq.translation.file_parts import TextFile
-from macaron_fairseq.translation.parts import Shard
 from macaron_fairseq.translation.translator import Engine, Search
 
 DESCRIPTION = """\
@@ -51,24 +48,6 @@ a long file by eight jobs, which may be killed and started again; when all are d
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --join
 """
 
-NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
-    ("--beam", positive, 5, "N", "hypotheses kept"),
-    ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
-    ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
-    ("--max-len-b", not_negative_integer, 200, "B", "the constant of that limit, see --max-len-a"),
-    ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
-    ("--batch-size", positive, 128, "N", "sentences of a batch"),
-    (
-        "--batch-lines",
-        positive,
-        2000,
-        "N",
-        "lines that are read, sorted by length and translated before the first is written: more "
-        "are faster, and with 1 each line is written as soon as it is translated",
-    ),
-)
-PRECISIONS = ("fp16", "bf16")
-WHEN_INTERRUPTED = ": what is translated is kept; give the same command again, and it goes on"
 # What else parts depend on: other batches can round otherwise.
 OF_PARTS = ("engine", "precision", "compute_type", "batch_lines", "max_tokens", "batch_size")
 
@@ -118,53 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"type to compute in (ctranslate2): {', '.join(COMPUTE_TYPES)} (default: as exported)",
     )
     parser.set_defaults(run=run)
-
-
-def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add what says how to search, in which batches."""
-    for flag, kind, default, metavar, text in NUMBERS:
-        text = f"{text} (default: {default:g})"
-        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
-
-
-def add_device(parser: argparse.ArgumentParser) -> Any:
-    """Add where and in what precision fairseq computes; returns the group of the latter."""
-    parser.add_argument("--cpu", action="store_true", help="use no GPU")
-    precision = parser.add_mutually_exclusive_group()
-    for name in PRECISIONS:
-        precision.add_argument(
-            f"--{name}",
-            dest="precision",
-            action="store_const",
-            const=name,
-            help=f"compute in {name}, on a GPU (fairseq)",
-        )
-    return precision
-
-
-def add_shards(parser: argparse.ArgumentParser, folder: str) -> None:
-    """Add what divides the work among jobs; `folder` is where they leave their parts."""
-    group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--shard",
-        type=shard,
-        metavar="I/N",
-        help=f"do the I-th of N shares, in parts of --batch-lines lines, into {folder}; parts that "
-        "are there are not done again",
-    )
-    group.add_argument(
-        "--join",
-        action="store_true",
-        help=f"check that all parts are in {folder} and belong together, join them, and remove it",
-    )
-
-
-def shard(text: str) -> Shard:
-    """I/N as an argument."""
-    try:
-        return Shard.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text} should be I/N, such as 1/8 to 8/8") from error
 
 
 def run(args: argparse.Namespace) -> None:
