@@ -93,8 +93,8 @@ def what_evaluates() -> list[str]:
     """Stands for the code that translates and scores."""
     folders = "schemes", "model", "fast", "text"
     paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
-    others = "evaluation/scoring", "evaluation/metrics", "common/workers", "commands/score"
-    paths += [PLUGIN / f"{name}.py" for name in others]
+    scores = "evaluation/scores/scoring", "evaluation/scores/metrics", "commands/score"
+    paths += [PLUGIN / f"{name}.py" for name in (*scores, "common/workers")]
     return [version("sacrebleu"), version("sacremoses"), code(*paths)]
 
 
