@@ -69,7 +69,7 @@ def count_parameters(checkpoint: Path, data: Path) -> int:
     """How many parameters a checkpoint's model has, shared ones counted once.
 
     Raises:
-        UserError: if it is no checkpoint, or of other data.
+        UserError: if it is not a checkpoint, or of other data.
     """
     logging.disable(logging.INFO)
     checkpoints.load(checkpoint)

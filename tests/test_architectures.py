@@ -234,7 +234,7 @@ def test_the_baselines_are_fairseqs_own_class():
     ["--dropout", "--attention-dropout", "--activation-dropout", "--adaptive-softmax-dropout"],
 )
 def test_a_dropout_that_is_no_probability_is_refused(flag, value):
-    with pytest.raises(UserError, match=f"{flag} {value} is no probability: give one from 0 to 1"):
+    with pytest.raises(UserError, match=f"{flag} {value} is not a probability: give 0 to 1"):
         build_unfilled("macaron_transformer_tiny", flag, value)
 
 
@@ -266,7 +266,7 @@ def test_some_layers_are_kept_of_both_kinds(arch):
 def test_layers_are_a_number_and_their_dropout_a_probability(side):
     with pytest.raises(UserError, match=f"--{side}-layers is -3: give a number, 0 or more"):
         build_unfilled("macaron_transformer_tiny", f"--{side}-layers", "-3")
-    with pytest.raises(UserError, match=f"--{side}-layerdrop nan is no probability"):
+    with pytest.raises(UserError, match=f"--{side}-layerdrop nan is not a probability"):
         build_unfilled("macaron_transformer_tiny", f"--{side}-layerdrop", "nan")
 
 
@@ -309,7 +309,7 @@ def test_the_baselines_refuse_the_same_numbers(arch, side, for_task):
         ((f"--{side}-layers", "-1"), f"--{side}-layers is -1: give a number, 0 or more"),
         ((f"--{side}-ffn-embed-dim", "0"), f"--{side}-ffn-embed-dim 0 is not above 0"),
         ((f"--{side}-attention-heads", "3"), f"among --{side}-attention-heads 3: choose"),
-        (("--dropout", "1.5"), "--dropout 1.5 is no probability"),
+        (("--dropout", "1.5"), "--dropout 1.5 is not a probability"),
     ):
         with pytest.raises(UserError, match=said):
             build_model(arguments(arch, *flags), for_task())

@@ -44,7 +44,7 @@ def test_the_search_ends_where_data_do(trainer):
         next(batch_sizes.batches(trainer, size))
         return Measured(size, 1.0, 1.0)
 
-    # All 200 sentences are one batch, which fairseq leaves out: it is no multiple of 256.
+    # All 200 sentences are one batch, which fairseq leaves out: it is not a multiple of 256.
     trainer.cfg.dataset.required_batch_size_multiple = 256
     sizes = batch_sizes.search([100, 10**5, 10**6], measure)
     assert [x.max_tokens for x in sizes] == [100]

@@ -193,7 +193,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["train"], "run the stage prepare first"),
         (["evaluate"], "run the stage prepare first"),
         (["report"], "run the stage prepare first"),
-        (["trian"], "trian is no stage and no option. Did you mean train? See --help"),
+        (["trian"], "trian is neither a stage nor an option. Did you mean train? See --help"),
         (["--max-updates", "3"], "no option --max-updates. Did you mean --max-update or"),
         (["--max-updat=3"], "no option --max-updat. Did you mean --max-update"),
         (
@@ -235,7 +235,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--", "--no-epoch-checkpoints"], "leave out --no-epoch-checkpoints"),
         (["--setting", "huge"], "there is no setting huge"),
         (["--pair", "en-zz"], "the pairs are"),
-        (["--from", "nowhere"], "is no folder"),
+        (["--from", "nowhere"], "is not a folder"),
         (["--gpus", "2"], "--gpus is for --dry-run"),
         (["train", "--dry-run", "--gpus", "2", "--processes", "2"], "--processes is for a CPU"),
         (["train", "--dry-run", "--gpus", "3"], "3 devices cannot share an update"),

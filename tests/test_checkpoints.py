@@ -149,7 +149,7 @@ def test_tables_of_arguments_that_are_none_hold_nothing(tmp_path):
 @pytest.mark.parametrize("name", ["args", "cfg"])
 def test_arguments_that_are_no_table_are_refused(name, tmp_path):
     torch.save({"model": {"x": torch.ones(1)}, name: "abc"}, tmp_path / "x.pt")
-    with pytest.raises(UserError, match=f"its '{name}' is no table"):
+    with pytest.raises(UserError, match=f"its '{name}' is not a table"):
         checkpoints.load(tmp_path / "x.pt")
 
 

@@ -281,10 +281,10 @@ def test_mistakes(mini, monkeypatch):
     )
     assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)
     file = mini.folder / "settings.yaml"
-    assert "given by --records, is no folder" in mini.call("--records", file, status=1)
+    assert "given by --records, is not a folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
     file.write_text(SETTINGS.replace("[both]", "[both, none]"))
-    assert "main names none, which is no system with a baseline" in mini.call(status=1)
+    assert "main names none, which is not a system with a baseline" in mini.call(status=1)
     file.write_text(SETTINGS.replace("[both]", "[both, both]"))
     assert "main names a system twice" in mini.call(status=1)
     file.write_text(SETTINGS)

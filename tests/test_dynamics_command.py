@@ -713,7 +713,7 @@ def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
     (tmp_path / "news.en").write_text("the new\n")
     (tmp_path / "empty.en").touch()
     assert refused(data, path=[CHECKPOINT, CHECKPOINT, name], out=tmp_path / "out") == (
-        f"{name} is no checkpoint, but --path takes all that follows it: name INPUT before --path, "
+        f"{name} is not a checkpoint, but --path takes all after it: name INPUT before --path, "
         "or after another option"
     )
 
@@ -721,7 +721,7 @@ def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--threshold", "2"], "2 is no cosine"),
+        (["--threshold", "2"], "2 is not a cosine"),
         (["--beta", "0"], "0 is not above 0"),
         (["--beta", "inf"], "inf is not above 0 and finite"),
         (["--sentences", "0"], "0 is not above 0"),

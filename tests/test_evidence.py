@@ -90,7 +90,7 @@ def test_a_run_with_two_results_is_refused(tmp_path):
         (lambda x: x.update(environments=[[1]]), "is damaged"),
         (lambda x: x.update(runs=[3]), "is damaged"),
         (lambda x: x["runs"][0].pop("seed"), "no 'seed'"),
-        (lambda x: x["runs"][0].update(looping="2"), "'looping', which is no whole number"),
+        (lambda x: x["runs"][0].update(looping="2"), "'looping', which is not a whole number"),
         (lambda x: x.update(items={}), "is damaged"),
         (lambda x: x.pop("task"), "task"),
     ],

@@ -456,7 +456,7 @@ def test_only_an_export_is_replaced_and_only_when_asked(data, exported, tmp_path
     (own / "notes").touch()
     (tmp_path / "file").touch()
     for path in (own, tmp_path / "file", data):
-        message = f"^{path} is there already and is no export: choose another name$"
+        message = f"^{path} is there already and is not an export: choose another name$"
         with pytest.raises(UserError, match=message):
             export(path, force=True)
     assert (own / "notes").exists() and (data / "code").exists()
@@ -533,7 +533,7 @@ def test_flags_of_the_other_engine_are_refused(data, exported):
 
 
 def test_the_path_must_be_what_the_engine_takes(data, exported, tmp_path):
-    with pytest.raises(UserError, match=f"^{CHECKPOINT} is no export: make one of it with "):
+    with pytest.raises(UserError, match=f"^{CHECKPOINT} is not an export: make one of it with "):
         translate(CHECKPOINT, data)
     message = f"^{exported} is a folder: if it is an export, add --engine ctranslate2$"
     with pytest.raises(UserError, match=message):

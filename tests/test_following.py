@@ -77,8 +77,8 @@ def test_named_layers_are_read():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1", "--flag 1 is no list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"),
-        ("1:2;2:3", "is no list of layers"),
+        ("1", "--flag 1 is not a list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"),
+        ("1:2;2:3", "is not a list of layers"),
         ("1:7", "--flag 1:7 names layer 7 of the teacher's encoder, which has layers 1 to 6"),
         (
             "4:1",

@@ -627,7 +627,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
     ("words", "said"),
     [
         (["--text", "a.txt"], "say where GLUE's files are: --glue FOLDER"),
-        (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is no folder"),
+        (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is not a folder"),
         ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
         (
             [*TEXT, "--records", "."],
@@ -654,7 +654,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--", "--seed", "3"], "--seed is set by the recipe"),
         ([*TEXT, "--pretrained", "a.pt"], "name it with --archs ARCH"),
         ([*TEXT, "--archs", "a", "--pretrained", "a.pt"], "needs the text in its own tokens"),
-        (["finetune", "--archs", "a", "--pretrained", "a.pt"], "a.pt is no file"),
+        (["finetune", "--archs", "a", "--pretrained", "a.pt"], "a.pt is not a file"),
         ([*TEXT, "--archs", "a", "--pretrained", "a.pt", "--from-scratch"], "exclude each other"),
         ([*TEXT, "--pretrain-seeds", ""], "'' should name seeds, each once"),
         ([*TEXT, "--from-scratch", "--dry-run"], "nothing is pre-trained here"),

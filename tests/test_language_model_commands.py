@@ -236,6 +236,6 @@ def test_a_model_is_not_for_a_translation_command(corpus, masked, causal):
         words = Dictionary.load(str(corpus.data / "dict.txt"))
         if one is masked:
             words.add_symbol("<mask>")
-        sentence = f"was trained for {task}, and is no model for translation"
+        sentence = f"was trained for {task}, and is not a model for translation"
         with pytest.raises(UserError, match=sentence):
             FairseqEngine(path, words, words, GenerationConfig(), torch.device("cpu"))

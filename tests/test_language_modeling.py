@@ -439,7 +439,7 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
         ("systems: {a: {flags: '{teacher.x}'}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --arch 'a''b}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
-        ("{main: [a], systems: {a: {}}}", "main names a, which is no system with a baseline"),
+        ("{main: [a], systems: {a: {}}}", "main names a, which is not a system with a baseline"),
     ],
 )
 def test_a_file_of_students_is_checked(content, said, tmp_path):

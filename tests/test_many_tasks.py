@@ -74,9 +74,9 @@ def refusal(capsys, *words):
         (["--", "--macaron-decoder-scheme=parallel"], "would override what --schemes"),
         (["--", "--encoder-ffn-embed-dim", "8"], "would override what --schemes"),
         (["--", "--no-epoch-checkpoints"], "the last 10 epochs are to be averaged"),
-        (["--known", "nowhere"], "nowhere, given by --known, is no folder"),
+        (["--known", "nowhere"], "nowhere, given by --known, is not a folder"),
         (["report", "--known", "."], "--known is for the stages tune and run"),
-        (["page", "--records", "nowhere"], "nowhere is no folder of records"),
+        (["page", "--records", "nowhere"], "nowhere is not a folder of records"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
     ],
 )
@@ -127,7 +127,7 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
         ("families: [", "is no YAML file"),
         (
             tasks.FILE.read_text().replace("tasks: [g2p-hun,", "tasks: [g2p-hum,"),
-            "families/g2p/tuning/tasks names g2p-hum, which is no task",
+            "families/g2p/tuning/tasks names g2p-hum, which is not a task",
         ),
         (
             tasks.FILE.read_text().replace("metric: WER", "metric: Wer"),
@@ -141,7 +141,7 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
                 ("dropout: [0.1", "dropout: [1.5", "tuning/rounds/dropout should be a probability"),
                 ("tokens: [256, 512, 1024]", "tokens: []", "tuning/rounds has no values of tokens"),
                 ("tokens: 1280000", "tokens: 900", "tuning/tokens leaves no update of 1024 tokens"),
-                ("dev: dev", "dev: development", "tuning/dev is development, which is no set"),
+                ("dev: dev", "dev: development", "tuning/dev is development, which is not a set"),
                 ("schemes: [lie-trotter, strang", "schemes: [] #", "tuning/tasks, schemes and"),
                 ("tokens: 256, dropout: 0.2} # by", "tokens: 0, dropout: 0} #", "chosen/tokens"),
                 ("layers: 4", "layers: 0", "layers should be at least 1, not 0"),

@@ -407,7 +407,7 @@ def test_senseless_steps_and_numbers_are_refused():
         roberta("macaron_roberta_tiny", "--macaron-scheme", "yoshida4", "--macaron-post-norm")
     with pytest.raises(UserError, match="--encoder-embed-dim 30 cannot be divided"):
         roberta("macaron_roberta_tiny", "--encoder-embed-dim", "30")
-    with pytest.raises(UserError, match=r"--dropout 2\.0 is no probability"):
+    with pytest.raises(UserError, match=r"--dropout 2\.0 is not a probability"):
         roberta("macaron_roberta_tiny", "--dropout", "2")
 
 

@@ -99,7 +99,7 @@ def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
     line = command_line.read(["fairseq-train", str(tmp_path), *flags])
     assert command_line.first_data(line.others) == tmp_path
     checks.refuse_truncated_data(line.others, "train")
-    save_folder.claim(line)  # fairseq will say that this is no folder
+    save_folder.claim(line)  # fairseq will say that this is not a folder
     assert not save_folder.held
 
 
@@ -295,7 +295,7 @@ def test_a_checkpoint_of_another_task(tmp_path):
         words = [f"fairseq-{command}", "data", "--cpu", flag, path, "--save-dir", tmp_path]
         for other in ("masked_lm", "language_modeling", "sentence_prediction"):
             said = refusal(*words, "--task", other)
-            assert said == f"{path} was trained for translation, and is no model for {other}"
+            assert said == f"{path} was trained for translation, and is not a model for {other}"
         for same in ("translation", "macaron_translation", "translation_lev"):
             apply(checks.check, [str(word) for word in (*words, "--task", same)])
     said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)

@@ -515,7 +515,7 @@ def test_chinese_has_no_spaces_whatever_its_code(language):
 
 
 def test_a_language_has_two_or_three_letters():
-    with pytest.raises(UserError, match="'chinese' is no language: name it by two or three"):
+    with pytest.raises(UserError, match="'chinese' is not a language: give two or three"):
         metrics.bleu(["a"], ["a"], "chinese", False)
 
 

@@ -93,7 +93,7 @@ def test_mistakes(blank, tmp_path, monkeypatch):
         words = ["phrases", str(tmp_path / "text"), "--spacy", str(model)]
         return sentence_of(lambda: cli.main(words))
 
-    assert "--spacy no_such is no installed pipeline of spaCy ([E050]" in refusal("no_such")
+    assert "--spacy no_such is not an installed pipeline of spaCy ([E050]" in refusal("no_such")
     blank.to_disk(tmp_path / "blank")
     assert "does not tag and parse: give a pipeline that does" in refusal(tmp_path / "blank")
     spacy.blank("xx").to_disk(tmp_path / "xx")

@@ -578,7 +578,7 @@ def test_a_model_of_the_opposite_direction_is_refused(data, tmp_path):
 def test_a_table_of_another_kind_is_no_checkpoint(data, tmp_path):
     path, state = tmp_path / "bad.pt", torch.load(CHECKPOINT, weights_only=False)
     torch.save({**state, "cfg": argparse.Namespace(model=1), "args": None}, path)
-    with pytest.raises(UserError, match="its 'cfg' is no table"):
+    with pytest.raises(UserError, match="its 'cfg' is not a table"):
         command(data, path=path)
 
 

@@ -110,7 +110,7 @@ def verify(path: Path, name: str, expected: str | None, contents: bool = True) -
         try:
             read_archive(path, name.lower())
         except Exception as error:
-            raise FetchError(f"is no whole {Path(name).suffix} file ({error})") from None
+            raise FetchError(f"is not a whole {Path(name).suffix} file ({error})") from None
     if expected not in (None, digest.hexdigest()):
         raise FetchError(
             f"has the SHA-256 {digest.hexdigest()}, but --sha256 or SHA256SUMS says {expected} "

@@ -161,7 +161,7 @@ def one_of(stages: Sequence[str]) -> Callable[[str], str]:
     def stage(text: str) -> str:
         if text not in stages:
             question = names.question(text, stages)
-            raise argparse.ArgumentTypeError(f"{text} is no stage and no option{question}")
+            raise argparse.ArgumentTypeError(f"{text} is neither a stage nor an option{question}")
         return text
 
     return stage
@@ -401,7 +401,7 @@ def read(
         sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
     given = getattr(options, "from")
     if given and not given.is_dir():
-        sys.exit(f"{given}, given by --from, is no folder")
+        sys.exit(f"{given}, given by --from, is not a folder")
     suffix = f"-{pair}" * is_other_pair + f"-{options.setting}" * bool(options.setting)
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)

@@ -112,7 +112,7 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
     """
     given = args.folder and args.folder.absolute()
     if given and not given.is_dir():
-        sys.exit(f"{given}, given by --from, is no folder")
+        sys.exit(f"{given}, given by --from, is not a folder")
     for folder in sorted({*folders}):
         if given and not (given / folder).is_dir():
             sys.exit(f"{given}, given by --from, has no folder {folder}")

@@ -125,7 +125,7 @@ def generate(
     task: str = "macaron_translation",
 ) -> Words:
     """The command that translates a test set; fairseq's own search is that of `translation`."""
-    # All sentences: fairseq drops a last batch whose size is no multiple of 8 unless told so.
+    # All sentences: fairseq drops a last batch whose size is not a multiple of 8 unless told so.
     # Without --post-process: reports count the model's tokens, and `score` joins BPE.
     words: Words = ["fairseq-generate", recipe.data / "data-bin", "--user-dir", PLUGIN]
     words += ["--path", checkpoint, "--task", task, "--gen-subset", subset]

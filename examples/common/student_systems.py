@@ -51,7 +51,7 @@ def refuse_bad(systems: Mapping[str, System], main: Sequence[str], path: Path) -
                 "path, and quotes should be closed"
             )
     if unknown := {*main} - {*systems} | {*main} & {next(iter(systems))}:
-        sys.exit(f"{path}: main names {min(unknown)}, which is no system with a baseline")
+        sys.exit(f"{path}: main names {min(unknown)}, which is not a system with a baseline")
     if len({*main}) < len(main):
         sys.exit(f"{path}: main names a system twice")
 

@@ -122,7 +122,7 @@ def read(path: Path = FILE) -> dict[str, Task]:
                 x for x in (kind.tuning.tasks if kind.tuning else []) if x not in file.tasks
             ]:
                 raise ValueError(
-                    f"families/{name}/tuning/tasks names {unknown[0]}, which is no task"
+                    f"families/{name}/tuning/tasks names {unknown[0]}, which is not a task"
                 )
         return {name: task(file, name, entry, path) for name, entry in file.tasks.items()}
     except ValueError as error:
@@ -155,7 +155,7 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
     wanted = {"test": kind.test} | ({"tuning/dev": kind.tuning.dev} if kind.tuning else {})
     for what, test in wanted.items():
         if test not in whole.sets:
-            raise ValueError(f"families/{entry.family}/{what} is {test}, which is no set")
+            raise ValueError(f"families/{entry.family}/{what} is {test}, which is not a set")
     if kind.metric not in (scored := whole.evaluation.metrics):
         raise ValueError(
             f"families/{entry.family}/metric is {kind.metric}, but runs of {name} are scored by "

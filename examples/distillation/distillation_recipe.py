@@ -126,7 +126,7 @@ def run(words: Sequence[str]) -> None:
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
     if args.records and args.records.exists() and not args.records.is_dir():
-        sys.exit(f"{args.records}, given by --records, is no folder")
+        sys.exit(f"{args.records}, given by --records, is not a folder")
     if args.teacher and not args.teacher.is_file():
         sys.exit(f"--teacher {args.teacher}: no such checkpoint")
     if args.teacher and not manifest.run_of(args.teacher):

@@ -215,7 +215,7 @@ def read(words: Sequence[str]) -> Glue:
         if not find_spec(module):
             sys.exit(f"scores and their tests need {package}: pip install {package}")
     if args.glue and not args.glue.is_dir():
-        sys.exit(f"{args.glue}, given by --glue, is no folder")
+        sys.exit(f"{args.glue}, given by --glue, is not a folder")
     if "prepare" in stages and not args.glue:
         sys.exit("say where GLUE's files are: --glue FOLDER")
     if args.records:
@@ -263,7 +263,7 @@ def refuse_pretrained(args: Any, stages: Sequence[str]) -> None:
         sys.exit("--pretrained needs the text in its own tokens: --codes FILE --dictionary FILE")
     for path in (args.pretrained, args.codes, args.dictionary):
         if path and not path.is_file():
-            sys.exit(f"{path} is no file")
+            sys.exit(f"{path} is not a file")
 
 
 def short_samples(text: str) -> tuple[int, int]:

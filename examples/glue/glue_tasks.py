@@ -244,7 +244,7 @@ def read_test(task: Task, path: Path) -> Examples:
         if len(cells) < len(places) or not all(map(str.strip, cells)):
             sys.exit(f"{path}, line {number} lacks a column or a sentence, and must be answered")
         if not index.isdecimal():
-            sys.exit(f"{path}, line {number} has the {task.index} '{index}', which is no number")
+            sys.exit(f"{path}, line {number} has the {task.index} '{index}', which is not a number")
         if before := lines.get(index):
             sys.exit(f"{path}, line {number} has the {task.index} '{index}' of line {before}")
         lines[index] = number

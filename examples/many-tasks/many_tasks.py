@@ -115,7 +115,7 @@ def run(words: Sequence[str]) -> None:
     if {"report", "page"} & {*stages}:
         estimates.load()  # what is missing is noticed here, not after hours of training
     if args.known and not args.known.is_dir():
-        sys.exit(f"{args.known}, given by --known, is no folder")
+        sys.exit(f"{args.known}, given by --known, is not a folder")
     if args.known and not {"tune", "run"} & {*stages}:
         sys.exit("--known is for the stages tune and run: report, collect and page take --records")
     folders = [task.kind.folder for task in chosen]

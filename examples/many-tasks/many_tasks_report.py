@@ -126,7 +126,7 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
         f"{COMMAND} page {names} --records docs/results/records --output docs/results",
     ]
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder of records")
+        raise UserError(f"{folder} is not a folder of records")
     runs = known.read([*tasks], folder)
     comparison = compared(runs, tasks, [])
     picture = evidence_report.forest(comparison)

@@ -323,7 +323,7 @@ def cosine(text: str) -> float:
     """A number from -1 to 1."""
     value = float(text)
     if not -1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no cosine: give a number from -1 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a cosine: give a number from -1 to 1")
     return value
 
 
@@ -333,7 +333,7 @@ def refuse_text(paths: Sequence[Path]) -> None:
         is_empty_text = path.suffix != ".pt" and path.is_file() and not path.stat().st_size
         if str(path) == "-" or is_empty_text or not is_stored(path):
             raise UserError(
-                f"{path} is no checkpoint, but --path takes all that follows it: name INPUT before "
+                f"{path} is not a checkpoint, but --path takes all after it: name INPUT before "
                 "--path, or after another option"
             )
 

@@ -257,7 +257,7 @@ def to_stdout() -> Iterator[BinaryIO]:
 
 def close_stdout() -> None:
     """Let what is still in its buffer go nowhere, or Python would try to write it at exit."""
-    with suppress(OSError, ValueError):  # the latter where it is no file
+    with suppress(OSError, ValueError):  # the latter where it is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -114,14 +114,14 @@ def load(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except MemoryError:
         raise
-    except Exception as error:  # what is no checkpoint, or a part of one, can raise anything
+    except Exception as error:  # what is not a checkpoint, or a part of one, can raise anything
         raise UserError(f"{path} {explain(error)}") from error
     model = state.get("model") if isinstance(state, dict) else None
     if not isinstance(model, dict) or not all(isinstance(x, Tensor) for x in model.values()):
-        raise UserError(f"{path} is no fairseq checkpoint: it has no 'model' of named tensors")
+        raise UserError(f"{path} is not a fairseq checkpoint: it has no 'model' of named tensors")
     for name, kind in (("args", Namespace | Mapping | None), ("cfg", Mapping | None)):
         if not isinstance(state.get(name), kind):
-            raise UserError(f"{path} is no fairseq checkpoint: its '{name}' is no table")
+            raise UserError(f"{path} is not a fairseq checkpoint: its '{name}' is not a table")
     refuse_without_arguments(path, state)
     return state
 
@@ -157,7 +157,7 @@ def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None)
     """
     trained = task_of(state)
     if len({KINDS[name] for name in (trained, task) if name in KINDS}) > 1:
-        raise UserError(f"{path} was trained for {trained}, and is no model for {task}")
+        raise UserError(f"{path} was trained for {trained}, and is not a model for {task}")
 
 
 def load_checked(path: Path) -> dict[str, Any]:

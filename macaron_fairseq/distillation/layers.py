@@ -113,7 +113,7 @@ def read_pairs(text: str, flag: str, side: str, student: int, teacher: int) -> P
     for word in text.split(","):
         if not (match := re.fullmatch(r"\s*(\d+):(\d+)\s*", word)):
             raise UserError(
-                f"{flag} {text} is no list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"
+                f"{flag} {text} is not a list of layers: write STUDENT:TEACHER,..., as 3:6,6:12"
             )
         pair = int(match[1]), int(match[2])
         given = zip(("student", "teacher"), pair, (student, teacher), strict=True)

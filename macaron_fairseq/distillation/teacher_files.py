@@ -103,7 +103,7 @@ def load_across(
     else:
         name = data.path / "data-bin" / "dict.txt"
         if not name.is_file():
-            raise UserError(f"{name} is missing: --teacher-data {folder} is no language model's")
+            raise UserError(f"{name} is missing: --teacher-data {folder} is not a language model's")
         found = [load_dictionary(name)]
         theirs.dictionary = theirs.output_dictionary = found[0]
     kept = Memory(memory) if memory else None

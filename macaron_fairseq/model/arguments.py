@@ -150,7 +150,7 @@ def refuse_senseless_numbers(args: Namespace, sides: Sequence[str] = SIDES) -> N
     for name in ("dropout", "attention_dropout", "activation_dropout", *further, *dropped):
         if not 0 <= (getattr(args, name, 0) or 0) <= 1:
             flag = f"--{name.replace('_', '-')}"
-            raise UserError(f"{flag} {getattr(args, name)} is no probability: give one from 0 to 1")
+            raise UserError(f"{flag} {getattr(args, name)} is not a probability: give 0 to 1")
     for side in sides:
         for name in ("embed_dim", "attention_heads", "ffn_embed_dim", "first_ffn_embed_dim"):
             size = getattr(args, f"{side}_{name}", None)

@@ -81,7 +81,7 @@ def check_decoding(line: CommandLine) -> None:
     command, args = line.command, line.args
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
-            "fairseq leaves out the last batch if the number of its sentences is no multiple of "
+            "fairseq leaves out the last batch if the number of its sentences is not a multiple of "
             "--required-batch-size-multiple (default: %d): set it to 1 for all sentences",
             configs.DatasetConfig().required_batch_size_multiple,
         )

@@ -135,7 +135,7 @@ class CTranslate2Engine:
 def refuse_no_export(folder: Path) -> None:
     """Raise a `UserError` if what is to be an export's folder is something else for sure."""
     if folder.is_file():
-        raise UserError(f"{folder} is no export: make one of it with macaron-fairseq export")
+        raise UserError(f"{folder} is not an export: make one of it with macaron-fairseq export")
     if os.pathsep in str(folder) and not folder.exists():
         raise UserError("CTranslate2 searches with one model: an ensemble needs --engine fairseq")
 

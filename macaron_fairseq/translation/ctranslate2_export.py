@@ -104,7 +104,7 @@ def refuse_existing(folder: Path, replace: bool) -> None:
     if is_empty or not folder.exists():
         return
     if not (files.holds_only(folder, NAMES) and (folder / EXPORT_JSON).is_file()):
-        raise UserError(f"{folder} is there already and is no export: choose another name")
+        raise UserError(f"{folder} is there already and is not an export: choose another name")
     if not replace:
         raise UserError(f"{folder} is there already: choose another name, or replace it: --force")
 

@@ -248,7 +248,7 @@ def partition(
     known(method, Method, "method")
     w = np.asarray(weights, dtype=np.float64)
     if w.ndim != 2 or w.shape != w.T.shape or not np.allclose(w, w.T):
-        raise ValueError("the weights are no symmetric matrix")
+        raise ValueError("the weights are not a symmetric matrix")
     if not 0 < resolution < np.inf:
         raise ValueError(f"the resolution is {resolution}: it must be above 0")
     linked = np.flatnonzero(w.any(axis=1))

@@ -33,7 +33,7 @@ def like(trained: TrainedModel, data: Data, seed: int) -> TrainedModel:
         path = getattr(arguments, f"{side}_embed_path", None)
         if path and not Path(path).is_file():
             raise UserError(
-                f"{trained.path} began with the embeddings in {path}, which is no file: put it "
+                f"{trained.path} began with the embeddings in {path}, which is not a file: put it "
                 "there, or leave out --initial"
             )
     task = trained.engine.task if trained.engine else models.language_task(data)

@@ -43,7 +43,7 @@ def load(model: str) -> Any:
     except (OSError, ValueError) as error:  # what spaCy raises for both
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"--spacy {model} is no installed pipeline of spaCy ({reason}): install one, as by "
+            f"--spacy {model} is not an installed pipeline of spaCy ({reason}): install one, as by "
             "python -m spacy download en_core_web_sm, or give its folder"
         ) from error
     if pipeline.vocab.get_noun_chunks is None:

@@ -183,14 +183,14 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
     optional: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
     for name, count in optional.items():
         if not isinstance(count, int | None):
-            raise UserError(f"a run in {path} has '{name}', which is no whole number")
+            raise UserError(f"a run in {path} has '{name}', which is not a whole number")
     length = len(kinds.reference)
     if len(line["items"]) != length:
         raise UserError(
             f"a run in {path} has {counted(len(line['items']), 'item')} instead of {length}"
         )
     if kinds.kind == EDITS:
-        numbers(line["items"])  # a ValueError if one is no digit
+        numbers(line["items"])  # a ValueError if one is not a digit
     float(line["scores"][content["test"]][content["metric"]])
     str(line["signatures"][content["metric"]])
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}

@@ -75,11 +75,11 @@ def language_code(language: str) -> str:
     """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region.
 
     Raises:
-        UserError: if it is no such code.
+        UserError: if it is not such a code.
     """
     code = re.split("[-_]", language.lower())[0]
     if not re.fullmatch("[a-z]{2,3}", code):
-        raise UserError(f"'{language}' is no language: name it by two or three letters, such as de")
+        raise UserError(f"'{language}' is not a language: give two or three letters, such as de")
     return OF_THREE_LETTERS.get(code, code)
 
 
