@@ -396,8 +396,12 @@ def run(args: argparse.Namespace) -> None:
     )
     if args.jacobian:
         wanted = compare.Settings(
-            *(args.jacobian_sentences, args.seed, tuple(args.remove), tuple(args.layers)),
-            *(graph_choices(args), args.graph_sensitivity),
+            tokens=args.jacobian_sentences,
+            seed=args.seed,
+            remove=tuple(args.remove),
+            layers=tuple(args.layers),
+            graph=graph_choices(args),
+            has_sensitivity=args.graph_sensitivity,
         )
         found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
         written = output.write(args.output, report.contents(found), report.OPTIONAL)

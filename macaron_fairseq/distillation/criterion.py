@@ -145,8 +145,12 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         self.trajectory_weight = trajectory_weight
         self.needs_student = trajectory_weight > 0
         self.plan = Plan(
-            *(trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers),
-            *(trajectory_spans, trajectory_source_phrases, trajectory_target_phrases),
+            trajectory_layers,
+            encoder_layers=trajectory_encoder_layers,
+            decoder_layers=trajectory_decoder_layers,
+            spans=trajectory_spans,
+            source_phrases=trajectory_source_phrases,
+            target_phrases=trajectory_target_phrases,
         )
         # Without any teacher the plan may stay: fairseq-validate overrides the weights alone.
         if distill_weight and not trajectory_weight and (unused := self.plan.named()):

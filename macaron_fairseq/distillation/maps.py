@@ -82,4 +82,6 @@ def differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
         {name: tuple(x.shape) for name, x in state.items() if isinstance(x, Tensor)}
         for state in (saved, own)
     ]
-    return [*found, *["layers"] * (shapes[0] != shapes[1] and "layers" not in found)]
+    if shapes[0] != shapes[1] and "layers" not in found:
+        found.append("layers")
+    return found

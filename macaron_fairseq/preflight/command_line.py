@@ -66,8 +66,11 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for group in (
-        *(configs.CommonConfig, configs.DatasetConfig, configs.CheckpointConfig),
-        *(configs.DistributedTrainingConfig, configs.CommonEvalConfig),
+        configs.CommonConfig,
+        configs.DatasetConfig,
+        configs.CheckpointConfig,
+        configs.DistributedTrainingConfig,
+        configs.CommonEvalConfig,
         configs.OptimizationConfig,
     ):
         gen_parser_from_dataclass(parser, group())

@@ -38,8 +38,10 @@ logger = logging.getLogger(__name__)
 Shapes = dict[str, set[tuple[int, ...]]]  # of parameters, by name
 
 LANGUAGE_MODELS = (
-    *(architectures.ROBERTA, architectures.ROBERTA_BASELINE),
-    *(architectures.LM, architectures.LM_BASELINE),
+    architectures.ROBERTA,
+    architectures.ROBERTA_BASELINE,
+    architectures.LM,
+    architectures.LM_BASELINE,
 )
 TRANSLATION = architectures.MODEL, architectures.BASELINE
 HEAD = "sentence_classification_head"  # fairseq's default

@@ -158,7 +158,9 @@ def load(
     """
     if precision not in PRECISIONS:
         raise UserError(f"there is no precision {precision}: give {', '.join(PRECISIONS)}")
-    flags = [*["--cpu"] * (not use_gpu), *[f"--{precision}"] * (precision != "fp32")]
+    flags = [] if use_gpu else ["--cpu"]
+    if precision != "fp32":
+        flags.append(f"--{precision}")
     asked, _ = command_line.parse(flags, "interactive")
     checks.check_devices(asked, "interactive")  # what would be refused there
     if os.pathsep not in path and Path(path).is_dir():  # several are no name of a file

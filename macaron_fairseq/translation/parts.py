@@ -209,7 +209,7 @@ class Parts:
         ranges = self.ranges()
         if missing := self.left(Shard()):
             some = ", ".join(f"{x.start + 1} to {x.stop}" for x in missing[:5])
-            more = ", ..." * (len(missing) > 5)
+            more = ", ..." if len(missing) > 5 else ""
             raise UserError(
                 f"{self.folder} lacks {counted(len(missing), 'part')} of {len(ranges)}, lines "
                 f"{some}{more}: run their shards again"

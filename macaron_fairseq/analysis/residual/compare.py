@@ -199,8 +199,15 @@ def measure(
         placed = topology.of(states, sides, settings.graph, shown.update)
     topology.add(found, placed, settings.graph)
     ablation = Ablation(
-        *(model, sides, read, sample.data, settings.tokens, settings.seed),
-        *(states, placed, settings.graph),
+        model=model,
+        sides=sides,
+        read=read,
+        data=sample.data,
+        tokens=settings.tokens,
+        seed=settings.seed,
+        states=states,
+        placed=placed,
+        choices=settings.graph,
     )
     wanted = [(part, at) for part in settings.remove for at in where]
     effects = {}

@@ -123,7 +123,10 @@ def at_token(layer: Layer, token: int, has_sublayers: bool) -> list[AtToken]:
     x = layer.state
     found = [
         AtToken(
-            *(LAYER, LAYER, x[token, 0], layer.advance(x)[token, 0]),
+            LAYER,
+            LAYER,
+            x[token, 0],
+            layer.advance(x)[token, 0],
             jacobians.own_block(layer.advance, x, token),
         )
     ]

@@ -75,7 +75,10 @@ class Ablation:
         with interventions.removing(self.model, removals):
             bits = likelihood.bits_per_token(self.model, self.read, self.data)
             sides = depth.along_depth(
-                *(self.model, self.read, self.tokens, self.seed),
+                self.model,
+                self.read,
+                self.tokens,
+                self.seed,
                 removed=removals,
                 has_sublayers=False,
             )

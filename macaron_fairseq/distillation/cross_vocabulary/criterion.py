@@ -126,10 +126,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         layers = trajectory_layers, trajectory_encoder_layers, trajectory_decoder_layers
         self.plan = LayerPlan(*layers)
         unused = self.plan.named()
-        unused += ["--geometry-weight"] * (geometry_weight != GEOMETRY_WEIGHT)
-        unused += ["--distill-temperature"] * (
-            distill_temperature != TEMPERATURE and self.kind != MINED
-        )
+        if geometry_weight != GEOMETRY_WEIGHT:
+            unused.append("--geometry-weight")
+        if distill_temperature != TEMPERATURE and self.kind != MINED:
+            unused.append("--distill-temperature")
         if distill_weight and self.kind != SRA and unused:
             raise UserError(
                 f"{unused[0]} has no effect with --cross-vocabulary-loss {self.kind}: leave it out"

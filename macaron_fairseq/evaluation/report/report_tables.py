@@ -51,7 +51,9 @@ def scores(test: Summary) -> Table:
             [*line, str(len(row["seeds"])), *([published or NOTHING] if with_published else [])]
         )
     lower = [metric for metric in metrics if metric in LOWER_IS_BETTER]
-    notes = [how_sure(rows), *[f"{' and '.join(lower)}: lower is better."] * bool(lower)]
+    notes = [how_sure(rows)]
+    if lower:
+        notes.append(f"{' and '.join(lower)}: lower is better.")
     return Table(f"Scores on {test['name']}", header, cells, " ".join(filter(None, notes)))
 
 

@@ -66,7 +66,8 @@ def sentence(comparison: Summary, baseline: str, where: str) -> str:
     if not seeds:
         return f"{both}: not compared."
     text = f"{both}: {signed(difference['mean'])} {comparison['metric']}"
-    text += " (lower is better)" * (comparison["metric"] in LOWER_IS_BETTER)
+    if comparison["metric"] in LOWER_IS_BETTER:
+        text += " (lower is better)"
     if len(seeds) == 1:
         return f"{text} with seed {seeds[0]}."
     low, high = (signed(x) for x in difference["interval"])
@@ -82,11 +83,13 @@ def signed(value: float) -> str:
 def caution(tests: Sequence[Summary]) -> list[str]:
     """What several comparisons mean for each of their intervals."""
     number = sum(len(x["seeds"]) > 1 for test in tests for x in test["comparisons"])
+    if number < 2:
+        return []
     chance = 100 * (1 - LEVEL**number)
     return [
         f"{number} differences are looked at, each with an interval for itself. Where there is "
         f"none at all, up to {chance:.0f} % of such reports show one."
-    ] * (number > 1)
+    ]
 
 
 # --- warnings ------------------------------------------------------------------------------------
