@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.commands.particles import CHOICES
+from macaron_fairseq.analysis.particles.choices import CHOICES
 
 COMMAND = [sys.executable, "-m", "macaron_fairseq"]
 # Without it argparse itself prints into nowhere, and says nothing.

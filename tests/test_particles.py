@@ -6,9 +6,9 @@ import numpy as np
 import pictures
 import pytest
 
-from macaron_fairseq import cli
+from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import measures
-from macaron_fairseq.analysis.particles import experiments, simulation, systems
+from macaron_fairseq.analysis.particles import experiments, run, simulation, systems
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -427,3 +427,16 @@ def test_weights_stand_alone(tmp_path):
         cli.main(["particles", "landscape", *flags, "--neurons", "3"])
     with pytest.raises(SystemExit, match="a landscape needs weights in gradient form"):
         cli.main(["particles", "landscape", *flags])
+
+
+def test_an_experiment_runs_from_python_with_its_defaults(tmp_path):
+    """What is left out is what the command's --help says."""
+    own = {"particles": 4, "time": 1, "frames": 3, "beta": [1.0]}
+    said = run.run("equiangular", own, tmp_path)
+    assert str(tmp_path / "equiangular.json") in said
+    written = json.loads((tmp_path / "equiangular.json").read_text())["parameters"]
+    assert written == {**own, "system": "sa", "rho": 0}
+    with pytest.raises(UserError, match=r"^unknown parameter 'particle': equiangular takes .*\?$"):
+        run.run("equiangular", {"particle": 4}, tmp_path)
+    with pytest.raises(UserError, match=r"^unknown experiment 'phases'.* Did you mean phase"):
+        run.run("phases", {}, tmp_path)

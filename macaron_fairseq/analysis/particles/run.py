@@ -1,6 +1,6 @@
 """Experiments with the ideal systems, from their parameters to their files.
 
-The parameters are those of `macaron-fairseq particles`, by name; the JSON file of a run has them.
+The parameters are those of `choices`, by name; the JSON file of a run has them.
 """
 
 from argparse import Namespace
@@ -18,6 +18,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import (
     block_figures,
     block_run,
+    choices,
     experiments,
     figures,
     localization,
@@ -46,7 +47,7 @@ def run(
 
     Args:
         experiment: a name of `EXPERIMENTS`.
-        parameters: by name, all that `macaron-fairseq particles EXPERIMENT --help` lists.
+        parameters: by name, see `choices`; what is left out has its default.
         folder: for EXPERIMENT.json, which holds all that the picture shows and what made it, and
             for EXPERIMENT.png. The weights of a perceptron are in the former; those of a sweep
             follow from its parameters. While a phase diagram is not complete, its parts are in
@@ -55,8 +56,13 @@ def run(
         with_page: whether to write EXPERIMENT.html, too, of an experiment that has one.
 
     Raises:
-        UserError: if the parameters do not go together, or a file cannot be written.
+        UserError: if there is no such parameter, they do not go together, or a file cannot be
+            written.
     """
+    usual = choices.defaults(experiment)
+    for name in parameters:
+        look_up(usual, name, "parameter", experiment)
+    parameters = {**usual, **parameters}
     if animate:
         movies.refuse_unwritable(animate)
     if with_page:
