@@ -120,7 +120,7 @@ def test_broken_files_are_refused(tmp_path):
         with pytest.raises(UserError, match=reason):
             checkpoints.load(path)
     torch.save([1, 2], path)
-    with pytest.raises(UserError, match="no fairseq checkpoint"):
+    with pytest.raises(UserError, match="not a fairseq checkpoint"):
         checkpoints.load(path)
     torch.save({"cfg": Incomplete()}, path)
     with pytest.raises(UserError, match="is truncated or no checkpoint"):

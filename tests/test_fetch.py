@@ -156,7 +156,7 @@ def test_a_file_put_there_by_hand_is_checked_and_recorded(originals, here):
         assert said == "d.zip is here already\n"
         assert (here / "SHA256SUMS").read_text() == f"{sha256(originals / 'd.zip')}  d.zip\n"
         said = fails(here / "c.gz", f"{server.url}/c.gz")
-        assert f"{here}/c.gz is no whole .gz file" in said
+        assert f"{here}/c.gz is not a whole .gz file" in said
         assert said.endswith("remove it to fetch it again\n")
         assert not server.requests
 
@@ -235,10 +235,10 @@ def test_proxy(originals, here):
 def test_damage_is_seen_and_the_next_address_tried(originals, here, name):
     with serve(originals, **{name: "corrupt"}) as bad, serve(originals) as good:
         said = fails(here / name, f"{bad.url}/{name}")
-        assert f"  {bad.url}/{name}: what came is no whole .{name.split('.')[-1]} file" in said
+        assert f"  {bad.url}/{name}: what came is not a whole .{name.split('.')[-1]} file" in said
         assert files(here) == []
         said = succeeds(here / name, f"{bad.url}/{name}", f"{good.url}/{name}")
-        assert "that failed: what came is no whole" in said
+        assert "that failed: what came is not a whole" in said
         assert len(bad.requests) == 2
     assert (here / name).read_bytes() == (originals / name).read_bytes()
 
@@ -250,7 +250,7 @@ def test_a_damaged_header_of_a_tar_is_seen(originals, here, tmp_path):
     (tmp_path / "e.tar").write_bytes(content[:second] + b"x" + content[second + 1 :])
     with serve(tmp_path) as server:
         said = fails(here / "e.tar", f"{server.url}/e.tar")
-    assert f"what came is no whole .tar file (damaged at byte {second})" in said
+    assert f"what came is not a whole .tar file (damaged at byte {second})" in said
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -487,7 +487,7 @@ def test_from_a_folder_without_the_file_or_with_a_bad_one(originals, here, tmp_p
         assert said == f"{tmp_path}/a.tgz is missing: fetch it from {wanted}\n"
         (tmp_path / "a.tgz").write_bytes((originals / "a.tgz").read_bytes()[:-9])
         said = fails(*words)
-        assert f"{tmp_path}/a.tgz is no whole .tgz file" in said
+        assert f"{tmp_path}/a.tgz is not a whole .tgz file" in said
         assert said.endswith(f": fetch it again from {wanted}\n")
         shutil.copy(originals / "a.tgz", tmp_path)
         said = fails(*words, "--sha256", "0" * 64)

@@ -639,7 +639,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--tasks", ""], "--tasks names no task: choose from CoLA"),
         ([*TEXT, "--tasks", "RTE RTE"], "--tasks names a value twice"),
         ([*TEXT, "--codes", "c", "--dictionary", "d"], "are those of --pretrained"),
-        ([*TEXT, "train"], "train is no stage"),
+        ([*TEXT, "train"], "train is neither a stage"),
         ([*TEXT, "--tokens-per-sample", "20000"], "does not fit into batches of 16384"),
         ([*TEXT, "--", "--tokens-per-sample", "9"], "see --tokens-per-sample, before --"),
         ([*TEXT, "--", "--total-num-update", "9"], "see --max-update"),

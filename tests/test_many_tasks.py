@@ -68,14 +68,13 @@ def refusal(capsys, *words):
         (["--seeds", "1 1"], "should name seeds, each once"),
         (["--seeds", "0"], "should be a whole number above 0"),
         (["--tasks", "g2p", "--work", "a:b"], "fairseq splits paths at ':' and ','"),
-        (["evaluate"], "evaluate is no stage"),
+        (["evaluate"], "evaluate is neither a stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
         (["--", "--macaron-scheme", "parallel"], "would override what --schemes and the file of"),
         (["--", "--macaron-decoder-scheme=parallel"], "would override what --schemes"),
         (["--", "--encoder-ffn-embed-dim", "8"], "would override what --schemes"),
         (["--", "--no-epoch-checkpoints"], "the last 10 epochs are to be averaged"),
-        (["--known", "nowhere"], "nowhere, given by --known, is not a folder"),
-        (["report", "--known", "."], "--known is for the stages tune and run"),
+        (["--records", __file__], "given by --records, is not a folder"),
         (["page", "--records", "nowhere"], "nowhere is not a folder of records"),
         (["report", "--tasks", "multi30k"], "has no records of multi30k-en-de, multi30k-de-en"),
     ],
@@ -106,10 +105,16 @@ def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
     assert tasks.read()["g2p-ice"].kind.chosen == tasks.Setting(256, 0.2)
 
 
-def test_nothing_to_collect_leaves_no_folder(capsys, tmp_path):
-    out = tmp_path / "kept" / "records"
-    said = refusal(capsys, "collect", "--tasks", "g2p-ice", "--work", tmp_path, "--output", out)
-    assert "has no records of g2p-ice yet: run the stage run" in said and not out.exists()
+def test_nothing_to_keep_leaves_no_folder(tmp_path):
+    every, out = tasks.read(), tmp_path / "kept" / "records"
+    options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
+    known.keep([every["g2p-ice"]], every, options, out)
+    assert not out.exists()
+
+
+def test_a_report_of_nothing_is_refused(capsys, tmp_path):
+    said = refusal(capsys, "report", "--tasks", "g2p-ice", "--work", tmp_path)
+    assert "has no records of g2p-ice yet: run the stage run" in said
 
 
 def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
@@ -554,7 +559,8 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, monkeypatch, c
     ]
     with pytest.raises(SystemExit, match="1 runs are not done yet"):
         options = SimpleNamespace(work=tmp_path)
-        many_tasks.finish(jobs, options, SimpleNamespace(jobs=1, launcher="local", slurm=[]))
+        args = SimpleNamespace(jobs=1, launcher="local", slurm=[], records=None)
+        many_tasks.finish(jobs, [], {}, options, args)
     assert "left to another process: a" in capsys.readouterr().out
 
 

@@ -150,24 +150,23 @@ def test_tuned_killed_resumed_and_known_elsewhere(mini):
 def known_elsewhere(mini, work):
     """Kept in few files, the runs spare another machine theirs."""
     kept, other = mini.folder / "kept", mini.folder / "other"
-    collect = ("collect", "--tasks", "mini", "--output", str(kept))
-    said = mini.call(work, *collect, cpu=False)  # what a record says does not depend on it
-    assert "holds 8 records and 2 scores of tuning" in said
+    keep = (*ALL, "--records", str(kept))
+    mini.call(work, *keep)
     files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*.json"))
     assert files == ["mini-aaa.json", "mini-bbb.json", "tuning/mini.json"]
     # Nothing is trained: fairseq's commands are not there to be found.
-    said = mini.call(other, *ALL, "--known", str(kept))
+    said = mini.call(other, *keep)
     assert "4 runs are taken from" in said and "8 of 8 runs are done already" in said
     assert said.count("| mini-aaa | ") == 3 and not [*other.glob("*/runs")]
-    said = mini.call(other, *ALL[:2], "--known", str(kept), "--max-update", "5", status=1)
+    said = mini.call(other, *ALL[:2], "--records", str(kept), "--max-update", "5", status=1)
     assert "lie-trotter was made with other settings than these" in said
     assert "or give another --work" in said
     said = mini.call(other, "run", *ALL[:2], "--max-update", "5", status=1)
     assert "lie-trotter seed 1 was made with other settings than these" in said
     third = mini.folder / "third"
-    said = mini.call(third, *ALL[:2], "--known", str(kept), "--max-update", "5", status=1)
+    said = mini.call(third, *ALL[:2], "--records", str(kept), "--max-update", "5", status=1)
     assert "tuning mini-aaa lie-trotter, 100 tokens, dropout 0.1 was made with other set" in said
-    # What was collected before stays, though this machine has less.
+    # What was kept before stays, though this machine has less.
     for path in other.glob("records/mini-aaa/*seed1.json"):
         path.unlink()
     # Nor does it change because this machine has another result of a run, which is named.
@@ -178,7 +177,7 @@ def known_elsewhere(mini, work):
     dev = next(other.glob("mini-aaa/tuning/*/*/*/dev.json"))
     dev.write_text(dev.read_text().replace('"score": ', '"score": 1'))
     before = {path: path.read_text() for path in kept.rglob("*.json")}
-    said = mini.call(other, *collect, status=1)
+    said = mini.call(other, *keep, status=1)
     assert "these were not added: mini-bbb lie-trotter seed 1, tuning mini-aaa lie-tro" in said
     assert {path: path.read_text() for path in kept.rglob("*.json")} == before
     # Other data than the kept runs': the next run is refused before it is trained.

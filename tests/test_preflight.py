@@ -299,7 +299,7 @@ def test_a_checkpoint_of_another_task(tmp_path):
         for same in ("translation", "macaron_translation", "translation_lev"):
             apply(checks.check, [str(word) for word in (*words, "--task", same)])
     said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)
-    assert said.endswith("no model for language_modeling")
+    assert said.endswith("not a model for language_modeling")
 
 
 def test_fairseq_hides_what_a_model_says_of_a_checkpoint():

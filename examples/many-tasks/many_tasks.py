@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from macaron_fairseq.evaluation.evidence import estimates
 HERE = Path(__file__).resolve().parent
 
 NAME = "many-tasks"
-STAGES = ("tune", "run", "report", "collect", "page")
+STAGES = ("tune", "run", "report", "page")
 USUAL = STAGES[:3]
 SCHEMES = f"{BASELINE} strang-marchuk"
 
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         type=recipe_options.one_of(STAGES),
         metavar="STAGE",
-        help="tune run report (the default), collect or page",
+        help="tune run report (the default), or page",
     )
     add(
         "--tasks",
@@ -77,19 +77,13 @@ def parser() -> argparse.ArgumentParser:
     )
     run_options.add_options(result, NAME, tasks.FILE)
     add(
-        "--known",
+        "--records",
         type=Path,
         metavar="FOLDER",
-        help="records of finished runs, as collect writes them: these are not made again and stand "
-        "in the report (default: none)",
+        help="keep a small record of each finished run there; what stands there is not made again, "
+        "and report and page are of it (default: of --work)",
     )
-    add("--records", type=Path, metavar="FOLDER", help="report on these (default: of --work)")
-    add(
-        "--output",
-        type=Path,
-        metavar="FOLDER",
-        help="of report, collect, page (default: in --work)",
-    )
+    add("--output", type=Path, metavar="FOLDER", help="of report and page (default: in --work)")
     add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
     return result
 
@@ -114,10 +108,8 @@ def run(words: Sequence[str]) -> None:
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
         estimates.load()  # what is missing is noticed here, not after hours of training
-    if args.known and not args.known.is_dir():
-        sys.exit(f"{args.known}, given by --known, is not a folder")
-    if args.known and not {"tune", "run"} & {*stages}:
-        sys.exit("--known is for the stages tune and run: report, collect and page take --records")
+    if args.records and args.records.exists() and not args.records.is_dir():
+        sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -130,17 +122,14 @@ def run(words: Sequence[str]) -> None:
     kept = args.records or options.work / "records"
     failure: SystemExit | None = None
     if "run" in stages:
-        if args.known:
-            known.take(chosen, variants, args.seeds, settings, options, args.known)
+        if args.records:
+            known.take(chosen, variants, args.seeds, settings, options, args.records)
         try:
-            train(chosen, variants, settings, options, args)
+            train(chosen, every_task, variants, settings, options, args)
         except SystemExit as end:  # told once what is done was reported
             if not known.read([*by_name], kept):
                 raise
             failure = end
-    if "collect" in stages:
-        out = args.output or options.work / "collected"
-        known.collect(chosen, every_task, options, kept, out)
     if "report" in stages:
         out = args.output or options.work / "report"
         report.report(by_name, [x.name for x in variants], args.seeds, kept, out)
@@ -162,8 +151,8 @@ def setting_of(
         return kind.chosen
     path = options.work / "tuning" / f"{family}.json"
     if "tune" in stages:
-        if args.known:
-            known.take_tuning(family, every_task, options, args.known)
+        if args.records:
+            known.take_tuning(family, every_task, options, args.records)
         found = tune(family, every_task, options, args)
         files.write(path, files.as_json(found))
     if kind.chosen:
@@ -195,7 +184,8 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
                     label = f"tuning {name} {scheme}, {point}"
                     log = path.with_name("run.log")
                     jobs.append(Job(label, many_tasks_run.words(*words, "--tuning"), log, path))
-        finish(jobs, options, args)
+        own = [task for task in every_task.values() if task.family == family]
+        finish(jobs, own, every_task, options, args)
         means = {}
         for point in points:
             scores = {
@@ -226,6 +216,7 @@ def score(path: Path, metric: str) -> float:
 
 def train(
     chosen: Sequence[Task],
+    every_task: dict[str, Task],
     variants: Sequence[Variant],
     settings: dict[str, Setting | None],
     options: Options,
@@ -244,13 +235,30 @@ def train(
                 words = many_tasks_run.words(task, variant, seed, setting, options, *more)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
                 jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))
-    finish(jobs, options, args)
+    finish(jobs, chosen, every_task, options, args)
 
 
-def finish(jobs: Sequence[Job], options: Options, args: Any) -> None:
-    """Do the jobs that are not done, here or on a cluster."""
+def finish(
+    jobs: Sequence[Job],
+    chosen: Sequence[Task],
+    every_task: dict[str, Task],
+    options: Options,
+    args: Any,
+) -> None:
+    """Do the jobs that are not done, here or on a cluster, and keep their records at once."""
     start = launch.starter(NAME, args, options.work / "slurm")
-    launch.finish(NAME, jobs, args.jobs, start, shown)
+
+    def keep() -> None:
+        if args.records:
+            known.keep(chosen, every_task, options, args.records)
+
+    def recorded(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        for job, status in start(left):
+            keep()  # at once: the machine may go
+            yield job, status
+
+    keep()
+    launch.finish(NAME, jobs, args.jobs, recorded, shown)
 
 
 def shown(path: Path) -> str:

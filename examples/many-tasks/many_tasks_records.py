@@ -3,7 +3,7 @@
 TASK.json           the records of a task's runs
 tuning/FAMILY.json  the scores of tuning so far, on development sets
 
-The stage collect writes it; --known takes it into a work folder.
+`keep` writes it, `take` puts it into a work folder: both do what --records asks for.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     **{"task": str, "scheme": str, "tokens": int, "dropout": (int, float)},
     **{"settings": str, "data": str, "scores": list},
 }
-HINT = "it should be what the stage collect of examples/many-tasks writes"
+HINT = "it should be what --records of examples/many-tasks has written"
 
 
 def read(names: Sequence[str], folder: Path) -> list[Run]:
@@ -52,32 +52,27 @@ def read(names: Sequence[str], folder: Path) -> list[Run]:
 # --- Keeping -------------------------------------------------------------------------------------
 
 
-def collect(
-    chosen: Sequence[Task], known: Mapping[str, Task], options: Options, folder: Path, out: Path
-) -> None:
-    """Add the records in a folder, and the scores of tuning in --work, to what `out` keeps.
+def keep(chosen: Sequence[Task], known: Mapping[str, Task], options: Options, out: Path) -> None:
+    """Add the records and the scores of tuning in --work to what a folder keeps.
 
-    What `out` keeps of a run stays, and all else is added, before anything is refused.
+    What the folder keeps of a run stays, and all else is added, before anything is refused.
+
+    Args:
+        chosen: the tasks.
+        known: all tasks, by name.
+        options: of the runs.
+        out: the folder.
 
     Raises:
-        UserError: if there are none, or `out` keeps another result of some run.
+        UserError: if the folder keeps another result of some run.
     """
-    names = [task.name for task in chosen]
-    runs = {task: [x for x in read(names, folder) if x.task == task] for task in names}
-    number, tuned = 0, 0
     others: list[str] = []
     with only_one_in(out):
-        for task, theirs in runs.items():
-            if theirs:
-                there, of_others = add(theirs, out, task)
-                number, others = number + there, others + of_others
+        for task in chosen:
+            if theirs := read([task.name], options.work / "records"):
+                others += add(theirs, out, task.name)
         for family in dict.fromkeys(task.family for task in chosen):
-            path = out / "tuning" / f"{family}.json"
-            there, of_others = add_tuning(family, known, options, path)
-            tuned, others = tuned + there, others + of_others
-    if not number + tuned + len(others):
-        raise UserError(f"{folder} has no records of {', '.join(names)} yet: run the stage run")
-    print(f"{out} holds {number} records and {tuned} scores of tuning from here")
+            others += add_tuning(family, known, options, out / "tuning" / f"{family}.json")
     if others:
         raise UserError(
             f"{out} keeps runs of other results or settings, and these were not added: "
@@ -87,7 +82,7 @@ def collect(
 
 @contextmanager
 def only_one_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process collects into a folder, and keep others out.
+    """Wait until no other process writes into a folder, and keep others out.
 
     The folder is made, and removed again where nothing came into it.
     """
@@ -103,24 +98,23 @@ def only_one_in(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def add(theirs: Sequence[Run], out: Path, task: str) -> tuple[int, list[str]]:
-    """Add runs of a task to its file; how many of them it holds, and the names of the others."""
+def add(theirs: Sequence[Run], out: Path, task: str) -> list[str]:
+    """Add runs of a task to its file; the names of those that it keeps with another result."""
     kept = {run.key: run for run in read([task], out)}
-    others = []
+    before, others = len(kept), []
     for run in theirs:
         first = next(iter(kept.values()), run)
         if records.different(first, run) or kept.setdefault(run.key, run).items != run.items:
             others.append(records.name(run))
-    records.write(out / f"{task}.json", [*kept.values()])
-    return len(theirs) - len(others), others
+    if len(kept) > before:
+        records.write(out / f"{task}.json", [*kept.values()])
+    return others
 
 
-def add_tuning(
-    family: str, known: Mapping[str, Task], options: Options, out: Path
-) -> tuple[int, list[str]]:
+def add_tuning(family: str, known: Mapping[str, Task], options: Options, out: Path) -> list[str]:
     """Add the scores of a family's tuning to a file, as `add` does."""
     kept = {key(x): x for x in read_tuning(out)}
-    number, others = 0, []
+    before, others = len(kept), []
     for task, recipe, point in runs_of_tuning(family, known, options):
         path = many_tasks_run.dev_path(recipe)
         data = many_tasks_run.data_of(recipe)
@@ -132,12 +126,10 @@ def add_tuning(
         entry |= {"settings": content["settings"], "data": data, "scores": scores}
         if kept.setdefault(key(entry), entry) != entry:
             others.append(said(entry))
-        else:
-            number += 1
-    if number:
+    if len(kept) > before:
         lines = ",\n".join(" " + records.one_line(kept[x]) for x in sorted(kept))
         files.write(out, f"[\n{lines}\n]\n")
-    return number, others
+    return others
 
 
 def load(path: Path) -> list[dict[str, Any]]:
@@ -259,7 +251,7 @@ def as_planned(run: Run, task: Task) -> bool:
     return is_of(run, task, recipe_of(task, variant, run.seed, task.kind.chosen, options), options)
 
 
-def refuse(origin: Path, run: str, is_same: bool, instead: str = "leave out --known") -> None:
+def refuse(origin: Path, run: str, is_same: bool, instead: str = "give another --records") -> None:
     """Raise a `UserError` for a run that was made with other settings."""
     if not is_same:
         raise UserError(
@@ -294,6 +286,6 @@ def remember_data(recipe: RunRecipe, data: str, origin: Path) -> None:
     if here and here != data:
         raise UserError(
             f"{origin}: the runs of {recipe.name} are of other data than {recipe.work} has: "
-            "leave out --known, or give another --work"
+            "give another --records, or another --work"
         )
     files.write(recipe.work / many_tasks_run.KNOWN_DATA, data + "\n")

@@ -93,8 +93,8 @@ Does the order of attention and FFN matter, and for whom? The plan, `{PLAN}`,
 was written before the first run was scored. It names tasks, schemes and seeds, and the tests that
 decide.
 
-Each run leaves a small record. This page is drawn from the records in `docs/results/records`. The
-first command adds finished runs to them, the second draws the page:
+Each run leaves a small record. This page is drawn from the records in `docs/results/records`, to
+which `--records docs/results/records` adds the runs that it finishes:
 """
 
 NOTHING_YET = """\
@@ -121,16 +121,13 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
         out: of the page.
     """
     names = f'--tasks "{" ".join(words)}"'
-    commands = [
-        f"{COMMAND} collect {names} --output docs/results/records",
-        f"{COMMAND} page {names} --records docs/results/records --output docs/results",
-    ]
+    drawn = f"{COMMAND} page {names} --records docs/results/records --output docs/results"
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of records")
     runs = known.read([*tasks], folder)
     comparison = compared(runs, tasks, [])
     picture = evidence_report.forest(comparison)
-    parts = [HEAD, "```bash\n" + "\n".join(commands) + "\n```\n", extent(runs)]
+    parts = [HEAD, f"```bash\n{drawn}\n```\n", extent(runs)]
     parts.append(plan.progress(plan.read(), tasks, runs) + "\n")
     if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
         parts.append(body + "\n")

@@ -36,7 +36,7 @@ from macaron_fairseq.evaluation.scores import failures, metrics
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 from macaron_fairseq.evaluation.training import training_log
 
-KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --known are
+KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --records are
 
 
 def record_path(work: Path, task: Task, variant: Variant, seed: int) -> Path:
@@ -58,12 +58,12 @@ def data_of(recipe: RunRecipe) -> str:
 
 
 def refuse_other_data(recipe: RunRecipe) -> None:
-    """End the program where the runs of --known are of other data than what was prepared."""
+    """End the program where the runs of --records are of other data than what was prepared."""
     path = recipe.work / KNOWN_DATA
     if path.is_file() and path.read_text("utf-8").strip() != data_of(recipe):
         sys.exit(
             f"the known runs of {recipe.name} are of other data than {recipe.data}: "
-            "leave out --known, and give another --work"
+            "give another --records and another --work"
         )
 
 

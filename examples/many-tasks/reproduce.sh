@@ -10,7 +10,7 @@
 #   reproduce.sh --tasks "g2p-ice g2p-hun" --seeds "1 2 3" --from data --cpu --jobs 2
 #   reproduce.sh tune --tasks g2p --from data --cpu         what is tuned, on dev sets alone
 #   reproduce.sh report --tasks g2p                         the table of what is done so far
-#   reproduce.sh --tasks g2p --known docs/results/records   what is kept of finished runs is not made again
+#   reproduce.sh --tasks g2p --records docs/results/records   keeps what is done; what stands there is not made again
 #   reproduce.sh --tasks "g2p multi30k" --seeds "1 2 3 4 5" --launcher slurm \
 #     --slurm slurm_partition=gpu gpus_per_node=1
 set -euo pipefail
