@@ -207,7 +207,7 @@ def onednn(monkeypatch):
     monkeypatch.setattr(linear, "has_avx512", lambda: True)
     for least in ("WEIGHTS", "MULTIPLICATIONS", "WIDTH", "ROWS"):
         monkeypatch.setattr(linear, f"LEAST_{least}", 1)
-    monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(linear, "LARGE_PRODUCT", 1)
     multiply, calls = linear.multiply, []
     monkeypatch.setattr(linear, "multiply", lambda *args: calls.append(args) or multiply(*args))
     return calls

@@ -177,7 +177,7 @@ def test_weights_gradients_are_pytorchs_products_elsewhere(lack, onednn, monkeyp
     elif lack == "an AMD":
         monkeypatch.setattr(linear, "is_faster", lambda: False)
     elif lack == "rows":
-        monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 9 * 16 * 24 + 1)
+        monkeypatch.setattr(linear, "LARGE_PRODUCT", 9 * 16 * 24 + 1)
     else:
         grad, x = grad.double(), x.double()
     with Operators() as called:
@@ -190,13 +190,13 @@ def test_many_multiplications_are_onednns_with_avx512(has_avx512, expected, oned
     """Also by a small weight, for which a kernel would cost more than it gains elsewhere."""
     monkeypatch.setattr(linear, "has_avx512", lambda: has_avx512)
     monkeypatch.setattr(linear, "LEAST_WEIGHTS", 2**18)
-    monkeypatch.setattr(linear, "MANY_MULTIPLICATIONS", 9 * 16 * 24)
+    monkeypatch.setattr(linear, "LARGE_PRODUCT", 9 * 16 * 24)
     weight = torch.randn(16, 24)
     linear.linear(torch.randn(8, 24), weight)
     assert not onednn
     linear.linear(torch.randn(9, 24), weight)
     assert bool(onednn) is expected
-    monkeypatch.setattr(linear, "MANY_BY_BLOCKS", 5 * 16 * 24)
+    monkeypatch.setattr(linear, "LARGE_KEPT_PRODUCT", 5 * 16 * 24)
     assert not linear.ConstantLinear(weight, None, rows=4).has_blocks
     assert linear.ConstantLinear(weight, None, rows=5).has_blocks is expected
 

@@ -4,7 +4,15 @@ PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Inte
 also has oneDNN, for convolutions, other precisions and compiled models. The operators of these are
 used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 
-On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies twice as fast.
+On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies twice as fast, if the
+matrices are large enough. A product takes rows x in channels x out channels multiplications:
+
+| what | by oneDNN, where |
+|---|---|
+| x weight^T | `LEAST_PRODUCT` multiplications and `LEAST_WEIGHTS` weights; or `LARGE_PRODUCT` and AVX-512 |
+| the same in given memory | also both widths are `LEAST_WIDTH`; or `LARGE_PRODUCT` and AVX-512 |
+| the weight's gradient | `LARGE_PRODUCT` multiplications and AVX-512 |
+| x weight^T, the weight kept | `LEAST_ROWS` rows, and `LEAST_WEIGHTS`, or `LARGE_KEPT_PRODUCT` and AVX-512 |
 """
 
 import logging
@@ -22,19 +30,15 @@ from macaron_fairseq.common import environment
 
 logger = logging.getLogger(__name__)
 
-# oneDNN makes a kernel for each new number of rows, which costs more than fewer weights gain.
-LEAST_WEIGHTS = 2**18
-# With AVX-512 so many gain more, whatever the weights; fewer do where kernels and blocks are kept.
-MANY_MULTIPLICATIONS = 2**24
-MANY_BY_BLOCKS = 2**21
-# PyTorch and oneDNN each keep 1,024 of these kernels otherwise, which took up to 2.6 GB.
-CACHES, KEPT_KERNELS = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "64"
-# Calling it takes longer than calling MKL.
-LEAST_MULTIPLICATIONS = 2**20
-# Blocks are made for each batch, and cost as much as a few products with the weight.
-LEAST_ROWS = 16
-# oneDNN takes new memory for the result, so it must gain more where MKL needs none, as by AVX-512.
-LEAST_WIDTH = 256
+LEAST_PRODUCT = 2**20  # multiplications: calling oneDNN takes longer than calling MKL
+LARGE_PRODUCT = 2**24  # with AVX-512 it gains so much, whatever the number of weights
+LARGE_KEPT_PRODUCT = 2**21  # the same where kernels and the blocks of the weight are kept
+LEAST_WEIGHTS = 2**18  # fewer gain less than the kernel costs, one for each new number of rows
+LEAST_ROWS = 16  # the blocks cost as much as a few products with the weight
+LEAST_WIDTH = 256  # channels: oneDNN takes new memory for the result, which must pay
+# The caches of kernels, and how many each keeps. By default it is 1,024, which took up to 2.6 GB.
+CACHES = "LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+KEPT_KERNELS = "64"
 
 
 class Linear(nn.Linear):
@@ -98,8 +102,8 @@ class ConstantLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
         """Make the blocks, if there are enough rows to multiply at a time."""
-        are_many = rows * weight.numel() >= MANY_BY_BLOCKS
-        self.has_blocks = rows >= LEAST_ROWS and suits_onednn(weight, are_many)
+        is_large = rows * weight.numel() >= LARGE_KEPT_PRODUCT
+        self.has_blocks = rows >= LEAST_ROWS and suits_onednn(weight, is_large)
         self.weight, self.bias = in_blocks(weight) if self.has_blocks else weight, bias
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -124,8 +128,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """x weight^T of two matrices without gradients, in `out` or in new memory."""
-    are_many = x.numel() * len(weight) >= MANY_MULTIPLICATIONS and has_avx512()
-    if (min(weight.shape) >= LEAST_WIDTH or are_many) and is_for_onednn(x, weight):
+    is_large = x.numel() * len(weight) >= LARGE_PRODUCT and has_avx512()
+    if (min(weight.shape) >= LEAST_WIDTH or is_large) and is_for_onednn(x, weight):
         return multiply(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
 
@@ -163,8 +167,8 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
         x: what was multiplied, (row, in channel).
     """
     is_fp32_here = grad.dtype == x.dtype == torch.float32 and x.device.type == "cpu"
-    are_many = x.numel() * grad.shape[1] >= MANY_MULTIPLICATIONS
-    if not (is_fp32_here and are_many and is_faster() and has_avx512()):
+    is_large = x.numel() * grad.shape[1] >= LARGE_PRODUCT
+    if not (is_fp32_here and is_large and is_faster() and has_avx512()):
         return torch.mm(grad.t(), x)
     # (1, channel, row, 1) with strides by which PyTorch sees that channels are last in memory.
     images = [y.reshape(1, len(y), 1, -1).permute(0, 3, 1, 2) for y in (grad, x)]
@@ -191,17 +195,17 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.dtype == torch.float32
         and x.device.type == "cpu"
-        and (multiplications := x.numel() * len(weight)) >= LEAST_MULTIPLICATIONS
-        and suits_onednn(weight, multiplications >= MANY_MULTIPLICATIONS)
+        and (product := x.numel() * len(weight)) >= LEAST_PRODUCT
+        and suits_onednn(weight, product >= LARGE_PRODUCT)
     )
 
 
-def suits_onednn(weight: Tensor, are_many: bool) -> bool:
-    """Whether oneDNN is to multiply by the transposed weight; `are_many`: enough for AVX-512."""
+def suits_onednn(weight: Tensor, is_large: bool) -> bool:
+    """Whether oneDNN is to multiply by the transposed weight; `is_large`: for AVX-512."""
     return (
         weight.dtype == torch.float32
         and weight.device.type == "cpu"
-        and (weight.numel() >= LEAST_WEIGHTS or (are_many and has_avx512()))
+        and (weight.numel() >= LEAST_WEIGHTS or (is_large and has_avx512()))
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()  # oneDNN's operator has no rules for it
         and is_faster()
