@@ -205,7 +205,7 @@ def onednn(monkeypatch):
         pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(linear, "is_faster", lambda: True)
     monkeypatch.setattr(linear, "has_avx512", lambda: True)
-    for least in ("WEIGHTS", "MULTIPLICATIONS", "WIDTH", "ROWS"):
+    for least in ("WEIGHTS", "PRODUCT", "WIDTH", "ROWS"):
         monkeypatch.setattr(linear, f"LEAST_{least}", 1)
     monkeypatch.setattr(linear, "LARGE_PRODUCT", 1)
     multiply, calls = linear.multiply, []

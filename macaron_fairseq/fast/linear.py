@@ -7,12 +7,12 @@ used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by
 On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies twice as fast, if the
 matrices are large enough. A product takes rows x in channels x out channels multiplications:
 
-| what | by oneDNN, where |
-|---|---|
-| x weight^T | `LEAST_PRODUCT` multiplications and `LEAST_WEIGHTS` weights; or `LARGE_PRODUCT` and AVX-512 |
-| the same in given memory | also both widths are `LEAST_WIDTH`; or `LARGE_PRODUCT` and AVX-512 |
-| the weight's gradient | `LARGE_PRODUCT` multiplications and AVX-512 |
-| x weight^T, the weight kept | `LEAST_ROWS` rows, and `LEAST_WEIGHTS`, or `LARGE_KEPT_PRODUCT` and AVX-512 |
+| what | by oneDNN from | with AVX-512 also from |
+|---|---|---|
+| x weight^T | `LEAST_PRODUCT` and `LEAST_WEIGHTS` | `LARGE_PRODUCT` |
+| the same in given memory | these, and both widths of `LEAST_WIDTH` | `LARGE_PRODUCT` |
+| the gradient of a weight | | `LARGE_PRODUCT` |
+| a weight that is kept | `LEAST_ROWS` and `LEAST_WEIGHTS` | `LEAST_ROWS`, `LARGE_KEPT_PRODUCT` |
 """
 
 import logging
