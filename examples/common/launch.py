@@ -18,6 +18,8 @@ from typing import Any
 from options import above_zero
 from steps import ENVIRONMENT, hold, say
 
+from macaron_fairseq.common.wording import counted
+
 POLL_SECONDS = 5
 LONGEST_LINE = 300
 ELSEWHERE = os.EX_TEMPFAIL  # the status of a job at which another process is
@@ -229,6 +231,8 @@ def attempt(
     progress = Progress(len(jobs), len(jobs) - len(left), at_a_time, lambda text: say(name, text))
     if len(left) < len(jobs):
         say(name, f"{len(jobs) - len(left)} of {len(jobs)} runs are done already")
+    if left:
+        say(name, f"{counted(len(left), 'run')} to do; the log of the first is {left[0].log}")
     failed, elsewhere = [], []
     for job, status in start(left):
         if job.result.is_file():
