@@ -17,7 +17,9 @@ from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 if TYPE_CHECKING:
+    from macaron_fairseq.analysis.models import TrainedModel
     from macaron_fairseq.analysis.residual.coupling import Choices
+    from macaron_fairseq.analysis.sentences import Sample
 
 OF_TOKENS = ("threshold", "beta", "shown_sentences")  # which --jacobian does not measure
 DESCRIPTION = """\
@@ -361,19 +363,11 @@ def run(args: argparse.Namespace) -> None:
 
     try:
         from macaron_fairseq.analysis import interactive_page, models, output, sentences
-        from macaron_fairseq.analysis.dynamics import measurement, token_page
-        from macaron_fairseq.analysis.dynamics import report as dynamics_report
 
         if args.jacobian:
             import statsmodels  # noqa: F401 - which is needed at the end
 
-            from macaron_fairseq.analysis.residual import (
-                communities,
-                compare,
-                report,
-                subjects,
-                tables,
-            )
+            from macaron_fairseq.analysis.residual import communities, subjects
 
             communities.refuse_missing(args.graph_method)
     except ImportError as error:
@@ -394,27 +388,45 @@ def run(args: argparse.Namespace) -> None:
     sample = sentences.read(
         data, args.input, args.target, args.gen_subset or "test", args.sentences, args.longest
     )
-    if args.jacobian:
-        wanted = compare.Settings(
-            tokens=args.jacobian_sentences,
-            seed=args.seed,
-            remove=tuple(args.remove),
-            layers=tuple(args.layers),
-            graph=graph_choices(args),
-            has_sensitivity=args.graph_sensitivity,
-        )
-        found = compare.compare(loaded, sample, wanted, args.initial, args.title or compare.TITLE)
-        written = output.write(args.output, report.contents(found), report.OPTIONAL)
-        output.report(tables.of(found), written)
-        return
+    measure = measure_residual_stream if args.jacobian else measure_tokens
+    measure(args, loaded, sample)
+
+
+def measure_residual_stream(
+    args: argparse.Namespace, models: "Sequence[TrainedModel]", sample: "Sample"
+) -> None:
+    """Write what --jacobian asks for."""
+    from macaron_fairseq.analysis import output
+    from macaron_fairseq.analysis.residual import compare, report, tables
+
+    wanted = compare.Settings(
+        tokens=args.jacobian_sentences,
+        seed=args.seed,
+        remove=tuple(args.remove),
+        layers=tuple(args.layers),
+        graph=graph_choices(args),
+        has_sensitivity=args.graph_sensitivity,
+    )
+    found = compare.compare(models, sample, wanted, args.initial, args.title or compare.TITLE)
+    written = output.write(args.output, report.contents(found), report.OPTIONAL)
+    output.report(tables.of(found), written)
+
+
+def measure_tokens(
+    args: argparse.Namespace, models: "Sequence[TrainedModel]", sample: "Sample"
+) -> None:
+    """Write what layers do to the tokens, state by state."""
+    from macaron_fairseq.analysis import output
+    from macaron_fairseq.analysis.dynamics import measurement, report, token_page
+
     chosen = {name: getattr(args, name) for name in OF_TOKENS if getattr(args, name) is not None}
     settings = measurement.Settings(
         jacobian_sentences=args.jacobian_sentences, seed=args.seed, **chosen
     )
-    content = measurement.compare(loaded, sample, settings, args.title or measurement.TITLE)
-    contents = dynamics_report.contents(content)
+    content = measurement.compare(models, sample, settings, args.title or measurement.TITLE)
+    contents = report.contents(content)
     if args.tokens_page:
         title = {"title": args.title} if args.title else {}
-        contents["tokens.html"] = token_page.page(loaded, sample, settings.shown_sentences, **title)
+        contents["tokens.html"] = token_page.page(models, sample, settings.shown_sentences, **title)
     written = output.write(args.output, contents, ["tokens.html"])
-    output.report(dynamics_report.table(content["models"]), written)
+    output.report(report.table(content["models"]), written)
