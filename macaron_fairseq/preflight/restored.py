@@ -325,8 +325,8 @@ def other_in_optimizer(
             yield f"{flag} was {was}, and now it is {now}"
     learns_maps = getattr(CRITERION_REGISTRY.get(args.criterion), "learns_maps", None)
     if given and learns_maps and learns_maps(given) != bool(state.get("criterion")):
-        does = "begins to follow its" if learns_maps(given) else "no longer follows a"
-        yield f"the student now {does} teacher's layers"
+        begins, ends = "begins to follow its teacher's layers", "no longer follows layers"
+        yield f"the student now {begins if learns_maps(given) else ends}"
 
 
 def name_of(registry: dict[str, Any], key: str | None) -> str:
