@@ -422,16 +422,16 @@ class Plan:
     def report(self, task: Task) -> str:
         """The report of what is known, without the runs that were made otherwise.
 
-        With --from the data is prepared where its references are missing.
+        With --from the data is prepared where no references are known.
         """
-        teacher = self.recipe(task, TEACHER, TEACHER_SEED)
-        if self.options.given and not distillation_records.references(teacher).is_file():
+        teacher, records = self.recipe(task, TEACHER, TEACHER_SEED), self.args.records
+        if self.options.given and not distillation_records.has_references(teacher, records):
             distillation_run.prepare(teacher)
         why = {run.path: f"made with {what}" for run, what in self.unlike(task)}
         known = [run for run in self.known(task) if run.path not in why]
         left_out = [f"left out: {x.name}, {why[x.path]}" for x in self.known(task) if x.path in why]
         work, baseline = self.options.work / task.name, self.settings.baseline
-        main, records = self.settings.main, self.args.records
+        main = self.settings.main
         return distillation_report.report(task, baseline, main, known, left_out, work, records)
 
     def needs(self, what: str, task: Task, system: str, seed: int) -> list[Path]:

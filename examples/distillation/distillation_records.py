@@ -183,6 +183,12 @@ def place_of_references(folder: Path, recipe: SystemRecipe) -> Path:
     return folder / recipe.name / f"references.{recipe.target}"
 
 
+def has_references(recipe: SystemRecipe, folder: Path | None) -> bool:
+    """Whether some references of a task are here, or in a folder of records."""
+    kept = folder and place_of_references(folder, recipe)
+    return references(recipe).is_file() or bool(kept and kept.is_file())
+
+
 def known_references(run: Run, folder: Path | None) -> Path:
     """The references that a run was scored with, here or else in a folder of records.
 

@@ -362,6 +362,8 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 
     try:
+        import matplotlib  # noqa: F401 - which is needed at the end
+
         from macaron_fairseq.analysis import interactive_page, models, output, sentences
 
         if args.jacobian:

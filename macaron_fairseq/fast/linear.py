@@ -5,14 +5,13 @@ also has oneDNN, for convolutions, other precisions and compiled models. The ope
 used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 
 On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies twice as fast, if the
-matrices are large enough. A product takes rows x in channels x out channels multiplications:
+matrices are large enough. A product takes rows x in channels x out channels multiplications.
 
-| what | by oneDNN from | with AVX-512 also from |
-|---|---|---|
-| x weight^T | `LEAST_PRODUCT` and `LEAST_WEIGHTS` | `LARGE_PRODUCT` |
-| the same in given memory | these, and both widths of `LEAST_WIDTH` | `LARGE_PRODUCT` |
-| the gradient of a weight | | `LARGE_PRODUCT` |
-| a weight that is kept | `LEAST_ROWS` and `LEAST_WEIGHTS` | `LEAST_ROWS`, `LARGE_KEPT_PRODUCT` |
+- x weight^T: from `LEAST_PRODUCT` and `LEAST_WEIGHTS` on. With AVX-512 from `LARGE_PRODUCT` on.
+- The same in given memory: then both widths are `LEAST_WIDTH` or more, too.
+- The gradient of a weight: with AVX-512 from `LARGE_PRODUCT` on.
+- A weight that is kept: from `LEAST_ROWS` and `LEAST_WEIGHTS` on. With AVX-512 also from
+  `LEAST_ROWS` and `LARGE_KEPT_PRODUCT` on.
 """
 
 import logging
