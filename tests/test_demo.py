@@ -18,6 +18,7 @@ from conftest import ROOT
 from stored import CHECKPOINT, write_data
 
 from macaron_fairseq import UserError, cli
+from macaron_fairseq.commands import demo as command
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.translation import demo, terminal
 
@@ -105,6 +106,8 @@ def test_what_it_prints_can_be_pasted(printed, monkeypatch, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_page_is_that_of_dynamics(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in ("SENTENCES", "JACOBIANS"):  # each takes seconds
+        monkeypatch.setattr(command, f"PAGE_{name}", 1)
     cli.main(["demo", "--phrases", "1", "--page"])
     content = json.loads((tmp_path / "demo-dynamics" / "dynamics.json").read_text())
     assert [model["label"] for model in content["models"]] == ["Transformer", "Macaron"]

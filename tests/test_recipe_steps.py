@@ -411,17 +411,18 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
     assert ask_fairseq.apart(unknown, archs, flags, True) == ""
     said = ask_fairseq.apart(unknown, archs, [*flags, "--nosuch", "1"], True)
     assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
-    said = ask_fairseq.apart(unknown, archs, [*flags, "--lr", "abc"], True)
-    assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
-    said = ask_fairseq.apart(unknown, archs, flags, True, ["--beem", "5"])
-    assert said.startswith("fairseq-generate would refuse this: unrecognized arguments: --beem")
-    assert ask_fairseq.apart(unknown, archs, flags, True, ["--beam", "5", "--lenpen", "1"]) == ""
-    cosine = ["--lr-scheduler", "cosine", "--warmup-updates", "9", "--max-update", "9"]
-    said = ask_fairseq.apart(unknown, archs, [*flags, *cosine], True)
-    assert "cosine falls after --warmup-updates 9 until --max-update 9: give a greater" in said
-    monkeypatch.setattr(sys, "argv", sys.argv)  # which it changes, as the logger's level
+    # The rest in this process, where it changes these two.
+    monkeypatch.setattr(sys, "argv", sys.argv)
     caplog.set_level(logging.WARNING, "fairseq")
     unknown = partial(unknown, is_for_here=True)
+    said = unknown(archs, [*flags, "--lr", "abc"])
+    assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
+    said = unknown(archs, flags, decode=["--beem", "5"])
+    assert said.startswith("fairseq-generate would refuse this: unrecognized arguments: --beem")
+    assert unknown(archs, flags, decode=["--beam", "5", "--lenpen", "1"]) == ""
+    cosine = ["--lr-scheduler", "cosine", "--warmup-updates", "9", "--max-update", "9"]
+    said = unknown(archs, [*flags, *cosine])
+    assert "cosine falls after --warmup-updates 9 until --max-update 9: give a greater" in said
     schemes = ["macaron_transformer_tiny/parallel/midpoint", "transformer_tiny_pre_norm/parallel"]
     assert unknown(schemes[:1], flags) == ""
     assert "unrecognized arguments: --macaron-scheme parallel" in unknown(schemes, flags)
