@@ -22,15 +22,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import corpora
 import generation
-import in_process
-import measuring
 import single_updates
 import training
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from measuring import Figures
-from worker import Translator
+from harness import corpora, in_process, measuring
+from harness.measuring import Figures
+from harness.worker import Translator
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import corpora
 import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from harness import corpora
 from torch import Tensor
 
 from macaron_fairseq import plugin

@@ -24,10 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import corpora
-import in_process
-import measuring
-from measuring import Device, Figures, Run
+from harness import corpora, in_process, measuring
+from harness.measuring import Device, Figures, Run
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-import measuring
 import torch
-from measuring import Figures
+from harness import measuring
+from harness.measuring import Figures
 from torch import Tensor
 from torch.nn import functional
 

@@ -15,9 +15,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import corpora
-import measuring
-from measuring import Device, Figures
+from harness import corpora, measuring
+from harness.measuring import Device, Figures
 from training import completed, measure_training
 
 from macaron_fairseq.commands.arguments import positive

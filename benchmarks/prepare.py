@@ -27,14 +27,13 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-import measuring
-import memory
+from harness import measuring, memory
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 
-COMMON = Path(__file__).parent.parent / "examples" / "common"
+EXAMPLES = Path(__file__).parent.parent / "examples"
 WMT14_WORDS = 116_000_000  # English words of its 4.5M pairs (Luong et al. 2015, section 4.1)
 STEPS = (
     *("extract", "tokenise", "clean", "hold out"),
@@ -44,9 +43,9 @@ PARALLEL = ("tokenise", "count words", "apply BPE", "binarise")
 EXTRACT = """\
 import sys
 from pathlib import Path
-common, archive, *out = sys.argv[1:]
-sys.path.insert(0, common)
-import extract
+examples, archive, *out = sys.argv[1:]
+sys.path.insert(0, examples)
+from common import extract
 extract.from_archive(Path(archive), ("given.en", "given.de"), "lines", tuple(map(Path, out)))
 """
 BASH = ("bash", "-euo", "pipefail", "-c")
@@ -85,9 +84,9 @@ def command(folder: Path, step: str, workers: int, merges: int) -> Command:
         return [folder / f"{stem}.{language}" for stem in stems for language in ("en", "de")]
 
     tokenize: Command = ["macaron-fairseq", "tokenize", "--workers", str(workers)]
-    text: Command = [sys.executable, COMMON / "parallel_text.py"]
+    text: Command = [sys.executable, EXAMPLES / "common" / "parallel_text.py"]
     if step == "extract":
-        return [sys.executable, "-c", EXTRACT, COMMON, folder / "given.tgz", *names("raw")]
+        return [sys.executable, "-c", EXTRACT, EXAMPLES, folder / "given.tgz", *names("raw")]
     if step == "tokenise":
         return [*tokenize, "--steps", "normalize,printable,tokenize-hyphens", *files("raw", "tok")]
     if step == "clean":

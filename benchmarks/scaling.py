@@ -16,11 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import corpora
 import generation
-import measuring
 import training
-from measuring import Ceiling, Device, Figures
+from harness import corpora, measuring
+from harness.measuring import Ceiling, Device, Figures
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError

@@ -15,12 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import corpora
-import in_process
-import measuring
 import training
 from fairseq.trainer import Trainer
-from measuring import Figures
+from harness import corpora, in_process, measuring
+from harness.measuring import Figures
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError

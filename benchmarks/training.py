@@ -21,11 +21,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import corpora
-import in_process
-import measuring
 import torch
-from measuring import Ceiling, Device, Figures
+from harness import corpora, in_process, measuring
+from harness.measuring import Ceiling, Device, Figures
 
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.commands.arguments import positive

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import corpora
-import measuring
-from measuring import Device, Figures
+from harness import corpora, measuring
+from harness.measuring import Device, Figures
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment
@@ -30,7 +29,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast.task import NAME
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = Path(__file__).parent / "harness" / "worker.py"
 
 
 class Side:

@@ -12,15 +12,13 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import recipe as entry
 import served
+from common import ask_fairseq
 from conftest import ROOT
 from small import SMALL
 
 EXAMPLES = ROOT / "examples"
-sys.path.insert(0, str(EXAMPLES / "common"))
-
-import ask_fairseq  # noqa: E402
-import recipe as entry  # noqa: E402
 
 ARCHS = ("transformer_tiny_pre_norm", "macaron_transformer_tiny")
 # Models and trainings of seconds; what follows -- wins over the recipe's own flags.

@@ -9,18 +9,11 @@ from dataclasses import replace
 import archives
 import pytest
 import torch
+from common import benchmark, downloads, options, stage_prepare, steps, train_command
 from recipes import EXAMPLES, entry, environment, recipe
 
 from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.preflight import gpus
-
-# After `recipes`, which knows where they are.
-import benchmark  # isort: skip
-import downloads  # isort: skip
-import options  # isort: skip
-import stage_prepare  # isort: skip
-import steps  # isort: skip
-import train_command  # isort: skip
 
 FILES = sorted(EXAMPLES.glob("*/benchmark.yaml"))
 

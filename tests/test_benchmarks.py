@@ -1,7 +1,6 @@
 """benchmarks/: that they run and count what they say. No test asserts a time."""
 
 import dataclasses
-import importlib
 import json
 import logging
 import os
@@ -10,11 +9,23 @@ import subprocess
 import sys
 import time
 
+import ablation
+import distillation
+import generation
+import kernels
+import language_models
+import particles
+import prepare
 import pytest
+import scaling
+import single_updates
 import torch
+import training
+import versions
 from conftest import ROOT
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from harness import corpora, measuring, memory
 from small import build, dictionary, task
 from subword_nmt.apply_bpe import BPE
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -25,18 +36,6 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import linear
 
 FOLDER = ROOT / "benchmarks"
-sys.path.insert(0, str(FOLDER))
-ablation, corpora, generation, kernels, measuring = map(
-    importlib.import_module, ("ablation", "corpora", "generation", "kernels", "measuring")
-)
-distillation, language_models, particles = map(
-    importlib.import_module, ("distillation", "language_models", "particles")
-)
-memory, prepare, scaling, single_updates, training, versions = map(
-    importlib.import_module,
-    ("memory", "prepare", "scaling", "single_updates", "training", "versions"),
-)
-sys.path.remove(str(FOLDER))
 
 
 @pytest.fixture
@@ -553,7 +552,7 @@ def test_peak_memory_counts_all_processes(monkeypatch):
 
 def test_peak_memory_is_the_most_there_was():
     code = (
-        "import child; before = child.peak_memory(); x = b'1' * 200 * 2**20; del x;"
+        "from harness import child; before = child.peak_memory(); x = b'1' * 200 * 2**20; del x;"
         "print(child.peak_memory() - before)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True)
@@ -571,7 +570,8 @@ def test_terminated_benchmark_ends_its_process(tmp_path):
         "time.sleep(300)\n"
     )
     code = (
-        "import pathlib, sys, measuring\n"
+        "import pathlib, sys\n"
+        "from harness import measuring\n"
         "measuring.CHILD = pathlib.Path(sys.argv[1])\n"
         "device = measuring.Device(False, 'fp32', 1)\n"
         "measuring.start(lambda: measuring.run(device, sys.argv[2]))\n"

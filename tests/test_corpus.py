@@ -10,11 +10,8 @@ from pathlib import Path
 import archives
 import pytest
 from commands import sentence_of
+from common import extract, parallel_text
 from recipes import EXAMPLES
-
-# After `recipes`, which knows where they are.
-import extract  # isort: skip
-import parallel_text  # isort: skip
 
 
 def refused(function, *args):

@@ -14,9 +14,26 @@ from types import SimpleNamespace
 from unittest import mock
 
 import ctranslate2
+import distillation_recipe
+import distillation_records
+import distillation_report
+import distillation_run
+import distillation_speed
+import distillation_systems as systems
+import distillation_translations as translations
 import pytest
 import sacrebleu
 from commands import sentence_of
+from common import (
+    ask_fairseq,
+    launch,
+    stage_evaluate,
+    stage_prepare,
+    stage_train,
+    student_systems,
+    tasks,
+    train_command,
+)
 from recipes import EXAMPLES, environment
 from run_folders import write_manifest
 from small import NO_DROPOUT, SMALL
@@ -26,24 +43,6 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
-
-sys.path[:0] = [str(EXAMPLES / "distillation"), str(EXAMPLES / "many-tasks")]
-
-import ask_fairseq  # noqa: E402
-import distillation_recipe  # noqa: E402
-import distillation_records  # noqa: E402
-import distillation_report  # noqa: E402
-import distillation_run  # noqa: E402
-import distillation_speed  # noqa: E402
-import distillation_systems as systems  # noqa: E402
-import distillation_translations as translations  # noqa: E402
-import launch  # noqa: E402
-import stage_evaluate  # noqa: E402
-import stage_prepare  # noqa: E402
-import stage_train  # noqa: E402
-import student_systems  # noqa: E402
-import tasks  # noqa: E402
-import train_command  # noqa: E402
 
 WORDS = ["lake", "later", "lately", "rate", "rare", "early", "tale"]
 TASKS = """\

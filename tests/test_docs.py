@@ -22,10 +22,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import layer
 import prose
 import pytest
 import run_folders
 import served
+from common import options as recipe_options
 from conftest import ROOT, USER_DIR, train
 from fairseq import options as fairseq_options
 
@@ -139,9 +141,6 @@ def test_links_lead_somewhere(page):
 
 def test_the_pictures_are_what_the_script_draws():
     """The formulas in them are those of `describe`."""
-    sys.path.insert(0, str(DOCS / "pictures"))
-    layer = importlib.import_module("layer")
-    sys.path.remove(str(DOCS / "pictures"))
     for file, theme in layer.THEMES.items():
         assert (DOCS / "pictures" / file).read_text("utf-8") == layer.draw(theme)
 
@@ -182,10 +181,10 @@ RECORDED = (
 )
 
 WITH_OWN_PARSERS = {
-    "examples/distillation/reproduce.sh": ("distillation", "distillation_recipe"),
-    "examples/glue/reproduce.sh": ("glue", "glue_options"),
-    "examples/many-tasks/reproduce.sh": ("many-tasks", "many_tasks"),
-    "examples/language-modeling/reproduce.sh": ("language-modeling", "language_modeling"),
+    "examples/distillation/reproduce.sh": "distillation_recipe",
+    "examples/glue/reproduce.sh": "glue_options",
+    "examples/many-tasks/reproduce.sh": "many_tasks",
+    "examples/language-modeling/reproduce.sh": "language_modeling",
 }
 
 # Writes down its words: how many, then each.
@@ -252,10 +251,7 @@ def check(command, words):
         recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
         read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
     elif command in WITH_OWN_PARSERS:
-        folder, module = WITH_OWN_PARSERS[command]
-        sys.path[:0] = [str(ROOT / "examples/common"), str(ROOT / "examples" / folder)]
-        parser = importlib.import_module(module).parser()
-        del sys.path[:2]
+        parser = importlib.import_module(WITH_OWN_PARSERS[command]).parser()
         own = words[: words.index("--")] if "--" in words else words
         parser.parse_intermixed_args(own)
     elif command.startswith("examples/"):
@@ -284,13 +280,10 @@ def read_recipe(folder, words):
     """A recipe's options, as it reads them."""
     if {"-h", "--help"} & {*words}:
         return
-    sys.path.insert(0, str(ROOT / "examples/common"))
-    options = importlib.import_module("options")
-    sys.path.remove(str(ROOT / "examples/common"))
     words = [*words]
     if "--from" in words:  # a folder that is there
         words[words.index("--from") + 1] = str(folder)
-    options.read(folder / "benchmark.yaml", folder.name, "", words)
+    recipe_options.read(folder / "benchmark.yaml", folder.name, "", words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

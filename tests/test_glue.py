@@ -12,37 +12,31 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import glue
+import glue_data
+import glue_flags
+import glue_metrics
+import glue_options
+import glue_records
+import glue_report
+import glue_run
+import glue_tasks
 import numpy as np
 import pytest
 import torch
 from commands import sentence_of
+from common import ask_fairseq, stage_train, train_command
 from conftest import FIXTURES
 from fairseq import checkpoint_utils
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from glue_report import Result, System
+from glue_tasks import TASKS
 from recipes import EXAMPLES
 from scipy.stats import wilcoxon
 from small import SMALL_ENCODER, arguments, build, masked_task
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.training import training_flags
-
-sys.path.insert(0, str(EXAMPLES / "glue"))
-
-# After `recipes`, which knows where they are.
-import glue  # isort: skip
-import glue_data  # isort: skip
-import glue_metrics  # isort: skip
-import glue_options  # isort: skip
-import glue_flags  # isort: skip
-import glue_records  # isort: skip
-import glue_report  # isort: skip
-import glue_run  # isort: skip
-import glue_tasks  # isort: skip
-import ask_fairseq  # isort: skip
-import stage_train  # isort: skip
-import train_command  # isort: skip
-from glue_report import Result, System  # isort: skip
-from glue_tasks import TASKS  # isort: skip
 
 # --- The files -----------------------------------------------------------------------------------
 

@@ -10,9 +10,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from io import StringIO
 
+import language_modeling
+import language_students
+import perplexity
 import pytest
 from commands import sentence_of
-from recipes import EXAMPLES
+from common import plain_text, stage_prepare, stage_text, train_command
+from common.stage_text import Counts, count
+from common.steps import step
 from run_folders import write_manifest
 from small import dictionary
 from subword_nmt.apply_bpe import BPE
@@ -21,19 +26,6 @@ from subword_nmt.learn_bpe import learn_bpe
 from macaron_fairseq import UserError
 from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.evaluation.training import training_flags
-
-sys.path.insert(0, str(EXAMPLES / "language-modeling"))
-
-# After `recipes`, which knows where they are.
-import language_modeling  # isort: skip
-import perplexity  # isort: skip
-import plain_text  # isort: skip
-import stage_prepare  # isort: skip
-import stage_text  # isort: skip
-import language_students  # isort: skip
-import train_command  # isort: skip
-from stage_text import Counts, count  # isort: skip
-from steps import step  # isort: skip
 
 
 def refusal(function, *arguments):

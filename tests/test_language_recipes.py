@@ -5,21 +5,15 @@ import os
 import random
 import re
 import shutil
-import sys
 import zipfile
 
 import commands
+import glue
+import language_modeling
 import pytest
+from common import launch
 from conftest import FIXTURES
-from recipes import EXAMPLES, environment, printed
-
-sys.path.insert(0, str(EXAMPLES / "glue"))
-sys.path.insert(0, str(EXAMPLES / "language-modeling"))
-
-# After `recipes`, which knows where they are.
-import glue  # isort: skip
-import language_modeling  # isort: skip
-import launch  # isort: skip
+from recipes import environment, printed
 
 pytestmark = pytest.mark.recipe
 

@@ -14,31 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import many_tasks
+import many_tasks_plan as plan
+import many_tasks_records as known
+import many_tasks_report as report
+import many_tasks_run
 import prose
 import pytest
 from commands import sentence_of
+from common import extract, launch, parallel_text, steps, tasks, train_command
+from many_tasks_variants import Variant, mark_of, points_of, recipe_of
 from recipes import EXAMPLES
 from run_folders import LOG, write_lines
 from test_evidence import run as record
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import estimates, records
-
-sys.path.insert(0, str(EXAMPLES / "many-tasks"))
-
-# After `recipes`, which knows where they are.
-import extract  # isort: skip
-import many_tasks_records as known  # isort: skip
-import launch  # isort: skip
-import many_tasks  # isort: skip
-import many_tasks_run  # isort: skip
-import parallel_text  # isort: skip
-import many_tasks_plan as plan  # isort: skip
-import many_tasks_report as report  # isort: skip
-import steps  # isort: skip
-from many_tasks_variants import Variant, mark_of, points_of, recipe_of  # isort: skip
-import tasks  # isort: skip
-import train_command  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -504,12 +495,13 @@ def test_jobs_end_with_their_status(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_jobs_with_their_runner(number, tmp_path):
     code = (
-        "import signal, sys, pathlib, launch; signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+        "import signal, sys, pathlib; from common import launch;"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL);"
         "path = pathlib.Path(sys.argv[1]);"
         "words = ['sh', '-c', f'echo $$ > {path}/part; mv {path}/part {path}/pid; exec sleep 99'];"
         "[*launch.local([launch.Job('x', words, path / 'log', path / 'none')], 1)]"
     )
-    environ = {**os.environ, "PYTHONPATH": str(EXAMPLES / "common"), "CUDA_VISIBLE_DEVICES": ""}
+    environ = {**os.environ, "PYTHONPATH": str(EXAMPLES), "CUDA_VISIBLE_DEVICES": ""}
     runner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environ)
     try:
         while not (tmp_path / "pid").is_file():

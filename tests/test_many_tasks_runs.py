@@ -5,20 +5,15 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import many_tasks
 import pytest
+from common import launch
 from recipes import EXAMPLES, environment
 from small import SMALL
-
-sys.path.insert(0, str(EXAMPLES / "many-tasks"))
-
-# After `recipes`, which knows where they are.
-import launch  # isort: skip
-import many_tasks  # isort: skip
 
 pytestmark = pytest.mark.recipe
 

@@ -19,20 +19,12 @@ import pytest
 import sacrebleu
 import torch
 from commands import sentence_of
+from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train, steps, summary
 from recipes import EXAMPLES, entry
 from run_folders import write_manifest
 
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.tokenization import Pipeline
-
-# After `recipes`, which knows where they are.
-import ask_fairseq  # isort: skip
-import options  # isort: skip
-import stage_evaluate  # isort: skip
-import stage_prepare  # isort: skip
-import stage_train  # isort: skip
-import steps  # isort: skip
-import summary  # isort: skip
 
 
 def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
@@ -257,12 +249,12 @@ def test_a_command_ends_with_its_recipe(call, tmp_path):
     code = f"""
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import stage_train, steps
+from common import stage_train, steps
 from pathlib import Path
 child = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
 {call}
 """
-    words = [sys.executable, "-c", code, EXAMPLES / "common"]
+    words = [sys.executable, "-c", code, EXAMPLES]
     recipe = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
     log, end = tmp_path / "log", time.monotonic() + 60
     while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < end:

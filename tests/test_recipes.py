@@ -12,6 +12,7 @@ from pathlib import Path
 
 import archives
 import pytest
+from common import stage_prepare
 from conftest import ROOT
 from recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
 from server import serve
@@ -21,8 +22,6 @@ from subword_nmt.learn_bpe import learn_bpe
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.scores import failures
 from macaron_fairseq.evaluation.training import training_log
-
-import stage_prepare  # isort: skip
 
 pytestmark = pytest.mark.recipe
 
@@ -481,18 +480,19 @@ def test_a_python_without_the_package_is_told_in_a_sentence(folder, tmp_path):
 @pytest.mark.parametrize("before", ["", "/nowhere"])
 def test_a_recipe_and_its_commands_take_the_package_next_to_it(before, tmp_path):
     """Not the installed one, which records would name though another trained."""
-    common, package = tmp_path / "examples" / "common", tmp_path / "macaron_fairseq"
-    shutil.copytree(EXAMPLES / "common", common)
+    examples, package = tmp_path / "examples", tmp_path / "macaron_fairseq"
+    examples.mkdir()
+    shutil.copy(EXAMPLES / "start.py", examples)
     package.mkdir()
     (package / "__init__.py").touch()
-    program = tmp_path / "examples" / "program.py"
+    program = examples / "program.py"
     program.write_text(
         "import subprocess, sys, macaron_fairseq\n"
         "print(macaron_fairseq.__file__, flush=True)\n"
         "if len(sys.argv) == 2:\n    subprocess.run([sys.executable, sys.argv[0]])\n"
     )
     environ = {**os.environ, "PYTHONPATH": before}
-    words = [sys.executable, common / "start.py", program, "again"]
+    words = [sys.executable, examples / "start.py", program, "again"]
     done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == [str(package / "__init__.py")] * 2
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import in_process
 import torch
 from fairseq.data import Dictionary
 from fairseq.data.language_pair_dataset import collate
 from fairseq.trainer import Trainer
+from harness import in_process
 
 Batch = dict[str, Any]
 

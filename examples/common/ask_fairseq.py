@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from shlex import split
 from typing import Any
 
-import train_command
-from options import PLUGIN, Recipe
-from train_command import Devices
+from common import train_command
+from common.options import PLUGIN, Recipe
+from common.train_command import Devices
 
 
 def apart(function: Callable, *arguments: Any) -> Any:

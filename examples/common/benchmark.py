@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any, NoReturn, TypeVar
 
-import extract
+from common import extract
 
 KindT = TypeVar("KindT")
 

@@ -5,11 +5,10 @@ import sys
 from itertools import product
 from pathlib import Path
 
-import extract
-from benchmark import Part
-from options import Recipe
-from steps import Words, call, code, say, version
-
+from common import extract
+from common.benchmark import Part
+from common.options import Recipe
+from common.steps import Words, call, code, say, version
 from macaron_fairseq.common import files
 
 COMMON = Path(__file__).resolve().parent

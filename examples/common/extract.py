@@ -22,9 +22,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
-import parallel_text
 from tqdm import tqdm
 
+from common import parallel_text
 from macaron_fairseq.common.files import decode
 
 Paths = tuple[Path, Path]

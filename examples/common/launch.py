@@ -15,9 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from options import above_zero
-from steps import ENVIRONMENT, hold, say
-
+from common.options import above_zero
+from common.steps import ENVIRONMENT, hold, say
 from macaron_fairseq.common.wording import counted
 
 POLL_SECONDS = 5

@@ -10,9 +10,8 @@ from pathlib import Path
 from shlex import split
 from typing import Any, NoReturn
 
-import benchmark
-from benchmark import Benchmark, Set
-
+from common import benchmark
+from common.benchmark import Benchmark, Set
 from macaron_fairseq.common import names
 from macaron_fairseq.evaluation.training.runs import name_of
 

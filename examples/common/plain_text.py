@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-import extract
-from parallel_text import written
 from tqdm import tqdm
+
+from common import extract
+from common.parallel_text import written
 
 EVERY = 200  # lines, of which one is for validation where no document is
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ask_fairseq
-import launch
-from options import Once, above_zero, refuse_split, seeds_of
+from common import ask_fairseq, launch
+from common.options import Once, above_zero, refuse_split, seeds_of
 
 
 @dataclass(frozen=True)

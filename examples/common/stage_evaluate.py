@@ -8,13 +8,12 @@ from itertools import product
 from pathlib import Path
 from shlex import split
 
-import train_command
-from ask_fairseq import count_gpus
-from options import PLUGIN, Recipe
-from stage_prepare import fingerprint
-from steps import Words, call, code, hold, logged, made, say, step, version
-from summary import summary
-
+from common import train_command
+from common.ask_fairseq import count_gpus
+from common.options import PLUGIN, Recipe
+from common.stage_prepare import fingerprint
+from common.steps import Words, call, code, hold, logged, made, say, step, version
+from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training.runs import UNFINISHED

@@ -14,12 +14,10 @@ from contextlib import ExitStack, suppress
 from itertools import pairwise, product
 from pathlib import Path
 
-import downloads
-import extract
-import parallel_text
-from benchmark import Part
-from options import PLUGIN, Recipe
-from steps import (
+from common import downloads, extract, parallel_text
+from common.benchmark import Part
+from common.options import PLUGIN, Recipe
+from common.steps import (
     Logged,
     call,
     code,
@@ -31,7 +29,6 @@ from steps import (
     step,
     version,
 )
-
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.training import manifest

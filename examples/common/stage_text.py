@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import plain_text
-import stage_prepare
-from options import PLUGIN
-from steps import Words, code, hold, logged, made, say, step, version
-from text_recipe import TextRecipe
-
+from common import plain_text, stage_prepare
+from common.options import PLUGIN
+from common.steps import Words, code, hold, logged, made, say, step, version
+from common.text_recipe import TextRecipe
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.text import data_folder

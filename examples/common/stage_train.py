@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import ask_fairseq
-import train_command
-from options import Recipe
-from stage_prepare import fingerprint
-from steps import call, ending_with_this, hold, say, shown, start
 from tqdm import tqdm
-from train_command import Devices
 
+from common import ask_fairseq, train_command
+from common.options import Recipe
+from common.stage_prepare import fingerprint
+from common.steps import call, ending_with_this, hold, say, shown, start
+from common.train_command import Devices
 from macaron_fairseq.common import files
 from macaron_fairseq.common.progress import Lines
 

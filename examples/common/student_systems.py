@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import split
 from typing import Any, TypeVar
 
-from options import Recipe
+from common.options import Recipe
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
 

@@ -5,9 +5,8 @@ import os
 from pathlib import Path
 from shlex import split
 
-from options import Recipe
-from steps import Words, shown
-
+from common.options import Recipe
+from common.steps import Words, shown
 from macaron_fairseq.common.markdown import spread
 
 

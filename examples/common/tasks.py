@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import benchmark
-from benchmark import Benchmark, refuse_below
-from run_options import Options
-
+from common import benchmark
+from common.benchmark import Benchmark, refuse_below
+from common.run_options import Options
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
 

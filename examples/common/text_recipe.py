@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import options as recipe_options
-from benchmark import Benchmark, Set
-from options import Once, Parser, Recipe, above_zero
-
+from common import options as recipe_options
+from common.benchmark import Benchmark, Set
+from common.options import Once, Parser, Recipe, above_zero
 from macaron_fairseq.evaluation.training import training_flags
 
 TOKENS_PER_SAMPLE = 512

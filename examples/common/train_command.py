@@ -6,9 +6,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from options import PLUGIN, Recipe
-from steps import hash_of
-
+from common.options import PLUGIN, Recipe
+from common.steps import hash_of
 from macaron_fairseq.evaluation.training import manifest, training_flags
 
 # Or fairseq would wait for other tasks of a Slurm job, or take a launcher's word for one GPU.

@@ -9,25 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ask_fairseq
 import distillation_records
 import distillation_report
 import distillation_run
 import distillation_systems as systems
 import distillation_translations as translations
-import launch
-import options as recipe_options
 import recipe as recipes
-import run_options
-import student_systems
-import tasks
-import train_command
+from common import ask_fairseq, launch, run_options, student_systems, tasks, train_command
+from common import options as recipe_options
+from common.launch import Job
+from common.run_options import Options
+from common.steps import say
+from common.tasks import Task
 from distillation_records import Run
 from distillation_systems import TEACHER, Settings, SystemRecipe
-from launch import Job
-from run_options import Options
-from steps import say
-from tasks import Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import distillation_records
+from common.tasks import Task
 from distillation_records import Run
 from distillation_speed import GENERATE
 from distillation_systems import TEACHER
-from tasks import Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

@@ -22,20 +22,15 @@ import distillation_records
 import distillation_speed
 import distillation_systems as systems
 import distillation_translations as translations
-import run_options
-import stage_evaluate
-import stage_prepare
-import stage_train
 import start
-import tasks
-import train_command
+from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks, train_command
+from common.launch import only_one
+from common.options import own_and_flags
+from common.run_options import Options
+from common.steps import made, step
+from common.tasks import Task
+from common.train_command import Devices
 from distillation_systems import TEACHER, Settings, SystemRecipe
-from launch import only_one
-from options import own_and_flags
-from run_options import Options
-from steps import made, step
-from tasks import Task
-from train_command import Devices
 
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.training import manifest, training_log

@@ -13,11 +13,11 @@ from shlex import split
 from typing import Any
 
 import distillation_records
+from common.launch import only_one
+from common.stage_evaluate import generate
+from common.steps import Words, call, say
+from common.tasks import Task
 from distillation_systems import SystemRecipe
-from launch import only_one
-from stage_evaluate import generate
-from steps import Words, call, say
-from tasks import Task
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation.scores import metrics

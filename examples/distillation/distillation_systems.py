@@ -7,14 +7,12 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
-import benchmark
-import student_systems
-import tasks
-from benchmark import refuse_below, refuse_open_quotes
-from options import Recipe
-from run_options import Options
-from steps import hash_of
-from tasks import Task
+from common import benchmark, student_systems, tasks
+from common.benchmark import refuse_below, refuse_open_quotes
+from common.options import Recipe
+from common.run_options import Options
+from common.steps import hash_of
+from common.tasks import Task
 
 from macaron_fairseq.commands import distill as distill_command
 from macaron_fairseq.evaluation.training import training_flags

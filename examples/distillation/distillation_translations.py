@@ -5,9 +5,9 @@ from pathlib import Path
 from shlex import split
 from typing import Any
 
+from common.launch import only_one
+from common.steps import Words, call
 from distillation_systems import Settings, SystemRecipe, teacher_of
-from launch import only_one
-from steps import Words, call
 
 from macaron_fairseq.common import files
 from macaron_fairseq.translation.parts import folder_of

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-import ask_fairseq
 import glue_data
 import glue_options
 import glue_records
 import glue_report
 import glue_run
 import glue_tasks
-import launch
 import recipe as recipes
-import stage_text
-import stage_train
 import start
+from common import ask_fairseq, launch, stage_text, stage_train
+from common.launch import Job
+from common.steps import say
 from glue_flags import (
     model_flags,
     place,
@@ -32,8 +31,6 @@ from glue_options import NAME, Glue
 from glue_records import Key, Record
 from glue_report import Result, System
 from glue_tasks import TASKS
-from launch import Job
-from steps import say
 
 from macaron_fairseq.common import files
 

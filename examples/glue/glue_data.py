@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ask_fairseq
 import glue_metrics
 import glue_tasks
-import stage_prepare
+from common import ask_fairseq, stage_prepare
+from common.steps import code, hash_of, hold, made, say, step
+from common.text_recipe import TextRecipe
 from glue_tasks import DIAGNOSTIC, TASKS, Examples, Split, Task
-from steps import code, hash_of, hold, made, say, step
-from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
 

@@ -6,16 +6,15 @@ from functools import cache
 from pathlib import Path
 from shlex import split
 
-import ask_fairseq
 import glue_data
 import glue_run
-import stage_prepare
+from common import ask_fairseq, stage_prepare
+from common.options import PLUGIN
+from common.steps import hash_of
+from common.train_command import arch_flags, identity
 from glue_options import Glue
 from glue_report import System
 from glue_tasks import TASKS
-from options import PLUGIN
-from steps import hash_of
-from train_command import arch_flags, identity
 
 from macaron_fairseq.common import files
 

@@ -10,16 +10,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import benchmark
 import glue_data
 import glue_records
-import options as recipe_options
 import recipe as recipes
-import text_recipe
-from benchmark import refuse_below, refuse_open_quotes
+from common import benchmark, text_recipe
+from common import options as recipe_options
+from common.benchmark import refuse_below, refuse_open_quotes
+from common.options import Once, Parser, above_zero, seeds_of
+from common.text_recipe import TextRecipe
 from glue_tasks import TASKS
-from options import Once, Parser, above_zero, seeds_of
-from text_recipe import TextRecipe
 
 from macaron_fairseq.common.names import look_up
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import benchmark
+from common import benchmark
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

@@ -17,12 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import ask_fairseq
 import glue_metrics
-import stage_train
-import train_command
+from common import ask_fairseq, stage_train, train_command
+from common.launch import ELSEWHERE, only_one
 from glue_tasks import TASKS
-from launch import ELSEWHERE, only_one
 
 from macaron_fairseq.common import environment, files
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import extract
+from common import extract
 
 # --- The tasks -----------------------------------------------------------------------------------
 

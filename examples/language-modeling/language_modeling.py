@@ -10,24 +10,26 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import ask_fairseq
-import benchmark
 import language_students
-import options as recipe_options
 import perplexity
 import recipe as entry
-import stage_evaluate
-import stage_prepare
-import stage_text
-import stage_train
-import student_systems
-import text_recipe
-import train_command
+from common import (
+    ask_fairseq,
+    benchmark,
+    stage_evaluate,
+    stage_prepare,
+    stage_text,
+    stage_train,
+    student_systems,
+    text_recipe,
+    train_command,
+)
+from common import options as recipe_options
+from common.options import PLUGIN, STAGES, Once, Parser, from_zero
+from common.stage_text import Counts
+from common.steps import Words, code, hash_of, hold, logged, made, say, step
+from common.text_recipe import TextRecipe
 from language_students import StudentRecipe
-from options import PLUGIN, STAGES, Once, Parser, from_zero
-from stage_text import Counts
-from steps import Words, code, hash_of, hold, logged, made, say, step
-from text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted

@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ask_fairseq
-import benchmark
-import options as recipe_options
-import student_systems
-import train_command
-from options import PLUGIN
-from student_systems import System
-from text_recipe import TextRecipe
+from common import ask_fairseq, benchmark, student_systems, train_command
+from common import options as recipe_options
+from common.options import PLUGIN
+from common.student_systems import System
+from common.text_recipe import TextRecipe
 
 from macaron_fairseq.common import files
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stage_text import Counts
+from common.stage_text import Counts
 
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.wording import counted

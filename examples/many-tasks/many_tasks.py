@@ -10,15 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import launch
 import many_tasks_records as known
 import many_tasks_report as report
 import many_tasks_run
-import options as recipe_options
 import recipe as recipes
-import run_options
-import tasks
-from launch import Job
+from common import launch, run_options, tasks
+from common import options as recipe_options
+from common.launch import Job
+from common.run_options import Options
+from common.steps import say
+from common.tasks import Setting, Task
 from many_tasks_variants import (
     BASELINE,
     HALF_DEPTH,
@@ -27,9 +28,6 @@ from many_tasks_variants import (
     recipe_of,
     refuse_overriding,
 )
-from run_options import Options
-from steps import say
-from tasks import Setting, Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.evidence import estimates

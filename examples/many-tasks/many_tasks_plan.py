@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import benchmark
-import tasks as tasks_file
+from common import benchmark
+from common import tasks as tasks_file
+from common.tasks import Task
 from many_tasks_variants import BASELINE, Variant
-from tasks import Task
 
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.common.wording import counted

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import many_tasks_run
-import tasks
+from common import tasks
+from common.run_options import Options
+from common.steps import say
+from common.tasks import Setting, Task, Tuning
 from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, recipe_of
-from run_options import Options
-from steps import say
-from tasks import Setting, Task, Tuning
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

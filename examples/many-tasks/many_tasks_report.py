@@ -8,9 +8,9 @@ from typing import Any
 
 import many_tasks_plan as plan
 import many_tasks_records as known
-import tasks as tasks_file
+from common import tasks as tasks_file
+from common.tasks import Setting, Task
 from many_tasks_variants import BASELINE, HALF_DEPTH
-from tasks import Setting, Task
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError

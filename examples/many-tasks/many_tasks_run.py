@@ -17,17 +17,13 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-import run_options
-import stage_evaluate
-import stage_prepare
-import stage_train
 import start
-import tasks
-from launch import only_one
+from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks
+from common.launch import only_one
+from common.options import own_and_flags
+from common.run_options import Options
+from common.tasks import ARCH, Setting, Task
 from many_tasks_variants import RunRecipe, Variant, mark_of, recipe_of
-from options import own_and_flags
-from run_options import Options
-from tasks import ARCH, Setting, Task
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation.evidence import records

@@ -8,11 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import tasks
-from options import Recipe
-from run_options import Options
-from steps import hash_of
-from tasks import ARCH, Family, Setting, Task, Tuning
+from common import tasks
+from common.options import Recipe
+from common.run_options import Options
+from common.steps import hash_of
+from common.tasks import ARCH, Family, Setting, Task, Tuning
 
 from macaron_fairseq.schemes import splitting, substeps
 

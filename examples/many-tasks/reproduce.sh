@@ -16,4 +16,4 @@
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-exec python3 -X utf8 "$here/../common/start.py" "$here/many_tasks.py" "$@"
+exec python3 -X utf8 "$here/../start.py" "$here/many_tasks.py" "$@"

@@ -21,4 +21,4 @@
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-exec python3 -X utf8 "$here/../common/recipe.py" "$here/${0##*/}" "$@"
+exec python3 -X utf8 "$here/../recipe.py" "$here/${0##*/}" "$@"

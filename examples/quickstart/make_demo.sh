@@ -29,4 +29,4 @@ for word in "${@:2}"; do # what is packed is one pair of trained models, from on
   esac
 done
 "$here/run.sh" --setting demo --work "$root/runs/quickstart-demo" "${@:2}"
-exec python3 -X utf8 "$here/../common/start.py" "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"
+exec python3 -X utf8 "$here/../start.py" "$here/pack_demo.py" "$root/runs/quickstart-demo" "$folder"

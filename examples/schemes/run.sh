@@ -72,7 +72,7 @@ main() {
       -- "${steps[@]}" "${after[@]}"
     folders+=("$variant=$folder/$arch")
   done
-  python3 -X utf8 "$here/../common/start.py" "$here/table.py" "${folders[@]}" --seeds "$seeds" -o "$work"
+  python3 -X utf8 "$here/../start.py" "$here/table.py" "${folders[@]}" --seeds "$seeds" -o "$work"
 }
 
 # Of what follows --, options of the recipe come before its own --, flags of fairseq-train after.

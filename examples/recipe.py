@@ -38,11 +38,7 @@ def run(file: Path, words: Sequence[str]) -> None:
     """Run the stages that the command line names; mistakes end the program with a sentence."""
     start.take_own_package()
     # These need what `refusals` has looked for.
-    import ask_fairseq
-    import options
-    import stage_evaluate
-    import stage_prepare
-    import stage_train
+    from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train
 
     described = file if file.suffix in (".yaml", ".yml") else file.with_name("benchmark.yaml")
     recipe = options.read(described, file.absolute().parent.name, header(file), words, file.name)

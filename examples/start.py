@@ -2,7 +2,7 @@
 
 usage: python3 -X utf8 start.py FILE.py [WORD...]
 
-The program finds the modules of its folder, and those of this one.
+The program finds the modules of its folder, and `common`, which the recipes share.
 """
 
 import os
@@ -26,7 +26,7 @@ def take_own_package() -> None:
 
     The installed one may be another checkout's, and a record names the code that made it.
     """
-    own = str(Path(__file__).resolve().parents[2])
+    own = str(Path(__file__).resolve().parents[1])
     sys.path.insert(0, own)
     paths = own, os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)

@@ -17,11 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import memory
 import torch
 from tqdm import tqdm
 
 import macaron_fairseq
+from harness import memory
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError

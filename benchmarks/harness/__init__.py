@@ -1,0 +1,1 @@
+"""What the benchmarks share: corpora, processes and their memory, figures and tables."""

@@ -1,0 +1,1 @@
+"""What the recipes share: options, the stages, how runs are started and counted."""
