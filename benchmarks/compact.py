@@ -1,14 +1,12 @@
 """Shorten what a benchmark's --json wrote: of repetitions median, least, greatest and number.
 
-    python benchmarks/compact.py benchmarks/results/*.json
-
 The files are rewritten in place; one that is short already stays as it is. What is kept in
 `benchmarks/results` is this, not every repetition.
 """
 
+import argparse
 import json
 import statistics
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,13 +45,20 @@ def summary(values: Iterable[float]) -> list[float]:
     return [*(float(f"{x:.{DIGITS}g}") for x in three), len(known)]
 
 
-def main(paths: Iterable[Path]) -> None:
-    """Shorten these files."""
-    for path in paths:
-        content = json.loads(path.read_text("utf-8"))
+def main() -> None:
+    """Shorten the files that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.json")
+    for path in parser.parse_args().files:
+        try:
+            content = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            parser.error(f"{path}: {getattr(error, 'strerror', None) or 'it is not JSON'}")
         if "repetitions" in content:
             files.write(path, json.dumps(compact(content), ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
-    main(map(Path, sys.argv[1:]))
+    main()
