@@ -290,7 +290,7 @@ def read_recipe(folder, words):
 def test_commands_are_known(page, tmp_path):
     for number, block in enumerate(blocks(page)):
         if block.language == "python":
-            ast.parse(block.code)
+            check_imports(ast.parse(block.code))
         elif block.language == "json":
             json.loads(block.code)
         elif block.language == "sh":
@@ -301,6 +301,16 @@ def test_commands_are_known(page, tmp_path):
                         check(command, words)
                     except (SystemExit, AssertionError) as error:
                         pytest.fail(f"{command} {' '.join(words)}: {error} {said.getvalue()}")
+
+
+def check_imports(program):
+    """Fail unless there is what the program takes of this package."""
+    for node in ast.walk(program):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("macaron_fairseq"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                submodule = f"{node.module}.{name.name}"
+                assert hasattr(module, name.name) or importlib.util.find_spec(submodule), submodule
 
 
 # --- blocks that run -----------------------------------------------------------------------------
@@ -414,6 +424,24 @@ def test_what_is_done_with_trained_models_runs(workplace):
         run(f"howto/{page}.md", workplace)
     assert (workplace / "dynamics/dynamics.html").exists()
     assert (work / "report/report.html").exists()
+
+
+@pytest.mark.parametrize("page", ["multi30k", "schemes", "schemes-quickstart"])
+def test_tables_of_results_are_what_the_program_below_them_prints(page, monkeypatch, capsys):
+    """Rows of tables; of other lines, their figures in the rounding of the page."""
+    monkeypatch.chdir(ROOT)
+    path = DOCS / "results" / f"{page}.md"
+    (program,) = (x.code for x in blocks(path) if x.language == "python")
+    exec(program, {})
+    text = path.read_text("utf-8").replace("\N{MINUS SIGN}", "-")
+    printed = capsys.readouterr().out.splitlines()
+    assert printed
+    for line in printed:
+        if line.startswith("|"):
+            assert line in text
+        else:
+            for figure in re.findall(r"-?\d+\.\d+", line):
+                assert f"{float(figure):.2f}" in text, line
 
 
 QUICKSTARTS = [f"schemes-quickstart{x}" for x in ("", "-released", "-warmup")]
