@@ -22,7 +22,6 @@ TIMEOUT = 600
 
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.syspath_prepend(str(FAKE))
 
 
