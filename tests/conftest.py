@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import commands
 import pictures
 import pytest
+import served
 from small import SMALL
 
 # Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
@@ -40,12 +41,16 @@ LONGEST = {
 SLOW_FIXTURES = {"data_bin", "training", "trained", "browser"}
 
 
+def pytest_configure(config):
+    """The processes of pytest-xdist inherit the environment, and with it one server of commands."""
+    if hands_out_tests(config):
+        served.start()
+
+
 @pytest.hookimpl(trylast=True)  # once pytest-cov is watching
 def pytest_sessionstart(session):
     """Where tests run, fairseq knows the package."""
-    config = session.config
-    hands_out_tests = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if not hands_out_tests:
+    if not hands_out_tests(session.config):
         with warnings.catch_warnings():
             # PyTorch's of its functions that fairseq calls, and Python's of fairseq's strings.
             old = r"`torch\.jit\.\w+` is deprecated"
@@ -56,6 +61,11 @@ def pytest_sessionstart(session):
             import macaron_fairseq.plugin
 
         assert fairseq and macaron_fairseq.plugin
+
+
+def hands_out_tests(config):
+    """Whether this process runs no test, but has others of pytest-xdist run them."""
+    return config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
 
 
 def pytest_collection_modifyitems(items):
@@ -75,8 +85,8 @@ def pytest_collection_finish():
 def run(command, *args, check=True, cwd=None, stdin=None, **env):
     """Run a command of this environment; the completed process has stdout and stderr in one."""
     words = [*map(str, args)]
-    if command.startswith("fairseq-") and stdin is None and not env:
-        done = commands.run_forked(command, words, cwd)
+    if command.startswith(("fairseq-", "macaron-fairseq")):
+        done = commands.run_forked(command, words, cwd, {**os.environ, **env}, stdin)
     else:
         done = subprocess.run(
             [Path(sys.executable).with_name(command), *words],
@@ -86,7 +96,7 @@ def run(command, *args, check=True, cwd=None, stdin=None, **env):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=commands.TIMEOUT,
+            timeout=served.TIMEOUT,
         )
     if check:
         assert done.returncode == 0, done.stdout

@@ -175,6 +175,7 @@ def test_a_report_has_rows(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_dynamics_are_those_of_the_command(data, models, tmp_path):
     """Of the test set; and its encoder's, of its sentences as a list."""
     flags = ["--jacobian-sentences", "1", "--threshold", "0.8", "--cpu", "--label", "one", "two"]

@@ -5,12 +5,12 @@ The checkpoints are small and made here; test_commands.py averages trained ones.
 
 import random
 import subprocess
-import sys
 from argparse import ArgumentParser, Namespace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import served
 import torch
 from conftest import ROOT
 from small import SMALL_ENCODER, build, masked_task, texts
@@ -506,7 +506,7 @@ def test_last_best_and_named_files(folder, tmp_path, capsys):
 
 
 def test_what_is_said_does_not_go_into_a_checkpoint_on_stdout(folder, tmp_path):
-    words = [sys.executable, "-m", "macaron_fairseq", "average", folder, "--best", "2"]
+    words = [served.folder() / "macaron-fairseq", "average", folder, "--best", "2"]
     main("average", folder, "--best", 2, "-o", tmp_path / "mean.pt")
     done = subprocess.run([*words, "-o", "-"], cwd=ROOT, capture_output=True, check=True)
     assert done.stderr.startswith(b"wrote -, the mean of ")

@@ -331,7 +331,7 @@ def test_the_python_interface_tokenises_and_splits_words(tmp_path):
 def test_a_mistake_is_one_sentence_and_status_1(tmp_path):
     """Of a command that imports fairseq, too, which says this and that while it is imported."""
     words = ["dynamics", "--path", "none.pt", "--data", "none"]
-    done = run("macaron-fairseq", *words, check=False, cwd=tmp_path)
+    done = run("python", "-m", "macaron_fairseq", *words, check=False, cwd=tmp_path)
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()  # standard error is there, too
     assert line == "none.pt: no such checkpoint"

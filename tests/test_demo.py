@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import served
 import torch
 from conftest import ROOT
 from stored import CHECKPOINT, write_data
@@ -21,8 +22,6 @@ from macaron_fairseq import UserError, cli
 from macaron_fairseq.commands import demo as command
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.translation import demo, terminal
-
-COMMAND = Path(sys.executable).with_name("macaron-fairseq")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,8 @@ def test_no_phrase_is_one_that_the_models_were_trained_on(phrases):
 def printed(tmp_path_factory):
     """What the command prints in another folder."""
     folder = tmp_path_factory.mktemp("some where")
-    done = subprocess.run([COMMAND, "demo"], cwd=folder, capture_output=True, text=True)
+    command = served.folder() / "macaron-fairseq"
+    done = subprocess.run([command, "demo"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -104,6 +104,7 @@ def test_what_it_prints_can_be_pasted(printed, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_is_that_of_dynamics(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("SENTENCES", "JACOBIANS"):  # each takes seconds
@@ -154,8 +155,9 @@ class Terminal:
 
 
 def start(data, **streams):
-    words = ["translate", "--path", CHECKPOINT, "--data", data, "--cpu"]
-    return subprocess.Popen([COMMAND, *words], env={**os.environ, "TERM": "dumb"}, **streams)
+    words = [served.folder() / "macaron-fairseq", "translate", "--path", CHECKPOINT]
+    words += ["--data", data, "--cpu"]
+    return subprocess.Popen(words, env={**os.environ, "TERM": "dumb"}, **streams)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import zipfile
+from pathlib import Path
 
 import commands
 import glue
@@ -13,7 +14,7 @@ import language_modeling
 import pytest
 from common import launch
 from conftest import FIXTURES
-from recipes import environment, printed
+from recipes import EXAMPLES, environment, printed
 
 pytestmark = pytest.mark.recipe
 
@@ -51,6 +52,12 @@ def of_side(side):
     return [f"--{side}{x[1:]}" if x.startswith("--") else x for x in TINY]
 
 
+def run_program(script, words):
+    """Run a program of the recipes, in a process that need not import fairseq anew."""
+    environ = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    return commands.run_forked(script, words, environ=environ)
+
+
 @pytest.fixture(autouse=True)
 def scores(monkeypatch):
     """Texts are scored in processes that need not import fairseq anew."""
@@ -59,7 +66,9 @@ def scores(monkeypatch):
         *_, script, path = [*map(str, words[:5])]
         log.touch()
         rest = [path, *map(str, words[5:])]
-        assert commands.run_script(script, rest, dict(os.environ), stdout.name) == 0, name
+        done = run_program(script, rest)
+        assert done.returncode == 0, done.stdout
+        Path(stdout.name).write_text(done.stdout)
 
     monkeypatch.setattr(language_modeling, "logged", score)
 
@@ -179,7 +188,10 @@ def forked(jobs, at_a_time):
     """As `launch.local`, in processes that need not import fairseq anew."""
     for job in jobs:
         *_, script, folder = job.words
-        yield job, commands.run_script(script, [folder], dict(os.environ))
+        done = run_program(script, [folder])
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        job.log.write_text(done.stdout)
+        yield job, done.returncode
 
 
 def trained_on(log):
@@ -268,7 +280,6 @@ def test_from_a_model_of_the_authors_to_glue(tmp_path, monkeypatch):
     assert "lacks 'embed_out' and 'mid_layer.0.weight' and 3 more, which each pre-tr" in output
     assert "runs" not in output
     # What a run refuses: the recipe shows why.
-    monkeypatch.undo()  # a process of its own, whose log is read
     options[1], tokens = whole, work / "glue" / "CoLA" / "input0" / "train.bin"
     tokens.write_bytes(tokens.read_bytes()[:-2])
     output = run(glue, "finetune", *options, "--tasks", "CoLA", "--seeds", "2", *flags, status=1)
