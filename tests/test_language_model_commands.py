@@ -26,7 +26,9 @@ TRAIN = [
     *("--cpu", "--optimizer", "adam", "--lr", "0.003", "--clip-norm", "1", "--seed", "1"),
     *("--tokens-per-sample", "24", "--sample-break-mode", "eos", "--max-tokens", "600"),
     *("--dropout", "0", "--attention-dropout", "0", "--log-format", "json", "--log-interval", "1"),
-    *("--no-epoch-checkpoints", "--user-dir", USER_DIR),
+    # Validated and saved at the last update. Saved before, too: at a prime, which ends no epoch.
+    *("--validate-interval", "99", "--save-interval", "99", "--save-interval-updates", "97"),
+    *("--user-dir", USER_DIR),
 ]
 
 
@@ -199,11 +201,12 @@ def test_fill_mask(corpus, masked):
 @pytest.mark.parametrize("kind", ["masked", "causal"])
 def test_this_packages_commands(kind, corpus, request, tmp_path, capsys):
     folder = request.getfixturevalue(kind).folder
-    files = [folder / "checkpoint_best.pt", folder / "checkpoint_last.pt"]
+    files = [*folder.glob("checkpoint_*_97.pt"), folder / "checkpoint_last.pt"]
     average = tmp_path / "average.pt"
     cli.main(["average", *map(str, files), "-o", str(average)])
     one, other, mean = (torch.load(x)["model"] for x in (*files, average))
     name = next(x for x in one if x.endswith("layers.0.fc1.weight"))
+    assert not torch.equal(one[name], other[name])
     assert torch.allclose(mean[name], (one[name] + other[name]) / 2)
 
     cli.main(["describe", "--path", str(average)])

@@ -27,7 +27,7 @@ def test_fairseq_asks_for_a_package_and_sets_up_logging():
 
 @pytest.mark.slow
 def test_importing_the_plugin_is_quiet_and_leaves_logging_alone():
-    state = "[logging.getLogger().level, logging.getLogger().handlers]"
+    state = "[logging.getLogger().level, [*logging.getLogger().handlers]]"
     out, err = run_python(
         WITHOUT_TENSORBOARDX + f"import logging; before = {state}; import macaron_fairseq.plugin; "
         f"print(before == {state}, logging.getLogger('fairseq.tasks.text_to_speech').filters); "
