@@ -192,7 +192,8 @@ def score(
         references: the raw text of the test set's target, in the same order, or a file.
         language: of both, such as "de".
         metrics: "bleu", "chrf" and "compound-split-bleu", which papers report for WMT'14. For
-            "tokenised-bleu", of the model's tokens, see `evaluation.metrics.tokenised_bleu`.
+            "tokenised-bleu", of the model's tokens, see
+            `macaron_fairseq.evaluation.scores.metrics.tokenised_bleu`.
         lowercase: ignore case.
 
     Returns:

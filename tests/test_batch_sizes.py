@@ -53,6 +53,33 @@ def test_the_search_ends_where_data_do(trainer):
         batch_sizes.search([10**5], measure)
 
 
+def test_a_set_that_is_one_batch_is_not_measured_again(trainer):
+    trainer.task.load_dataset("train")
+    dataset = trainer.task.dataset("train")
+    longest = int(max(map(dataset.num_tokens, range(len(dataset)))))
+    whole = len(dataset) * longest  # tokens, padded
+    trainer.cfg.dataset.required_batch_size_multiple = 1
+    assert len([*batch_sizes.batches(trainer, whole)]) == 2  # the longest, then all: one batch
+    next(batch_sizes.batches(trainer, 2 * whole - 1))
+    with pytest.raises(batch_sizes.NoBatchError, match="longer or too few"):
+        next(batch_sizes.batches(trainer, 2 * whole))
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (["--arch", "macaron_transfomer"], r"^fairseq has no architecture macaron_transfomer: did"),
+        ([*FLAGS, "--nosuch", "1"], r"^fairseq-train would refuse this: unrecognized arg.*nosuch"),
+        ([*FLAGS, "--lr", "x"], r"^fairseq-train would refuse this: argument --lr: invalid"),
+        ([], r"add --arch macaron_transformer$"),
+    ],
+)
+def test_what_fairseq_does_not_know_is_one_sentence(flags, said, data_bin, capsys):
+    with pytest.raises(UserError, match=said):
+        trainers.build([str(data_bin), *flags])
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.fixture
 def trainer(data_bin):
     return trainers.build([str(data_bin), *FLAGS, "--max-tokens", "100"])

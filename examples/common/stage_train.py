@@ -104,8 +104,10 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
         for flags, _ in parts_left(recipe, devices, arch, seed, had):
             words = [*devices.launch, *flags]
             with log.open("ab") as file:
-                if start(words, environ, stdout=file, stderr=subprocess.STDOUT).wait():
-                    sys.exit(f"training failed on this node; see {log}")
+                training = start(words, environ, stdout=file, stderr=subprocess.STDOUT)
+                with ending_with_this(training):
+                    if training.wait():
+                        sys.exit(f"training failed on this node; see {log}")
         return
     with hold(run / "training.lock"):
         replace_cut_checkpoint(run)

@@ -85,7 +85,8 @@ def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:
     As in training, sentences that are longer than that are left out.
 
     Raises:
-        NoBatchError: if all sentences are longer, or fairseq leaves out the only batch.
+        NoBatchError: if all sentences are longer, fairseq leaves out the only batch, or the whole
+            set is a batch of half that size.
         UserError: if there is no training set.
     """
     task, data = trainer.task, trainer.cfg.dataset
@@ -110,12 +111,16 @@ def batches(trainer: Trainer, max_tokens: int) -> Iterator[dict]:
             disable_iterator_cache=True,
         )
         whole = [ids for ids in epoch.frozen_batches if len(ids)]
-    if not whole:
+
+    def length(ids: Any) -> int:
+        return max(map(dataset.num_tokens, ids))
+
+    if not whole or (len(whole) == 1 and 2 * length(whole[0]) * len(whole[0]) <= max_tokens):
         raise NoBatchError(
             f"the training set has no batch of {max_tokens} tokens, since all its sentences are "
             "longer or too few: give another --least"
         )
-    longest = max(whole, key=lambda ids: max(map(dataset.num_tokens, ids)))
+    longest = max(whole, key=length)
     yield dataset.collater([dataset[i] for i in longest])
     yield from epoch.next_epoch_itr(shuffle=True)
 

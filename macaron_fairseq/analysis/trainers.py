@@ -1,10 +1,15 @@
 """fairseq's trainer in this process, to measure its updates."""
 
+import contextlib
+import difflib
+import io
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
 from macaron_fairseq.common.errors import UserError
@@ -17,15 +22,18 @@ def build(flags: Sequence[str]) -> Trainer:
     makes fairseq know this package's models.
 
     Raises:
-        UserError: if no model or optimizer is named, or the data folder does not exist or lacks
-            something.
+        UserError: if no model or optimizer is named, fairseq does not know a flag or its value, or
+            the data folder does not exist or lacks something.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
         parser = options.get_training_parser()
-        if parser.parse_known_args(flags)[0].arch is None:  # which fairseq raises no text for
-            raise UserError("fairseq-train needs a model, too: add --arch macaron_transformer_base")
-        args = options.parse_args_and_arch(parser, [*flags, "--num-workers", "0"])
+        with one_sentence():
+            arch = parser.parse_known_args(flags)[0].arch
+        if arch is None:  # which fairseq raises no text for
+            raise UserError("fairseq-train needs a model, too: add --arch macaron_transformer")
+        with one_sentence():
+            args = options.parse_args_and_arch(parser, [*flags, "--num-workers", "0"])
         cfg = convert_namespace_to_omegaconf(args)
     if cfg.optimizer is None:
         raise UserError("fairseq-train needs an optimizer, too: add --optimizer adam, for example")
@@ -44,3 +52,21 @@ def build(flags: Sequence[str]) -> Trainer:
             "wrote, or --source-lang and --target-lang"
         ) from error
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Where fairseq's parser refuses a flag, its reason is raised, and not its usage printed."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+        reason = said.getvalue().rpartition("error: ")[2].strip()
+        if unknown := re.match(r"argument --arch/-a: invalid choice: '(.*?)'", reason):
+            close = difflib.get_close_matches(unknown[1], ARCH_MODEL_REGISTRY, n=1)
+            meant = f": did you mean {close[0]}?" if close else ""
+            raise UserError(f"fairseq has no architecture {unknown[1]}{meant}") from None
+        raise UserError(f"fairseq-train would refuse this: {reason}") from None

@@ -43,7 +43,8 @@ examples:
   macaron-fairseq export --path averaged.pt --data DATA --quantization int8 -o averaged.int8
   macaron-fairseq translate --engine ctranslate2 --path averaged.int8 --data DATA news.en -o news.de
 
-a long file by eight jobs, which may be killed and started again; when all are done, join:
+a long file by eight jobs, which may be killed and started again; when all are done, join,
+with the flags that the jobs had:
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --shard 1/8
   macaron-fairseq translate --path averaged.pt --data DATA news.en -o news.de --join
 """
