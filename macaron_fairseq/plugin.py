@@ -1,8 +1,8 @@
 """What fairseq gets to know: importing this registers it.
 
 It also lets `compat` mend faults of fairseq's that no subclass reaches: checkpoints that PyTorch
-refuses, a name that numpy lost, `--bf16` without a TPU, `--patience` after a kill, and what it
-prints at import.
+refuses or that a kill cuts, a name that numpy lost, `--bf16` without a TPU, `--patience` after a
+kill, and what it prints at import.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models.
 Whether a model is that of `fast/` or of `model/` is chosen here alone: see `is_fused`.
@@ -19,7 +19,7 @@ from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import early_stopping, numpy_names, tpu
+from macaron_fairseq.compat import early_stopping, numpy_names, tpu, whole_copies
 from macaron_fairseq.compat.checkpoints import allow_safe_globals
 from macaron_fairseq.distillation import criterion as distillation
 from macaron_fairseq.distillation.cross_vocabulary import criterion as cross_criterion
@@ -95,6 +95,7 @@ MODELS = {
 
 allow_safe_globals()
 numpy_names.mend()
+whole_copies.mend()
 early_stopping.remember()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():

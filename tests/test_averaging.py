@@ -409,6 +409,18 @@ def test_best_goes_by_the_recorded_metric(tmp_path, maximize):
         averaging.best(tmp_path, 5)  # one was saved without validation
 
 
+def test_the_best_is_known_where_its_epoch_is_kept_no_more(tmp_path):
+    """As `--keep-last-epochs 2` leaves a folder."""
+    for epoch, metric in ((8, 3.4), (9, 3.5)):
+        write(tmp_path / f"checkpoint{epoch}.pt", None, epoch, metric)
+    write(tmp_path / "checkpoint_best.pt", None, 5, 3.0)
+    write(tmp_path / "checkpoint_last.pt", None, 9, 3.5)
+    assert names(averaging.best(tmp_path, 2)) == ["checkpoint8.pt", "checkpoint_best.pt"]
+    assert names(averaging.last(tmp_path, 2)) == ["checkpoint8.pt", "checkpoint9.pt"]
+    write(tmp_path / "checkpoint_best.pt", None, 8, 3.4)  # whose epoch is kept
+    assert names(averaging.best(tmp_path, 2)) == ["checkpoint9.pt", "checkpoint8.pt"]
+
+
 @pytest.mark.parametrize("maximize", [True, False])
 def test_best_of_checkpoints_of_old(tmp_path, maximize):
     for epoch, metric in {1: 30.5, 2: 28.0}.items():

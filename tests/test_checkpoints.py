@@ -1,6 +1,7 @@
 """Bad checkpoints are refused with their name and the reason; nothing in them runs."""
 
 import copyreg
+import importlib.util
 import os
 import pickle
 import shutil
@@ -17,7 +18,7 @@ import pytest
 import torch
 from commands import apply
 from conftest import FIXTURES, TRAIN, USER_DIR, run
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, file_io
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -26,7 +27,7 @@ from small import parse
 
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
-from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.compat import checkpoints, whole_copies
 from macaron_fairseq.model import averaging, same_network
 from macaron_fairseq.preflight import checks
 from macaron_fairseq.translation import fairseq_engine
@@ -369,6 +370,34 @@ def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
         averaging.save({"model": {}}, path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
+
+
+def test_fairseq_copies_checkpoints_in_place(tmp_path):
+    """The fault of fairseq's that `compat.whole_copies` is for: half a copy is in the old file."""
+    spec = importlib.util.spec_from_file_location("unchanged", file_io.__file__)
+    unchanged = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(unchanged)
+    new, old = tmp_path / "checkpoint9.pt", tmp_path / "checkpoint_best.pt"
+    for copy, is_in_place in ((unchanged.PathManager.copy, True), (whole_copies.copy, False)):
+        new.write_bytes(b"new")
+        old.write_bytes(b"old")
+        file = old.stat().st_ino
+        assert copy(str(new), str(old), overwrite=True)
+        assert old.read_bytes() == b"new" and (old.stat().st_ino == file) == is_in_place
+
+
+def test_a_kill_while_fairseq_copies_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    def copy_half(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+    new, old = tmp_path / "checkpoint9.pt", tmp_path / "checkpoint_best.pt"
+    new.write_bytes(b"newer")
+    old.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint_utils.PathManager.copy(str(new), str(old), overwrite=True)
+    assert old.read_bytes() == b"old"
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ State = dict[str, Any]
 
 # checkpoint7.pt (an epoch's), checkpoint_7_5000.pt (an update's), checkpoint.best_loss_4.1230.pt
 SAVED = re.compile(r"checkpoint(\d+|_\d+_\d+|\.best_.+)\.pt")
+BEST = "checkpoint_best.pt"
 
 
 def select(
@@ -65,14 +66,21 @@ def best(folder: Path, n: int) -> list[Path]:
         maximize = options.get("maximize_best_checkpoint_metric", False)
         return metric if maximize else -metric
 
-    return choose(folder, n, quality)
+    return choose(folder, n, quality, also=[BEST])  # whose epoch may be kept no more
 
 
-def choose(folder: Path, n: int, rank: Callable[[State], float]) -> list[Path]:
-    """The n checkpoints of highest rank; of several at the same update, one counts."""
+def choose(
+    folder: Path, n: int, rank: Callable[[State], float], also: Sequence[str] = ()
+) -> list[Path]:
+    """The n checkpoints of highest rank, of those of epochs and updates and of some other names.
+
+    Of several at the same update, one counts.
+    """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder")
     paths = sorted(path for path in folder.iterdir() if SAVED.fullmatch(path.name))
+    # First: of several at the same update the last one counts.
+    paths[:0] = [folder / name for name in also if (folder / name).is_file()]
     ranked: dict[int, tuple[float, Path]] = {}
     for path in bar("reading", " checkpoints", items=paths, leave=False):
         state = checkpoints.load(path)

@@ -121,8 +121,6 @@ def score(
         raise UserError(
             f"{flag} is for the model's tokens, which plain text does not have: drop it"
         )
-    if tokenized_reference and not tokenized_reference.is_file():
-        raise UserError(f"{tokenized_reference}: no such file")
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
