@@ -54,7 +54,7 @@ Each command explains itself, as in: macaron-fairseq translate --help
 examples:
   macaron-fairseq demo
   macaron-fairseq describe --arch macaron_transformer_iwslt_de_en
-  fairseq-train data-bin --user-dir "$(macaron-fairseq user-dir)" --arch macaron_transformer_tiny
+  fairseq-train data-bin --user-dir "$(macaron-fairseq user-dir)" --arch macaron_transformer ...
 """
 
 

@@ -1,8 +1,8 @@
 """What fairseq gets to know: importing this registers it.
 
-It also lets `compat` mend faults of fairseq's that no subclass reaches: checkpoints that PyTorch
-refuses or that a kill cuts, a name that numpy lost, `--bf16` without a TPU, `--patience` after a
-kill, and what it prints at import.
+It also lets `compat` mend faults of fairseq's that no subclass reaches. These are checkpoints that
+PyTorch refuses or that a kill cuts, a name that numpy lost, and `--bf16` without a TPU. The others
+are `--patience` after a kill, and what it prints at import.
 
 `--user-dir macaron_fairseq` imports it; so does a Python program that builds or loads models.
 Whether a model is that of `fast/` or of `model/` is chosen here alone: see `is_fused`.

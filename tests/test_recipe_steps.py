@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -345,6 +346,15 @@ def test_a_training_that_ends_by_patience_says_so(tmp_path, capsys):
     assert is_done and capsys.readouterr().err.endswith(said)
 
 
+def test_samples_that_fairseq_leaves_out_are_counted_once(tmp_path, capsys):
+    skipped = "| WARNING | fairseq.tasks.fairseq_task | 1,234 samples have invalid sizes and will"
+    log = [f"{skipped} be skipped, max_positions=40, first few sample ids=[7]\n"] * 2
+    log.append("| INFO | fairseq_cli.train | done training in 0.1 seconds\n")
+    stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 20)
+    said = "tiny: 1,234 samples are too long for --max-tokens or the model, and are left out\n"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_what_is_loaded_before_the_first_update_is_said(tmp_path, capsys):
     log = [
         "2026 | INFO | fairseq_cli.train | {'_name': None}\n",
@@ -460,7 +470,10 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     (tmp_path / "my work" / "report").mkdir()
     (tmp_path / "my work" / "report" / "report.html").touch()
     page = "  python3 -m webbrowser -t 'my work/report/report.html'"
-    assert page in summary.summary(recipe).splitlines()
+    lines = summary.summary(recipe).splitlines()
+    assert page in lines and "Translate, a line each:" in lines
+    words = replace(recipe, merges=0)  # which translate does not read
+    assert "Translate, a line each:" not in summary.summary(words).splitlines()
 
 
 def test_the_report_of_two_schemes_of_one_architecture_names_the_first_as_baseline(

@@ -1049,6 +1049,22 @@ def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_made_by_hand_names_no_test_sets_and_no_fingerprint(prepared, tmp_path):
+    """Those of `reference/` are its test sets."""
+    languages = {"source": "en", "target": "de", "source_steps": ["tokenize"]}
+    (prepared / "preprocessing.json").write_text(json.dumps(languages))
+    shutil.rmtree(prepared / "reference", ignore_errors=True)
+    (prepared / "reference").mkdir()
+    for name in ("news.de", "test.de", "test.en"):
+        (prepared / "reference" / name).touch()
+    found = write_manifest(tmp_path / "run", prepared)["data"]
+    assert found["tests"] == ["news", "test"]
+    digest = hashlib.sha256()
+    for path in sorted((prepared / "data-bin").iterdir()):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    assert found["fingerprint"] == digest.hexdigest()
+
+
 def test_without_a_seed_it_is_fairseqs(prepared, tmp_path):
     # fairseq/dataclass/configs.py: CommonConfig.seed
     assert write_manifest(tmp_path / "run", prepared, "-a", "x")["seed"] == 1

@@ -230,6 +230,7 @@ def updates_of(path: Path) -> int | str:
 # A rate below 1 stays one in updates a second.
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 EARLY_STOP = re.compile(r"early stop since valid performance hasn't improved for last (\d+) runs")
+LEFT_OUT = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
 # What fairseq-train does before its first update, by what it logs when it begins with it.
 LOADING = {
     "| fairseq_cli.train | {": "making the model",
@@ -274,6 +275,7 @@ def follow(
     tail: deque[str] = deque(maxlen=20)
     is_done = is_torchruns = False
     stopped: re.Match[str] | None = None
+    left_out: re.Match[str] | None = None
     on_terminal = sys.stderr.isatty()
     bar = tqdm(
         desc=title,
@@ -297,6 +299,9 @@ def follow(
             if bar.n == had and (begun := [x for text, x in LOADING.items() if text in line]):
                 bar.unpause()  # loading does not count in updates a second
                 bar.set_postfix_str(begun[0])
+            if not left_out and (left_out := LEFT_OUT.search(line)):  # each epoch says so again
+                said = "samples are too long for --max-tokens or the model, and are left out"
+                bar.write(f"{title}: {left_out[1]} {said}", file=sys.stderr)
             found = training_log.parse(line)
             if found and found.kind == "train_inner":
                 loss, speed = found.figures.get("loss"), found.figures.get("wps")

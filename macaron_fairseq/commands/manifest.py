@@ -12,8 +12,10 @@ flags and hashes of the data. For each start it has the date, git revision, vers
 
 example, each time before training starts or resumes:
   FLAGS=(data/data-bin --user-dir "$(macaron-fairseq user-dir)" --save-dir runs/seed1
-    --arch macaron_transformer_tiny --seed 1 --max-update 2000)
-  macaron-fairseq manifest runs/seed1 --data data -- "${FLAGS[@]}" && fairseq-train "${FLAGS[@]}"
+    --arch macaron_transformer_tiny --seed 1 --max-update 2000 --max-tokens 4096
+    --optimizer adam --lr 0.001 --log-format json)
+  macaron-fairseq manifest runs/seed1 --data data -- "${FLAGS[@]}"
+  fairseq-train "${FLAGS[@]}" 2>&1 | tee -a runs/seed1/train.log
 """
 
 

@@ -155,10 +155,13 @@ def hashes_of(flag: str, *manifests: dict[str, Any]) -> list[str]:
 
 
 def describe(data: Path) -> dict[str, Any]:
-    """What identifies prepared data: its languages, test sets, fingerprint and files."""
-    hint = "run the stage prepare first"
-    fields = {"fingerprint": str, "source": str, "target": str, "tests": list}
-    made = files.read_json(data / data_folder.NAME, fields, hint)
+    """What identifies prepared data: its languages, test sets, fingerprint and files.
+
+    A recipe has written these into preprocessing.json; in a folder that was made by hand the data
+    themselves tell.
+    """
+    hint = "run the stage prepare first, or write it by hand"
+    made = files.read_json(data / data_folder.NAME, {"source": str, "target": str}, hint)
     folder = data / "data-bin"
     paths = sorted(path for pattern in HASHED for path in folder.glob(pattern))
     if not paths:
@@ -166,8 +169,12 @@ def describe(data: Path) -> dict[str, Any]:
     codes = data / data_folder.CODES
     if codes.is_file():
         paths.append(codes)
+    tests = sorted(path.stem for path in (data / "reference").glob(f"*.{made['target']}"))
     return {
-        **{name: made[name] for name in fields},
+        "fingerprint": made.get("fingerprint") or data_folder.fingerprint(folder),
+        "source": made["source"],
+        "target": made["target"],
+        "tests": made.get("tests", tests),
         "sha256": {path.name: files.sha256(path) for path in paths},
     }
 
