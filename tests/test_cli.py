@@ -213,8 +213,8 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
     """By the command's own parser; and nothing in it is of a checkout."""
     text = help_of(words, capsys)
     assert "--user-dir macaron_fairseq" not in text
-    example = text.rstrip().splitlines()[-1]
-    assert example.startswith("  ")
+    assert text.rstrip().splitlines()[-1].startswith("  ")
+    example = [line for line in text.splitlines() if "macaron-fairseq " in line][-1]
     if words == ["user-dir"]:  # of which the command is a word
         assert '--user-dir "$(macaron-fairseq user-dir)"' in example
         return
@@ -229,4 +229,4 @@ def test_help_ends_with_an_example_that_is_understood(words, capsys, monkeypatch
 def test_the_commands_are_listed_with_an_example(capsys):
     text = help_of([], capsys)
     assert all(re.search(rf"^    {name}\b", text, re.M) for name in cli.COMMANDS)
-    assert text.rstrip().endswith("--arch macaron_transformer_tiny")
+    assert text.rstrip().endswith("--arch macaron_transformer ...")
