@@ -399,6 +399,12 @@ def test_a_teacher_that_is_gone_is_named(tmp_path, files):
     assert f"{tmp_path / 'empty.pt'} is empty" in refusal(tmp_path / "empty.pt")
 
 
+def test_a_masked_model_learns_from_no_teacher(files):
+    """Its loss is of masked tokens alone."""
+    said = refusal(files.paths[0], masked_task())
+    assert said.startswith("--teacher is for translation and language_modeling, not for a task of")
+
+
 def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     save(tmp_path / "t.pt", *FLAGS, types=61)
     found = refusal(tmp_path / "t.pt")

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,8 @@ def refusal(capsys, *words):
         (["--schemes", "parallel parallel"], "--schemes names parallel twice"),
         (["--schemes", "parallel/midpiont"], "unknown sub-step 'midpiont'"),
         (["--schemes", "parallel/rk4/a/half-depth"], "should be SCHEME, SCHEME/SUBSTEP"),
+        (["--schemes", "parallel/rk4/half-depth"], "and rk4 takes 4 times as many"),
+        (["--schemes", "parallel/half-depth"], "and euler takes 1 times as many"),
         (["--seeds", "1 1"], "should name seeds, each once"),
         (["--seeds", "0"], "should be a whole number above 0"),
         (["--tasks", "g2p", "--work", "a:b"], "fairseq splits paths at ':' and ','"),
@@ -160,6 +163,24 @@ def test_schemes_have_the_baselines_width_and_half_the_depth_is_said():
     assert "--macaron-substep midpoint" in flags
     flags = " ".join(Variant.parse("lie-trotter").flags(kind))
     assert "--decoder-ffn-embed-dim 512 --decoder-layers 4" in flags
+    odd = replace(kind, layers=5)
+    said = sentence_of(lambda: Variant.parse("strang-marchuk/midpoint/half-depth").flags(odd))
+    assert said.endswith("there is no half of 5 layers")
+
+
+def test_a_copy_of_the_tasks_is_read_elsewhere(tmp_path):
+    """Its families go over the benchmarks of this checkout."""
+    shutil.copy(tasks.FILE, tmp_path / "mine.yaml")
+    assert tasks.read(tmp_path / "mine.yaml").keys() == tasks.read().keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"tuning": None}, "chosen needs tuning"), ({"ffn": 255}, "ffn is 255: make it even")],
+)
+def test_a_family_that_no_run_could_be_made_of_is_refused(change, said):
+    with pytest.raises(ValueError, match=said):
+        replace(tasks.read()["g2p-ice"].kind, **change)
 
 
 def test_every_point_of_tuning_sees_as_many_tokens():

@@ -74,13 +74,17 @@ class Family:
     ffn: int  # inner width of the baseline's FFN
     layers: int  # of the encoder, and of the decoder
     benchmark: dict[str, Any]  # as a benchmark.yaml
-    base: str = ""  # the benchmark.yaml that it goes over
+    base: str = ""  # the benchmark.yaml that it goes over; from this file, or from tasks.yaml
     tuning: Tuning | None = None
     chosen: Setting | None = None  # by tuning
 
     def __post_init__(self) -> None:
         """Raise a ValueError where there is no model of that size."""
         refuse_below(1, ffn=self.ffn, layers=self.layers)
+        if self.ffn % 2:
+            raise ValueError(f"ffn is {self.ffn}: make it even, since two FFNs of a layer share it")
+        if self.chosen and not self.tuning:
+            raise ValueError("chosen needs tuning, which says how many tokens a training sees")
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,8 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
     kind = file.families[entry.family]
     described = benchmark.merged(kind.benchmark, entry.benchmark)
     if kind.base:
-        base = benchmark.read_yaml(path.parent / kind.base)
+        found = path.parent / kind.base
+        base = benchmark.read_yaml(found if found.exists() else FILE.parent / kind.base)
         if not isinstance(base, dict):
             raise ValueError(f"families/{entry.family}/base is {kind.base}, which has no settings")
         base.pop("settings", None)

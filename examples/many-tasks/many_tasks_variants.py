@@ -46,6 +46,8 @@ class Variant:
     def flags(self, kind: Family) -> list[str]:
         """Those of fairseq-train."""
         words = ["--macaron-scheme", self.scheme, "--macaron-substep", self.substep]
+        if self.is_half and kind.layers % 2:
+            sys.exit(f"{self.name}: there is no half of {kind.layers} layers")
         layers = kind.layers // 2 if self.is_half else kind.layers
         for side in ("encoder", "decoder"):
             ffns = splitting.count_ffns(getattr(splitting.get(self.scheme), side))
@@ -64,7 +66,12 @@ class Variant:
         if len(rest) > 1:
             sys.exit(f"{text} should be SCHEME, SCHEME/SUBSTEP or SCHEME/SUBSTEP/{HALF_DEPTH}")
         substep = rest[0] if rest else substeps.DEFAULT
-        substeps.get(substep, "--schemes")
+        evaluations = substeps.get(substep, "--schemes").evaluations
+        if is_half and evaluations != 2:
+            sys.exit(
+                f"{text}: {HALF_DEPTH} is for sub-steps that double the operations, and {substep} "
+                f"takes {evaluations} times as many"
+            )
         return cls(scheme, substep, is_half)
 
 

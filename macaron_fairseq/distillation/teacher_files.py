@@ -52,9 +52,15 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
         memory: GiB for what they say, see `Memory`; 0 for none.
 
     Raises:
-        UserError: if a file is missing or bad, or if a teacher is of another kind than the student,
-            takes shorter texts, or was trained with other dictionaries or in another direction.
+        UserError: if a file is missing or bad, or the task is another than translation and language
+            modeling. Or if a teacher is of another kind than the student, takes shorter texts, or
+            was trained with other dictionaries or in another direction.
     """
+    if kind_of(task) is None:
+        raise UserError(
+            "--teacher is for translation and language_modeling, not for a task of the kind "
+            f"{type(task).__name__}"
+        )
     names = path.split(os.pathsep)
     for name in names:
         refuse_missing(name)
@@ -133,7 +139,8 @@ def refuse_missing(path: str) -> None:
     if not Path(path).exists():
         raise UserError(
             f"--teacher {path}: no such checkpoint; give the path where the teacher is now, or "
-            "--distill-weight 0 without --trajectory-weight, which needs none"
+            "--distill-weight 0 without --trajectory-weight, which needs none (fairseq-validate: "
+            "--model-overrides \"{'distill_weight': 0, 'trajectory_weight': 0}\")"
         )
 
 

@@ -24,8 +24,13 @@ class TrainingSet:
             data: a data folder with the output of fairseq-preprocess.
 
         Raises:
-            UserError: if it has no training set, or the sides have different numbers of sentences.
+            UserError: if it is of one language, has no training set, or the sides have different
+                numbers of sentences.
         """
+        if data.source == data.target:
+            raise UserError(
+                f"{data.path} is of one language: translations are for students that translate"
+            )
         self.data = data
         languages = (data.source, data.target)
         folder = data.path / "data-bin"
