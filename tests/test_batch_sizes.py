@@ -72,6 +72,7 @@ def test_a_set_that_is_one_batch_is_not_measured_again(trainer):
         ([*FLAGS, "--nosuch", "1"], r"^fairseq-train would refuse this: unrecognized arg.*nosuch"),
         ([*FLAGS, "--lr", "x"], r"^fairseq-train would refuse this: argument --lr: invalid"),
         ([], r"add --arch macaron_transformer$"),
+        ([*FLAGS, "--macaron-scheme", "nosuch"], r"unknown splitting scheme 'nosuch'"),
     ],
 )
 def test_what_fairseq_does_not_know_is_one_sentence(flags, said, data_bin, capsys):

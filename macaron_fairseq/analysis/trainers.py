@@ -62,7 +62,7 @@ def one_sentence() -> Iterator[None]:
         with contextlib.redirect_stderr(said):
             yield
     except SystemExit as end:
-        if not end.code:  # --help
+        if isinstance(end, UserError) or not end.code:  # ours says why; --help
             raise
         reason = said.getvalue().rpartition("error: ")[2].strip()
         if unknown := re.match(r"argument --arch/-a: invalid choice: '(.*?)'", reason):

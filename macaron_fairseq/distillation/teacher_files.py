@@ -57,10 +57,7 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
             was trained with other dictionaries or in another direction.
     """
     if kind_of(task) is None:
-        raise UserError(
-            "--teacher is for translation and language_modeling, not for a task of the kind "
-            f"{type(task).__name__}"
-        )
+        raise not_for("--teacher", task)
     names = path.split(os.pathsep)
     for name in names:
         refuse_missing(name)
@@ -128,8 +125,13 @@ def dictionaries_of(task: Any) -> dict[str, Dictionary]:
         return {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
     if isinstance(task, LanguageModelingTask):
         return {DECODER: task.source_dictionary}
-    raise UserError(
-        "--teacher-data is for translation and language_modeling, not for a task of the kind "
+    raise not_for("--teacher-data", task)
+
+
+def not_for(flag: str, task: Any) -> UserError:
+    """What is said of a flag where a task is not known here."""
+    return UserError(
+        f"{flag} is for translation and language_modeling, not for a task of the kind "
         f"{type(task).__name__}"
     )
 
