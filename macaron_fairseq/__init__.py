@@ -36,12 +36,12 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.preflight import checks, command_line, memory, missing, save_folder
+    from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
 
     if line := command_line.read(sys.argv):
         checks.check(line)
         missing.refuse(line)
-        memory.explain(line)
+        batches.explain(line)
         save_folder.claim(line)
 
 

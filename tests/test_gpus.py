@@ -3,10 +3,8 @@
 A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
 """
 
-import logging
 import sys
 from argparse import Namespace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from small import parse
 
 from macaron_fairseq.compat import tpu
 from macaron_fairseq.model import bf16
-from macaron_fairseq.preflight import checks, gpus, memory
+from macaron_fairseq.preflight import checks, gpus
 
 
 def refusal(*words):
@@ -185,70 +183,3 @@ def test_a_pytorch_for_cpus_next_to_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert "is built for CPUs, so install it for CUDA" in refusal("fairseq-train", "d", "--fp16")
     apply(checks.check, ["fairseq-train", "data"])
-
-
-# --- memory --------------------------------------------------------------------------------------
-
-
-def test_out_of_memory_says_what_to_lower(caplog, monkeypatch):
-    """fairseq logs the error with a table, and goes on with the next batch."""
-    logger = logging.getLogger("fairseq.trainer")
-    before = [*logger.filters]
-    logger.filters[:] = []
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    try:
-        for _ in range(2):
-            apply(memory.explain, ["fairseq-train", "data"])
-        assert len(logger.filters) == 1
-        with caplog.at_level(logging.INFO, logger=logger.name):
-            logger.info("another message")
-            for _ in range(2):
-                logger.warning("OOM: Ran out of memory with exception: CUDA out of memory.")
-    finally:
-        logger.filters[:] = before
-    said = [record.message for record in caplog.records]
-    assert said == [
-        "another message",
-        memory.TRAIN,
-        *["OOM: Ran out of memory with exception: CUDA out of memory."] * 2,
-    ]
-    assert "halve --max-tokens and double --update-freq" in memory.TRAIN
-
-
-@pytest.mark.parametrize(
-    "command, flags",
-    [
-        ("fairseq-train", ["--max-tokens", "--update-freq"]),
-        ("fairseq-generate", ["--max-tokens", "--batch-size", "--beam"]),
-        ("fairseq-interactive", ["--max-tokens", "--batch-size", "--beam"]),
-        ("fairseq-validate", ["--max-tokens", "--batch-size"]),
-        ("fairseq-eval-lm", ["--max-tokens", "--batch-size"]),
-    ],
-)
-def test_a_command_that_ends_says_what_to_lower(command, flags, monkeypatch, capsys):
-    others = []
-    monkeypatch.setattr(sys, "excepthook", lambda *error: others.append(error))
-    apply(memory.explain, [command, "data"])
-    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
-    sys.excepthook(type(error), error, None)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and all(flag in said for flag in flags) and not others
-    sys.excepthook(ValueError, ValueError("another"), None)
-    assert others and not capsys.readouterr().err
-
-
-def test_other_programs_keep_their_tracebacks(monkeypatch):
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    before = sys.excepthook
-    for argv in (["program.py"], [], ["fairseq-preprocess"]):
-        apply(memory.explain, argv)
-    assert sys.excepthook is before
-
-
-def test_fairseqs_trainer_logs_that_memory_ran_out(caplog):
-    """With the words that the advice waits for."""
-    from fairseq.trainer import Trainer
-
-    with caplog.at_level(logging.WARNING):
-        Trainer._log_oom(SimpleNamespace(), RuntimeError("CUDA out of memory"))
-    assert any("Ran out of memory" in record.message for record in caplog.records)

@@ -1,10 +1,12 @@
-"""What to lower where a GPU's memory runs out, in one sentence.
+"""Batches that do not fit, in one sentence: into a GPU's memory, or into --max-tokens.
 
-fairseq-train logs pages of figures and goes on with the next batch. Where it cannot go on, and in
-fairseq's commands that decode, there is a traceback. This can go when fairseq says what to lower.
+Where memory runs out, fairseq-train logs pages of figures and goes on with the next batch. Where it
+cannot go on, and in fairseq's commands that decode, there is a traceback. So there is where a
+sentence is longer than a batch may be. This can go when fairseq says what to change.
 """
 
 import logging
+import re
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -26,6 +28,7 @@ SEARCH = (
 )
 SCORE = f"{SHORT}lower --max-tokens or --batch-size; --fp16 takes less memory, too."
 SAID = {"train": TRAIN, "generate": SEARCH, "interactive": SEARCH}
+TOO_LONG = re.compile(r"should not exceed max_tokens=(\d+)")  # an AssertionError of fairseq
 
 
 class Advice(logging.Filter):
@@ -42,7 +45,7 @@ class Advice(logging.Filter):
 
 
 def explain(line: CommandLine) -> None:
-    """Let one of fairseq's commands say what to lower where memory runs out."""
+    """Let one of fairseq's commands say what to change where a batch does not fit."""
     trainer = logging.getLogger("fairseq.trainer")
     if not any(type(x).__name__ == Advice.__name__ for x in trainer.filters):
         trainer.addFilter(Advice())
@@ -50,11 +53,22 @@ def explain(line: CommandLine) -> None:
 
 
 def instead_of_traceback(sentence: str, others: Callable[..., Any]) -> Callable[..., None]:
-    """What Python calls last of all: one sentence if memory ran out, and `others` if not."""
+    """What Python calls last of all: one sentence if a batch did not fit, and `others` if not.
+
+    Args:
+        sentence: of a GPU's memory.
+        others: for all other errors.
+    """
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, torch.OutOfMemoryError):
             print(sentence, file=sys.stderr)
+        elif isinstance(error, AssertionError) and (limit := TOO_LONG.search(str(error))):
+            print(
+                f"a sentence is longer than the {limit[1]} tokens that a batch may have: give a "
+                "greater --max-tokens (--max-tokens-valid for the sets to validate with)",
+                file=sys.stderr,
+            )
         else:
             others(kind, error, trace)
 
