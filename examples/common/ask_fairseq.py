@@ -7,12 +7,12 @@ import contextlib
 import difflib
 import functools
 import io
-import logging
 import multiprocessing
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -22,6 +22,8 @@ from typing import Any
 from common import train_command
 from common.options import PLUGIN, Recipe
 from common.train_command import Devices
+
+from macaron_fairseq.compat import quiet
 
 
 def apart(function: Callable, *arguments: Any) -> Any:
@@ -46,6 +48,12 @@ def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> Non
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with suppress(BrokenPipeError):
         there.send(function(*arguments))
+
+
+def quieten() -> None:
+    """Let fairseq and hydra say nothing of themselves; first of all, in a process `apart`."""
+    quiet.import_fairseq()
+    warnings.simplefilter("ignore")
 
 
 def count_gpus(recipe: Recipe) -> int:
@@ -113,7 +121,7 @@ def unknown_to_fairseq(
         decode: flags of fairseq-generate, for what is trained.
     """
     command = "fairseq-train"
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it asks for other tasks' packages
+    quieten()
     from fairseq import models, options
     from fairseq.models import ARCH_MODEL_REGISTRY
     from fairseq.models.roberta import RobertaModel

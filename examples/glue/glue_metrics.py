@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from glue_tasks import Task
 
-from macaron_fairseq.common.errors import explain_missing
+from macaron_fairseq.common.errors import UserError, explain_missing
 
 # How the scores from 0 to 5 of STS-B are learnt (Lu et al. 2019): near 0, from -1.5 to 1.
 MIDDLE, SCALE = 3.0, 2.0
@@ -27,7 +27,12 @@ def answers(task: Task, outputs: Sequence[Sequence[float]]) -> list[str]:
     Args:
         task: the task.
         outputs: of each example, a number for each class, or one.
+
+    Raises:
+        UserError: if an output is not finite.
     """
+    if not all(math.isfinite(x) for one in outputs for x in one):
+        raise UserError(f"{task.name}: the model's outputs are not finite, so there is no answer")
     if task.is_regression:
         return [f"{score(one[0]):.4f}" for one in outputs]
     return [task.labels[max(range(len(one)), key=one.__getitem__)] for one in outputs]

@@ -110,6 +110,7 @@ def why_unfit(asked: Sequence[Sequence[str]]) -> str:
     Args:
         asked: the flags of fairseq-train, for prepared data.
     """
+    ask_fairseq.quieten()
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
