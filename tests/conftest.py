@@ -12,11 +12,9 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
-import commands
-import pictures
 import pytest
-import served
-from small import SMALL
+from helpers import commands, pictures, served
+from helpers.small import SMALL
 
 # Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
 # pytest-xdist that hands out the tests runs none.
@@ -198,7 +196,7 @@ def trained(training):
 @pytest.fixture(scope="module")
 def browser():
     """A headless Chromium; the test skips where there is none."""
-    from browser import chromium
+    from helpers.browser import chromium
 
     with chromium() as found:
         yield found

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from conftest import FIXTURES, USER_DIR, preprocess, run, write_reversal
-from formulas import attention, ffn, layer_norm
+from helpers.formulas import attention, ffn, layer_norm
 
 WIDTH, HEADS, TYPES, LAYERS, ENCODER_FFN, DECODER_FFN = 16, 4, 24, 2, 20, 28
 

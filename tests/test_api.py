@@ -9,8 +9,8 @@ import statistics
 import pytest
 import sacrebleu
 from conftest import FIXTURES
-from run_folders import BASE, MACARON, make_run, sentences, write_lines
-from stored import CHECKPOINT, noisy, random_words, write_test_set
+from helpers.run_folders import BASE, MACARON, make_run, sentences, write_lines
+from helpers.stored import CHECKPOINT, noisy, random_words, write_test_set
 
 import macaron_fairseq
 from macaron_fairseq import UserError, api, cli

@@ -23,16 +23,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import commands
 import layer
-import prose
 import pytest
-import recipes
-import run_folders
-import served
 from common import options as recipe_options
 from conftest import ROOT, USER_DIR, train
 from fairseq import options as fairseq_options
+from helpers import commands, prose, recipes, run_folders, served
 
 from macaron_fairseq import cli
 

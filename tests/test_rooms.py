@@ -78,8 +78,8 @@ sys.modules["macaron_fairseq.fast"] = None
 sys.path.insert(0, "tests")
 import macaron_fairseq  # before fairseq: nothing is registered
 import torch
-from small import SMALL, SMALL_DECODER, SMALL_ENCODER, batch, build, dictionary
-from small import language_task, masked_task, texts
+from helpers.small import SMALL, SMALL_DECODER, SMALL_ENCODER, batch, build, dictionary
+from helpers.small import language_task, masked_task, texts
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.models import ARCH_MODEL_REGISTRY, register_model
 from fairseq.sequence_generator import SequenceGenerator

@@ -22,7 +22,6 @@ from typing import Any
 from common import train_command
 from common.options import PLUGIN, Recipe
 from common.train_command import Devices
-
 from macaron_fairseq.compat import quiet
 
 

@@ -132,6 +132,24 @@ def hold(lock: Path, waits: bool = False, elsewhere: int | None = None) -> Itera
                 fcntl.flock(file, fcntl.LOCK_UN)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes into a folder, and keep others out.
+
+    The folder is made, and removed again where nothing came into it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network disks have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+        with suppress(OSError):  # which it is, where something is in it
+            folder.rmdir()
+
+
 def start(
     words: Sequence[str | Path], environ: Mapping[str, str] | None = None, **pipes: Any
 ) -> subprocess.Popen:

@@ -3,16 +3,14 @@
 A file holds a line for each run: its scores on dev and what they are of, but no answers.
 """
 
-import fcntl
 import json
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from common import benchmark
+from common.steps import alone_in
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -79,32 +77,22 @@ def add(path: Path, new: Iterable[Record]) -> None:
     Raises:
         UserError: if it holds another result of one of these runs.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network disks have no locks
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        add_alone(path, new)
-    finally:
-        os.close(folder)
-
-
-def add_alone(path: Path, new: Iterable[Record]) -> None:
-    """The same, while no other process does it."""
-    kept = read(path)
-    others = {}
-    for one in new:
-        if one.key not in kept:
-            others[one.key] = one
-        elif result(kept[one.key]) != result(one):
-            raise UserError(
-                f"{path} holds another result of {one.task}, {one.arch}, learning rate {one.rate}, "
-                f"seed {one.seed}: name another file with --records, or remove one of the two"
-            )
-    if others:
-        whole = {**kept, **others}
-        lines = (json.dumps(asdict(whole[key]), separators=(",", ":")) for key in sorted(whole))
-        files.write(path, "[\n " + ",\n ".join(lines) + "\n]\n")
+    with alone_in(path.parent):
+        kept = read(path)
+        others = {}
+        for one in new:
+            if one.key not in kept:
+                others[one.key] = one
+            elif result(kept[one.key]) != result(one):
+                raise UserError(
+                    f"{path} holds another result of {one.task}, {one.arch}, learning rate "
+                    f"{one.rate}, seed {one.seed}: name another file with --records, or remove one "
+                    "of the two"
+                )
+        if others:
+            whole = {**kept, **others}
+            lines = (json.dumps(asdict(whole[key]), separators=(",", ":")) for key in sorted(whole))
+            files.write(path, "[\n " + ",\n ".join(lines) + "\n]\n")
 
 
 def result(one: Record) -> object:

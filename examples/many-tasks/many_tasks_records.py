@@ -6,18 +6,15 @@ tuning/FAMILY.json  the scores of tuning so far, on development sets
 `keep` writes it, `take` puts it into a work folder: both do what --records asks for.
 """
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import many_tasks_run
 from common import tasks
 from common.run_options import Options
-from common.steps import say
+from common.steps import alone_in, say
 from common.tasks import Setting, Task, Tuning
 from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, recipe_of
 
@@ -67,7 +64,7 @@ def keep(chosen: Sequence[Task], known: Mapping[str, Task], options: Options, ou
         UserError: if the folder keeps another result of some run.
     """
     others: list[str] = []
-    with only_one_in(out):
+    with alone_in(out):
         for task in chosen:
             if theirs := read([task.name], options.work / "records"):
                 others += add(theirs, out, task.name)
@@ -78,24 +75,6 @@ def keep(chosen: Sequence[Task], known: Mapping[str, Task], options: Options, ou
             f"{out} keeps runs of other results or settings, and these were not added: "
             f"{', '.join(others)}; remove there what should be replaced"
         )
-
-
-@contextmanager
-def only_one_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes into a folder, and keep others out.
-
-    The folder is made, and removed again where nothing came into it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network disks have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-        with suppress(OSError):  # which it is, where something is in it
-            folder.rmdir()
 
 
 def add(theirs: Sequence[Run], out: Path, task: str) -> list[str]:

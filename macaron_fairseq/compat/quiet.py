@@ -3,8 +3,8 @@
 `fairseq.tasks.text_to_speech`, imported with all other tasks, calls `logging.basicConfig`: from
 then on every library prints what it logs at the level INFO. Then it says "Please install
 tensorboardX", which nothing here needs. Newer versions of PyTorch warn about fairseq's scripted
-functions. `tests/test_quiet.py` shows this in the installed fairseq; where that test fails, this
-file can go.
+functions. `tests/compat/test_quiet.py` shows this in the installed fairseq. Where that test fails,
+this file can go.
 """
 
 import logging

@@ -2,8 +2,8 @@
 
 fairseq imports a user directory before it parses the flags. That is the moment to refuse what it
 would not notice, or would answer with a traceback, for Macaron and baseline.
-`tests/test_preflight.py` shows each fault in the installed fairseq. Where such a test fails,
-fairseq has mended the fault, and the check here can go.
+`tests/preflight/test_checks.py` shows each fault in the installed fairseq. Where such a test
+fails, fairseq has mended the fault, and the check here can go.
 """
 
 import ast

@@ -2,7 +2,7 @@
 
 fairseq trains on the CPU without a word where the GPU's driver is too old. It starts to train in
 bf16 where the GPU only emulates it, and with `--use-bmuf --fp16` it ends in a traceback.
-`tests/test_gpus.py` shows what of this can be shown without a GPU.
+`tests/preflight/test_gpus.py` shows what of this can be shown without a GPU.
 """
 
 import multiprocessing

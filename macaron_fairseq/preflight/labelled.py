@@ -1,7 +1,7 @@
 """Sentences whose labels fairseq-train could not learn: it ends in a traceback, sometimes late.
 
-Each check can go when its part of `test_fairseq_does_not_check_labels` in `tests/test_labelled.py`
-fails.
+Each check can go when its part of `test_fairseq_does_not_check_labels` fails, which is in
+`tests/preflight/test_labelled.py`.
 """
 
 from argparse import Namespace

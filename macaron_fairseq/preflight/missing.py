@@ -1,7 +1,7 @@
 """What fairseq's commands cannot do without, and miss with a traceback.
 
 That is the data folder, its dictionaries and sets, and in training the size of a batch. Each check
-can go when the tests named `test_fairseq_...` in `tests/test_missing.py` fail.
+can go when the tests named `test_fairseq_...` in `tests/preflight/test_missing.py` fail.
 """
 
 import re

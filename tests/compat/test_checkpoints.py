@@ -1,0 +1,457 @@
+"""Bad checkpoints are refused with their name and the reason; nothing in them runs."""
+
+import copyreg
+import importlib.util
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections import OrderedDict
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from conftest import FIXTURES, TRAIN, USER_DIR, run
+from fairseq import checkpoint_utils, file_io
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from helpers.commands import apply
+from helpers.small import parse
+from omegaconf import DictConfig, OmegaConf
+
+import macaron_fairseq
+from macaron_fairseq import MacaronTransformerModel, UserError
+from macaron_fairseq.compat import checkpoints, whole_copies
+from macaron_fairseq.model import averaging, same_network
+from macaron_fairseq.preflight import checks
+from macaron_fairseq.translation import fairseq_engine
+
+STORED = FIXTURES / "stored"
+
+
+class Hostile:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    path = tmp_path / "hostile.pt"
+    torch.save({"model": {}, "args": Hostile(tmp_path / "ran")}, path)
+    yield path
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def legacy_hostile(tmp_path):
+    path = tmp_path / "legacy.pt"
+    state = {"model": {}, "args": Hostile(tmp_path / "ran")}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    yield path
+    assert not (tmp_path / "ran").exists()
+
+
+def test_fairseq_does_not_load_its_own_checkpoints(tmp_path):
+    """It does not tell PyTorch what to allow. Once it does, `allow_safe_globals` can go."""
+    state = {"args": Namespace(arch="transformer"), "model": {}, "extra_state": {}}
+    state["optimizer_history"] = [{"num_updates": 1, "lr_scheduler_state": {}}]
+    torch.save(state, tmp_path / "stock.pt")
+    allowed = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        with pytest.raises(pickle.UnpicklingError, match=r"GLOBAL argparse\.Namespace"):
+            checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "stock.pt"))
+    finally:
+        torch.serialization.add_safe_globals(allowed)
+    checkpoints.load(tmp_path / "stock.pt")
+
+
+def test_hostile_files_are_refused(hostile, legacy_hostile):
+    for path in (hostile, legacy_hostile):
+        with pytest.raises(UserError, match=rf"{path} holds posix.mkdir, which no fairseq"):
+            checkpoints.load(path)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_meters_of_old_are_loaded_and_saved(legacy, tmp_path, monkeypatch):
+    """fairseq until 0.8 saved objects of a module that is no more."""
+    old = ModuleType("fairseq.meters")
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"):
+        setattr(old, name, type(name, (), {"__module__": old.__name__}))
+    monkeypatch.setitem(sys.modules, old.__name__, old)
+    meter = old.AverageMeter()
+    meter.__dict__.update(val=1.5, avg=2.0, sum=4.0, count=2)
+    meters = OrderedDict(train_loss=meter, wps=old.TimeMeter(), train_wall=old.StopwatchMeter())
+    state = {"args": Namespace(), "model": {"x": torch.ones(1)}}
+    path, saved = tmp_path / "old.pt", tmp_path / "new.pt"
+    extra = {"extra_state": {"train_meters": meters}}
+    torch.save(state | extra, path, _use_new_zipfile_serialization=not legacy)
+    monkeypatch.delitem(sys.modules, old.__name__)
+    averaging.save(averaging.average([path]), saved)
+    for loaded in map(checkpoints.load, (path, saved)):
+        loss = loaded["extra_state"]["train_meters"]["train_loss"]
+        assert (loss.val, loss.avg, loss.sum, loss.count) == (1.5, 2.0, 4.0, 2)
+
+
+def test_broken_files_are_refused(tmp_path):
+    whole = (STORED / "checkpoint.pt").read_bytes()
+    path = tmp_path / "checkpoint.pt"
+    with pytest.raises(UserError, match="no such checkpoint"):
+        checkpoints.load(path)
+    for content, reason in [
+        (b"", "is empty: was saving it interrupted"),
+        (whole[: len(whole) // 2], "is truncated or no checkpoint: was saving it interrupted"),
+        (whole[:-1], "is truncated or no checkpoint"),
+        (whole[:100], "is truncated or no checkpoint"),
+        (b"no checkpoint at all", "is truncated or no checkpoint"),
+        (pickle.dumps([1, 2]), "is truncated or no checkpoint"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=reason):
+            checkpoints.load(path)
+    torch.save([1, 2], path)
+    with pytest.raises(UserError, match="not a fairseq checkpoint"):
+        checkpoints.load(path)
+    torch.save({"cfg": Incomplete()}, path)
+    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+        checkpoints.load(path)
+
+
+def test_a_file_of_the_old_format_is_refused_wherever_it_ends(tmp_path):
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    torch.save(state, tmp_path / "whole.pt", _use_new_zipfile_serialization=False)
+    whole, path = (tmp_path / "whole.pt").read_bytes(), tmp_path / "cut.pt"
+    for size in [*range(1, 200, 7), *range(200, len(whole), len(whole) // 60)]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=r"cut\.pt is (truncated or no|no fairseq) checkpoint"):
+            checkpoints.load(path)
+    path.write_text("the 7\nof 5\n")  # a dictionary
+    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+        checkpoints.load(path)
+
+
+def test_tables_of_arguments_that_are_none_hold_nothing(tmp_path):
+    state = {"model": {"x": torch.ones(1)}, "cfg": {"model": "abc", "task": "abc"}}
+    torch.save(state, tmp_path / "x.pt")
+    checkpoints.refuse_other_task("x", checkpoints.load(tmp_path / "x.pt"), "translation")
+
+
+@pytest.mark.parametrize("name", ["args", "cfg"])
+def test_arguments_that_are_no_table_are_refused(name, tmp_path):
+    torch.save({"model": {"x": torch.ones(1)}, name: "abc"}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=f"its '{name}' is not a table"):
+        checkpoints.load(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({}, "which model it holds: use one of fairseq-train"),
+        ({"args": None, "cfg": None}, "which model it holds: use one of fairseq-train"),
+        ({"args": Namespace(arch="macaron_roberta_tiny")}, "which task its model, macaron_rob"),
+        ({"args": Namespace(arch="transformer_bert_base")}, "which task its model, transformer_b"),
+        ({"cfg": {"model": {"_name": "transformer_lm_tiny_pre_norm"}}}, "which task its model, tr"),
+    ],
+)
+def test_files_that_do_not_say_what_they_hold_are_refused(said, reason, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {}, **said}, path)
+    with pytest.raises(UserError, match=f"^{path} does not say {reason}"):
+        checkpoints.load(path)
+
+
+def test_what_a_checkpoint_has_as_none_is_off():
+    given = {"encoder_learned_pos": False}
+    assert not same_network.other_network({"encoder_learned_pos": None}, given)
+    assert same_network.other_network({"encoder_learned_pos": True}, given)
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "said"),
+    [
+        # fairseq's own model, which has the names and shapes of both.
+        ({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "lie-trotter"}, ""),
+        (
+            *({"arch": "roberta_tiny_pre_norm"}, {"macaron_scheme": "parallel"}),
+            "--macaron-scheme lie-trotter, and the model would have parallel",
+        ),
+        # The authors' checkpoints name no scheme.
+        ({"arch": "transformer_bert_base_macaron"}, {"macaron_scheme": "strang-marchuk"}, ""),
+        # Those of before there were sub-steps.
+        ({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "euler"}, ""),
+        (
+            *({"arch": "macaron_roberta_tiny"}, {"macaron_substep": "midpoint"}),
+            "--macaron-substep euler, and the model would have midpoint",
+        ),
+    ],
+)
+def test_what_a_checkpoint_does_not_say_is_what_it_was(trained, given, said):
+    found = same_network.other_network(trained, {"arch": "macaron_roberta_tiny", **given})
+    assert said in found and bool(said) == bool(found)
+
+
+def test_an_encoders_own_scheme_may_be_that_of_both():
+    trained = {"arch": "macaron_transformer", "macaron_scheme": "parallel"}
+    given = {**trained, "macaron_encoder_scheme": "parallel"}
+    assert not same_network.other_network(trained, given)
+    given["macaron_decoder_scheme"] = "lie-trotter"
+    assert "--macaron-decoder-scheme parallel" in same_network.other_network(trained, given)
+
+
+@pytest.mark.parametrize("number", [np.float64(0.5), np.float32(0.5)])
+def test_a_number_of_numpy_is_loaded(number, tmp_path):
+    """As fairseq saves where F1 says which checkpoint is the best."""
+    state = {"model": {}, "args": Namespace(arch="x", task="y"), "extra_state": {"best": number}}
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert checkpoints.load(tmp_path / "checkpoint.pt")["extra_state"]["best"] == 0.5
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    for call in (checkpoints.load, lambda path: macaron_fairseq.describe(path)):
+        with pytest.raises(UserError, match=r"^cannot read a+.*: File name too long"):
+            call(Path("a" * 300))
+
+
+def test_old_files_without_a_task_are_of_translation_models(tmp_path):
+    """As fairseq takes them."""
+    torch.save({"model": {}, "args": Namespace(arch="transformer")}, tmp_path / "checkpoint.pt")
+    checkpoints.load(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize("name", ["translation_from_pretrained_bart", "translation", "masked_lm"])
+def test_the_task_is_read_however_fairseq_saved_it(name, tmp_path):
+    """The first has no dataclass, so fairseq saves a namespace."""
+    cfg = convert_namespace_to_omegaconf(parse("transformer_tiny", "--task", name))
+    saved = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(saved["task"], Namespace) == (name == "translation_from_pretrained_bart")
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"model": {}, "args": None, "cfg": saved}, path)
+    assert checkpoints.task_of(checkpoints.load(path)) == name
+
+
+@pytest.mark.parametrize("changed", [1, 400])
+def test_changed_bytes_are_refused_though_pytorch_loads_them(changed, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    content = bytearray((STORED / "checkpoint.pt").read_bytes())
+    middle = len(content) // 2  # in some tensor
+    for i in range(middle, middle + changed):
+        content[i] ^= 1
+    path.write_bytes(content)
+    torch.load(path)
+    checkpoints.load(path)  # a quick look
+    for refuse in (checkpoints.load_checked, lambda x: averaging.average([x])):
+        with pytest.raises(UserError, match=rf"{path} is damaged: its bytes have changed"):
+            refuse(path)
+    for command in ("train", "generate"):
+        flag = "--restore-file" if command == "train" else "--path"
+        with pytest.raises(UserError, match="is damaged"):
+            apply(checks.check, [f"fairseq-{command}", "data", "--cpu", flag, str(path)])
+
+
+def test_files_without_checksums_are_taken(tmp_path):
+    """PyTorch need not write them, and did not in its format of old."""
+    state = {"args": Namespace(), "model": {"weight": torch.ones(3)}}
+    torch.save(state, tmp_path / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(state, tmp_path / "without.pt")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    for name in ("legacy.pt", "without.pt"):
+        assert checkpoints.load_checked(tmp_path / name)["model"]["weight"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_named(value, dtype, tmp_path):
+    """The first bad parameter, wherever models are computed with."""
+    state = torch.load(STORED / "checkpoint.pt")
+    state["model"] = {name: tensor.to(dtype) for name, tensor in state["model"].items()}
+    for name in ("decoder.layers.0.fc1.weight", "decoder.layers.1.fc1.weight"):
+        state["model"][name][3, 2] = value
+    path = tmp_path / "checkpoint.pt"
+    torch.save(state, path)
+    what = "NaN" if value != value else "infinity"
+    dictionary = Dictionary.load(str(STORED / "dict.src.txt"))
+    its_task = TranslationTask(TranslationConfig(), dictionary, dictionary)
+    for refuse in (
+        lambda: averaging.average([STORED / "checkpoint.pt", path]),
+        lambda: fairseq_engine.load_models(str(path), its_task),  # of translate and export
+        lambda: MacaronTransformerModel.from_pretrained(str(tmp_path), path.name, str(STORED)),
+        lambda: apply(checks.check, ["fairseq-generate", "data", "--cpu", "--path", str(path)]),
+    ):
+        with pytest.raises(UserError) as refused:
+            refuse()
+        sentence = f"{path} holds {what} in 'decoder.layers.0.fc1.weight': its training"
+        assert str(refused.value).startswith(sentence)
+
+
+class Incomplete:
+    """Pickled as a configuration of omegaconf that lacks what it is made of."""
+
+    __class__ = DictConfig
+
+    def __reduce_ex__(self, protocol):
+        return copyreg.__newobj__, (DictConfig,), {"a": 1}
+
+
+def generate(path, *flags, **kwargs):
+    return run(
+        "fairseq-interactive",
+        *(
+            STORED,
+            "-s",
+            "src",
+            "-t",
+            "tgt",
+            "--path",
+            path,
+            "--cpu",
+            "--input",
+            STORED / "input.src",
+        ),
+        *flags,
+        **kwargs,
+    )
+
+
+@pytest.mark.slow
+def test_a_stored_checkpoint_is_decoded_to_the_same_text():
+    """A version that breaks checkpoints of 0.1 fails here."""
+    done = generate(STORED / "checkpoint.pt", "--user-dir", USER_DIR)
+    hypotheses = [x.split("\t")[2] for x in done.stdout.splitlines() if x.startswith("H-")]
+    source = (STORED / "input.src").read_text().splitlines()
+    assert hypotheses == [line[::-1] for line in source]  # reversing digits is what it learnt
+
+
+@pytest.mark.slow
+def test_fairseqs_commands_refuse_in_one_sentence(hostile, tmp_path):
+    done = generate(hostile, "--user-dir", USER_DIR, check=False)
+    assert done.returncode == 1
+    assert f"{hostile} holds posix.mkdir" in done.stdout and "Traceback" not in done.stdout
+
+
+def test_training_on_a_truncated_checkpoint_is_refused(tmp_path):
+    truncated = tmp_path / "checkpoint_last.pt"
+    truncated.write_bytes((STORED / "checkpoint.pt").read_bytes()[:5000])
+    with pytest.raises(UserError, match=rf"{truncated} is truncated .* --restore-file FILE"):
+        apply(checks.check, ["fairseq-train", "data", "--cpu", "--save-dir", str(tmp_path)])
+
+
+@pytest.mark.slow
+def test_a_forgotten_user_dir_is_named(tmp_path):
+    done = generate(STORED / "checkpoint.pt", check=False, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "Unsupported global: GLOBAL macaron_fairseq.PassUserDir" in done.stdout
+
+
+def test_save_is_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "out.pt"
+    averaging.save({"model": {}}, path)
+    before = path.read_bytes()
+
+    def full_disk(state, file):
+        file.write(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full_disk)
+    with pytest.raises(UserError, match="No space left on device"):
+        averaging.save({"model": {}}, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out.pt"]
+
+
+def test_fairseq_copies_checkpoints_in_place(tmp_path):
+    """The fault of fairseq's that `compat.whole_copies` is for: half a copy is in the old file."""
+    spec = importlib.util.spec_from_file_location("unchanged", file_io.__file__)
+    unchanged = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(unchanged)
+    new, old = tmp_path / "checkpoint9.pt", tmp_path / "checkpoint_best.pt"
+    for copy, is_in_place in ((unchanged.PathManager.copy, True), (whole_copies.copy, False)):
+        new.write_bytes(b"new")
+        old.write_bytes(b"old")
+        file = old.stat().st_ino
+        assert copy(str(new), str(old), overwrite=True)
+        assert old.read_bytes() == b"new" and (old.stat().st_ino == file) == is_in_place
+
+
+def test_a_kill_while_fairseq_copies_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    def copy_half(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+    new, old = tmp_path / "checkpoint9.pt", tmp_path / "checkpoint_best.pt"
+    new.write_bytes(b"newer")
+    old.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint_utils.PathManager.copy(str(new), str(old), overwrite=True)
+    assert old.read_bytes() == b"old"
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_previous_checkpoint(data_bin, trained, tmp_path):
+    """fairseq writes under another name first: what is there already still loads."""
+    save = tmp_path / "save"
+    shutil.copytree(trained, save)
+    kept = {path.name: path.read_bytes() for path in save.iterdir()}
+    limit = max(map(len, kept.values())) // 2 // 1024  # KiB: half of a checkpoint fits
+    words = [Path(sys.executable).with_name("fairseq-train"), data_bin, "--user-dir", USER_DIR]
+    words += ["--save-dir", save, *TRAIN, "--max-epoch", "3"]
+    script = f'ulimit -f {limit}; trap "" XFSZ; exec "$@"'
+    done = subprocess.run(["bash", "-c", script, "bash", *words], stdout=subprocess.DEVNULL)
+    assert done.returncode != 0
+    assert {name: (save / name).read_bytes() for name in kept} == kept
+    checkpoints.load(save / "checkpoint_last.pt")
+
+
+@pytest.mark.slow
+def test_a_kill_while_saving_leaves_the_previous_checkpoints(data_bin, tmp_path):
+    """A checkpoint is saved at each update, so that the kill falls into one or just beside it."""
+    command = Path(sys.executable).with_name("fairseq-train")
+    flags = [*TRAIN, "--save-dir", tmp_path, "--save-interval-updates", "1", "--max-epoch", "99"]
+    process = subprocess.Popen(
+        [command, data_bin, "--user-dir", USER_DIR, *flags, "--disable-validation"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while len(list(tmp_path.glob("checkpoint_*_*.pt"))) < 5:
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.kill()
+        process.wait()
+    saved = list(tmp_path.glob("checkpoint_*_*.pt"))
+    assert len(saved) >= 5
+    for path in saved:
+        checkpoints.load(path)
+
+
+def test_a_pytorch_that_loads_unsafely_is_refused(monkeypatch):
+    for version, is_safe in [("2.5.1", False), ("2.6.0", True), ("2.13.0+cpu", True)]:
+        monkeypatch.setattr(torch, "__version__", version)
+        if is_safe:
+            checkpoints.allow_safe_globals()
+        else:
+            with pytest.raises(UserError, match=r"PyTorch 2\.5\.1 is too old: install 2\.6"):
+                checkpoints.allow_safe_globals()
+
+
+def test_arguments_of_other_programs_stay_as_they_are(tmp_path):
+    """Whatever their tasks are called."""
+    theirs = [Namespace(task="bert"), Namespace(relu_dropout=0.1), Namespace(task="bert", arch="x")]
+    torch.save({"own": theirs}, tmp_path / "own.pt")
+    checkpoints.allow_safe_globals()
+    assert torch.load(tmp_path / "own.pt", weights_only=True)["own"] == theirs

@@ -1,0 +1,389 @@
+"""Training sets of a teacher's translations, by the stored model, which reverses strings."""
+
+import json
+import os
+import random
+import shutil
+import signal
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from helpers.stored import CHECKPOINT, binarise, noisy, random_words, write_data
+
+from macaron_fairseq import UserError, cli
+from macaron_fairseq.distillation.sequence_level import distilling
+from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice, copied
+from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.translation import fairseq_engine
+from macaron_fairseq.translation.fairseq_engine import FairseqEngine
+from macaron_fairseq.translation.translator import Search
+
+SENTENCES = 26
+KEEP_ALL = ("--max-copied", "1")
+
+
+def write_set(folder, name, pairs):
+    words = Dictionary.load(str(folder / "data-bin" / "dict.en.txt"))
+    for side, language in enumerate(("en", "de")):
+        sentences = [pair[side] for pair in pairs]
+        binarise(folder / "data-bin" / f"{name}.en-de.{language}", words, sentences)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A data folder, whose targets have errors; and a teacher that errs elsewhere."""
+    folder = tmp_path_factory.mktemp("distillation")
+    data, rng = write_data(folder / "data"), random.Random(1)
+    sources = random_words(SENTENCES, longest=14)
+    targets = [
+        [rng.choice(["a", "is"]) if rng.random() < 0.2 else word for word in reversed(words)]
+        for words in sources
+    ]
+    pairs = [*zip(sources, targets, strict=True)]
+    write_set(data, "train", pairs)
+    write_set(data, "valid", pairs[:3])
+    write_set(data, "test", pairs[3:5])
+    (data / "reference").mkdir()
+    (data / "reference" / "test.de").write_text("a\n")
+    (data / "data-bin" / "preprocess.log").write_text("x")
+    data_folder.write(data, "en", "de", ["normalize", "lowercase", "tokenize"], ["test"])
+    noisy(CHECKPOINT, folder)
+    return SimpleNamespace(path=folder, data=data, pairs=pairs, teacher=folder / "noisy.pt")
+
+
+def distill(folder, out, *words, teacher=None, data=None):
+    cli.main(
+        ["distill", "--teacher", str(teacher or folder.teacher), "--cpu", "--batch-lines", "5"]
+        + ["--data", str(data or folder.data), "-o", str(out), *words]
+    )
+
+
+def files_of(folder):
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def lines(path):
+    return path.read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """What an uninterrupted run writes."""
+    distill(folder, folder.path / "whole", *KEEP_ALL)
+    return files_of(folder.path / "whole")
+
+
+# --- what is written -----------------------------------------------------------------------------
+
+
+def test_it_is_a_data_folder_like_any_other(folder, whole):
+    out = folder.path / "whole"
+    task = TranslationTask.setup_task(
+        TranslationConfig(
+            data=str(out / "data-bin"), source_lang="en", target_lang="de", dataset_impl="mmap"
+        )
+    )
+    task.load_dataset("train", combine=True)
+    dataset, dictionary = task.datasets["train"], task.source_dictionary
+    assert len(dataset) == SENTENCES
+    for i, (source, _) in enumerate(folder.pairs):
+        assert dictionary.string(dataset[i]["source"]).split() == source
+        assert dictionary.string(dataset[i]["target"]) == lines(out / "bpe" / "train.de")[i]
+    for kind in ("raw", "tokenized", "bpe"):  # of whole words without punctuation
+        found = lines(out / kind / "train.en")
+        assert found == [" ".join(source) for source, _ in folder.pairs]
+    assert manifest.describe(out)["tests"] == ["test"]
+    same = ("code", "reference/test.de", "data-bin/dict.de.txt", "data-bin/valid.en-de.de.bin")
+    original = files_of(folder.data)
+    assert all(whole[name] == original[name] for name in same)
+    assert "data-bin/preprocess.log" not in whole
+    found = json.loads(whole["preprocessing.json"])
+    assert found["fingerprint"] == data_folder.fingerprint(out / "data-bin")
+    assert found["distilled"]["of_fingerprint"] == data_folder.fingerprint(folder.data / "data-bin")
+    assert found["distilled"]["teacher"][0]["name"] == "noisy.pt"
+    # Raw text is what the command translate makes of these sentences.
+    (folder.path / "in").write_text("\n".join(" ".join(x) for x, _ in folder.pairs) + "\n")
+    cli.main(
+        ["translate", "--path", str(folder.teacher), "--data", str(folder.data), "--cpu"]
+        + ["--batch-lines", "5", str(folder.path / "in"), "-o", str(folder.path / "translated")]
+    )
+    assert lines(out / "raw" / "train.de") == lines(folder.path / "translated")
+
+
+def test_best_of_is_what_sacrebleu_says_and_mix_comes_after_the_original(folder, whole):
+    out = folder.path / "best"
+    distill(folder, out, "--best-of", "4", "--beam", "4", "--mix", *KEEP_ALL)
+    data = data_folder.read(folder.data)
+    engine = fairseq_engine.load(str(folder.teacher), data, Search(beam=4), use_gpu=False)
+    expected = []
+    for source, target in folder.pairs:
+        hypotheses = data.decode(next(engine.translate_n_best([[source]], 4))[0])
+        (reference,) = data.decode([target])
+        scores = [sacrebleu.sentence_bleu(x, [reference]).score for x in hypotheses]
+        expected.append(hypotheses[scores.index(max(scores))])
+    found = lines(out / "raw" / "train.de")
+    assert found == [" ".join(target) for _, target in folder.pairs] + expected
+    assert len(lines(out / "raw" / "train.en")) == 2 * SENTENCES
+    assert expected != whole["raw/train.de"].decode().splitlines()  # a choice was made
+
+
+def stub(translations):
+    """An engine that knows the answers, by the source's first word."""
+
+    def translate_n_best(batches, number):
+        for batch in batches:
+            yield [[translations[source[0]]] for source in batch]
+
+    return SimpleNamespace(max_length=8, longest=lambda batch: 9, translate_n_best=translate_n_best)
+
+
+def test_filters_and_their_counts(folder, tmp_path):
+    """Each pair has its case; counted by hand."""
+    data = write_data(tmp_path / "data")
+    cases = {
+        "the": (["the", "new", "a"], ["er", "est"]),  # kept
+        "new": (["new"] + ["a"] * 8, ["er"]),  # nine tokens are too long for this teacher
+        "is": (["is", "new"], ["er"] * 9),  # as long as can be
+        "est": (["est", "a"], []),  # empty
+        "er": (["er", "is"], ["the", "new", "a", "a", "a"]),  # 5 > 2 * 2
+        "a": (["a", ",", "new", "is"], ["new", ",", "a", "est"]),  # 2 of 3 words copied
+        "öl": (["öl", ",", "a", "is"], ["öl", "est", ",", ","]),  # 1 of 2
+        "low@@": (["low@@", "er"], ["low@@", "est"]),  # other words, of equal parts; kept
+    }
+    write_set(data, "train", [(source, source) for source, _ in cases.values()])
+    result = distilling.distill(
+        str(folder.teacher),
+        data_folder.read(data),
+        tmp_path / "out",
+        Search(),
+        Choice(max_ratio=2, max_copied=0.5),
+        lambda: stub({first: target for first, (_, target) in cases.items()}),
+        batch_lines=3,
+    )
+    assert result.kept == result.pairs == 3 and result.sentences == 8
+    assert [*result.dropped.values()] == [1, 1, 1, 1, 1]
+    assert lines(tmp_path / "out" / "bpe" / "train.de") == ["er est", "öl est , ,", "low@@ est"]
+    assert lines(tmp_path / "out" / "tokenized" / "train.de") == ["er est", "öl est , ,", "lowest"]
+    found = json.loads((tmp_path / "out" / "preprocessing.json").read_text())["distilled"]
+    assert found["dropped"]["copied"] == 1 and found["kept"] == 3
+    assert "dropped: source too long for the teacher 1, cut at" in str(result)
+
+
+def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
+    """Nine tokens are the limit. The reference is the source."""
+    data = write_data(tmp_path / "data")
+    cases = {  # from the teacher's best translation on
+        "the": [["er"] * 4, ["the"] * 9, ["est", "the", "the", "the"]],
+        "new": [["er"] * 9, ["new"] * 9, ["est"] * 9],
+    }
+    write_set(data, "train", [([first] * 8, [first] * 8) for first in cases])
+    engine = stub({})
+    engine.translate_n_best = lambda batches, n: ([cases[x[0]] for x in some] for some in batches)
+    result = distilling.distill(
+        str(folder.teacher),
+        data_folder.read(data),
+        tmp_path / "out",
+        Search(),
+        Choice(best_of=3, max_copied=1),
+        lambda: engine,
+    )
+    assert lines(tmp_path / "out" / "bpe" / "train.de") == ["est the the the"]
+    assert result.kept == 1 and result.dropped["cut at the maximum length"] == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "share"),
+    [
+        ("Tom is ill", "tom ist krank", 1 / 3),
+        ("1 2 3 .", "1 2 3 .", 0),  # no word has a letter
+        ("&quot; a &quot;", "&quot; b &quot;", 0),
+        ("a a b", "a a c c", 1 / 2),
+        ("low@@ er x", "low@@ er", 1),
+    ],
+)
+def test_copied(source, target, share):
+    assert copied(source.split(), target.split()) == pytest.approx(share)
+
+
+def test_sets_that_fairseq_would_join_are_all_translated(folder, whole, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(folder.data, data)
+    for path in (data / "data-bin").glob("train*"):
+        path.unlink()
+    write_set(data, "train", folder.pairs[:9])
+    write_set(data, "train1", folder.pairs[9:])
+    distill(folder, tmp_path / "out", *KEEP_ALL, data=data)
+    found = files_of(tmp_path / "out")
+    assert found["data-bin/train.en-de.de.bin"] == whole["data-bin/train.en-de.de.bin"]
+    assert not any("train1" in name for name in found)
+
+
+# --- killed, in shards ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch, tmp_path):
+    """A file of the sentences that are translated; SIGKILL in the third part where `kills`."""
+    path, search = tmp_path / "seen", FairseqEngine.search_n_best
+    state = SimpleNamespace(kills=False, lines=lambda: lines(path))
+
+    def count(self, batch, number):
+        if state.kills and path.exists() and len(lines(path)) == 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with path.open("a") as file:
+            file.writelines(" ".join(sentence) + "\n" for sentence in batch)
+        return search(self, batch, number)
+
+    monkeypatch.setattr(FairseqEngine, "search_n_best", count)
+    return state
+
+
+def test_killed_and_resumed_is_the_same_and_nothing_is_translated_twice(
+    folder, whole, tmp_path, seen
+):
+    out = tmp_path / "out"
+    seen.kills = True
+    child = os.fork()
+    if not child:
+        try:
+            distill(folder, out, *KEEP_ALL, "--batch-size", "2")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    found = sorted(x.name for x in (tmp_path / "out.parts").iterdir())
+    parts = ["lines-00000001-00000005", "lines-00000006-00000010"]
+    assert found == [*parts, "lines-00000011-00000015.begun", "lock"] and not out.exists()
+    with (tmp_path / "out.parts" / found[2]).open("a") as file:
+        file.write('[1, "cut')  # as a kill can leave it
+    seen.kills = False
+    distill(folder, out, *KEEP_ALL, "--batch-size", "2")
+    assert files_of(out) == whole
+    assert sorted(seen.lines()) == sorted(" ".join(source) for source, _ in folder.pairs)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "seen"}
+
+
+def test_ctrl_c_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
+    def interrupted(self, batch, number):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FairseqEngine, "search_n_best", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        distill(folder, tmp_path / "out")
+    assert ended.value.code == 130
+    said = "interrupted: what is translated is kept; give the same command again, and it goes on"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+def test_joined_shards_are_the_whole(folder, whole, tmp_path, seen, capsys):
+    out = tmp_path / "out"
+    for shard in ("3/3", "1/3"):
+        distill(folder, out, "--shard", shard)
+    assert "shard 1/3 is done (2 parts of 6); " in capsys.readouterr().out
+    with pytest.raises(UserError, match="lacks 2 parts of 6, lines 11 to 15, 16 to 20: run their"):
+        distill(folder, out, "--join")
+    with pytest.raises(UserError, match="was made with best of 1, and now it is 2"):
+        distill(folder, out, "--shard", "2/3", "--best-of", "2")
+    distill(folder, out, "--shard", "2/3")
+    with pytest.raises(UserError, match=r"no translation is kept \(dropped: lengths too different"):
+        distill(folder, out, "--join", "--max-ratio", "0.01")
+    assert not out.exists()
+    distill(folder, out, "--join", *KEEP_ALL)  # filters may change until then
+    assert files_of(out) == whole
+    assert len(seen.lines()) == SENTENCES
+
+
+def test_killed_when_all_is_written_the_same_command_clears_up(
+    folder, whole, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+    with monkeypatch.context() as changed, pytest.raises(KeyError, match="killed"):
+        changed.setattr(distilling.Parts, "remove", lambda self: {}["killed"])
+        distill(folder, out, *KEEP_ALL)
+    assert (tmp_path / "out.parts").is_dir() and files_of(out) == whole
+    with pytest.raises(UserError, match="out is there already: choose another name"):
+        distill(folder, out, "--max-copied", "0.9")
+    capsys.readouterr()
+    distill(folder, out, *KEEP_ALL)
+    assert f"wrote {out}: kept {SENTENCES} of {SENTENCES} translations" in capsys.readouterr().out
+    assert files_of(out) == whole and not (tmp_path / "out.parts").exists()
+
+
+def test_parts_in_another_order_are_refused(folder, tmp_path):
+    out = tmp_path / "out"
+    distill(folder, out, "--shard", "1/1")
+    part = sorted((tmp_path / "out.parts").iterdir())[1]
+    header, first, second, *rest = part.read_text().splitlines(keepends=True)
+    part.write_text("".join([header, second, first, *rest]))
+    with pytest.raises(UserError, match="lines-00000006-00000010 is not of sentence 6 of "):
+        distill(folder, out, "--join")
+    part.write_text("".join([header, "x\n", second, *rest]))
+    with pytest.raises(UserError, match="lines-00000006-00000010 is damaged: remove it"):
+        distill(folder, out, "--join")
+
+
+# --- mistakes ------------------------------------------------------------------------------------
+
+
+def of_other_direction(tmp_path):
+    state = torch.load(CHECKPOINT, weights_only=True)
+    state["cfg"]["task"] = {"_name": "translation", "source_lang": "de", "target_lang": "en"}
+    torch.save(state, tmp_path / "other.pt")
+    return tmp_path / "other.pt"
+
+
+def of_other_dictionaries(tmp_path):
+    shutil.copy(CHECKPOINT, tmp_path / "other.pt")
+    known = {"data": {"sha256": {"dict.de.txt": "0" * 64}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(known))
+    return tmp_path / "other.pt"
+
+
+MISTAKES = {
+    "no teacher": ({"teacher": "missing.pt"}, [], "missing.pt: no such checkpoint"),
+    "direction": (
+        {"teacher": of_other_direction},
+        [],
+        "translates from de to en, the student from en to de",
+    ),
+    "dictionaries": (
+        {"teacher": of_other_dictionaries},
+        [],
+        "with another dict.de.txt than the student's.*or give the data that it was trained with",
+    ),
+    "beam": ({}, ["--best-of", "6"], "--best-of 6 needs as many hypotheses: give --beam 6"),
+    "no training set": (
+        {"data": lambda tmp_path: write_data(tmp_path / "data")},
+        [],
+        "holds no training set from en to de: give a folder",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(folder, tmp_path, name):
+    changes, words, message = MISTAKES[name]
+    changes = {key: x(tmp_path) if callable(x) else x for key, x in changes.items()}
+    with pytest.raises(UserError, match=message):
+        distill(folder, tmp_path / "out", *words, **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there_stays(folder, whole):
+    with pytest.raises(UserError, match="whole is there already: choose another name"):
+        distill(folder, folder.path / "whole")
+    assert files_of(folder.path / "whole") == whole
+
+
+def test_sides_of_different_length_are_refused(folder, tmp_path):
+    data = write_data(tmp_path / "data")
+    write_set(data, "train", folder.pairs[:4])
+    words = Dictionary.load(str(data / "data-bin" / "dict.en.txt"))
+    binarise(data / "data-bin" / "train.en-de.de", words, [x for _, x in folder.pairs[:3]])
+    with pytest.raises(UserError, match="has 4 sentences of en and 3 of de: run fairseq-preproc"):
+        distill(folder, tmp_path / "out", data=data)

@@ -1,0 +1,505 @@
+"""Steps, logs and checkpoints of the recipes, one by one, in this process."""
+
+import errno
+import json
+import logging
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import sacrebleu
+import torch
+from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train, steps, summary
+from helpers.commands import sentence_of
+from helpers.recipes import EXAMPLES, entry
+from helpers.run_folders import write_manifest
+
+from macaron_fairseq.text import data_folder
+from macaron_fairseq.text.tokenization import Pipeline
+
+
+def test_what_a_kill_leaves_is_not_taken_for_done(tmp_path):
+    """At each line of `step`: in a fork that ends there, as a killed process does."""
+
+    def fill(text):
+        def filled(folder):
+            (folder / "one").write_text(text)
+            (folder / "two").write_text(text)
+
+        return filled
+
+    def killed_after(lines, folder):
+        child = os.fork()
+        if child:
+            return os.waitpid(child, 0)[1] != 0
+
+        def trace(frame, event, _):
+            nonlocal lines
+            if frame.f_code.co_filename == steps.__file__ and event == "line":
+                lines -= 1
+                if lines < 0:
+                    os._exit(1)
+            return trace
+
+        sys.settrace(trace)
+        steps.step(folder, ["new"], fill("new"))
+        os._exit(0)
+
+    for lines in range(100):
+        folder = tmp_path / str(lines)
+        steps.step(folder, ["old"], fill("old"))
+        was_killed = killed_after(lines, folder)
+        content = {path.name: path.read_text() for path in folder.glob("[ot]*")}
+        if steps.made(folder):  # old or new, and nothing between
+            assert content in ({"one": text, "two": text} for text in ("old", "new"))
+        steps.step(folder, ["new"], fill("new"))
+        assert {path.read_text() for path in folder.glob("[ot]*")} == {"new"}
+        assert not [*tmp_path.glob("*.part"), *tmp_path.glob("*.old")]
+        if not was_killed:
+            break
+    assert 10 < lines < 99
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    made = []
+    for text in ("one", "one", "other", "one"):
+        steps.step(tmp_path / "step", ["inputs", text], lambda out: made.append(out.name))
+    assert made == ["step.part"] * 3
+
+
+def test_a_kill_between_the_two_names_costs_no_work(tmp_path):
+    folder, part = tmp_path / "step", tmp_path / "step.part"
+    for text in ("old", "new"):
+        steps.step(folder, [text], lambda out: (out / "text").write_text(out.name))
+    folder.rename(part)
+    steps.step(folder, ["new"], lambda out: pytest.fail("it is made again"))
+    assert (folder / "text").read_text() == "step.part" and not part.exists()
+    # What is whole but of other inputs is made again.
+    folder.rename(part)
+    made = []
+    steps.step(folder, ["other"], lambda out: made.append(out.name))
+    assert made == ["step.part"] and not (folder / "text").exists()
+
+
+def test_a_refusal_keeps_what_a_kill_left_between_two_names(tmp_path):
+    folder, old = tmp_path / "step", tmp_path / "step.old"
+    steps.step(folder, ["old"], lambda out: (out / "text").write_text("whole"))
+    folder.rename(old)
+    with pytest.raises(SystemExit):
+        steps.step(folder, ["new"], lambda out: sys.exit("no"))
+    assert (folder / "text").read_text() == "whole" and steps.made(folder) and not old.exists()
+
+
+def test_a_folder_that_is_a_link_is_replaced(tmp_path):
+    folder, elsewhere = tmp_path / "step", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder.symlink_to(elsewhere)
+    for number in range(3):
+        steps.step(folder, [str(number)], lambda out: (out / "text").write_text(out.name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "step"]
+    assert (folder / "text").is_file() and not any(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("name", ["text", "some.log"])
+def test_a_refusal_leaves_nothing_but_logs(tmp_path, name):
+    def refuse(folder):
+        (folder / name).write_text("x")
+        sys.exit("no")
+
+    with pytest.raises(SystemExit):
+        steps.step(tmp_path / "step", ["inputs"], refuse)
+    left = [path.name for path in tmp_path.rglob("*")]
+    assert sorted(left) == (["some.log", "step.part"] if name == "some.log" else [])
+
+
+def test_two_do_not_work_on_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "LOCK_SECONDS", 0)
+    lock = tmp_path / "a.lock"
+    lock.write_text("process 1 of another run, which has ended, and whose name is longer\n")
+    who = f"process {os.getpid()} of {socket.gethostname()} holds {lock}"
+    at_work = pytest.raises(SystemExit, match=f"^another run is at work there: {who}$")
+    with steps.hold(lock), at_work, steps.hold(lock):
+        pass
+    with steps.hold(lock):
+        pass
+
+
+def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
+    script = "for i in $(seq 30); do echo $i; done >&2; exit 3"
+    with pytest.raises(SystemExit, match=f"bash failed; see {tmp_path}/log"):
+        steps.logged(tmp_path / "log", ["bash", "-c", script])
+    assert capfd.readouterr().err.split() == [str(i) for i in range(11, 31)]
+    with pytest.raises(SystemExit) as end:
+        steps.call(["bash", "-c", "exit 5"])
+    assert end.value.code == 5
+
+
+def test_every_command_finds_the_same_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", raising=False)
+    tell = (
+        "import os, sys; print(sys.flags.utf8_mode, os.environ['TORCH_CUDNN_SDPA_DEPRIORITIZED'])"
+    )
+
+    def told(environ):
+        with (tmp_path / "said").open("w") as said:
+            steps.start([sys.executable, "-c", tell], environ, stdout=said).wait()
+        return (tmp_path / "said").read_text()
+
+    assert told(None) == "1 1\n"
+    assert told({"PYTHONUTF8": "0", "TORCH_CUDNN_SDPA_DEPRIORITIZED": "0"}) == "1 0\n"
+
+
+def test_data_is_replaced_unless_a_model_was_trained_on_it(tmp_path):
+    data, new, runs = tmp_path / "data", tmp_path / "new", tmp_path / "work"
+
+    def replace(before, now):
+        for folder, fingerprint in ((data, before), (new, now)):
+            folder.mkdir(exist_ok=True)
+            (folder / "preprocessing.json").write_text(json.dumps({"fingerprint": fingerprint}))
+        stage_prepare.refuse_other_data(data, new, runs)
+
+    run, damaged = runs / "students" / "arch" / "seed1", runs / "a" / "seed1"
+    write_manifest(run, "one")
+    damaged.mkdir(parents=True)
+    (damaged / "manifest.json").write_text("{")
+    said = sentence_of(lambda: replace("one", "two"))
+    assert said.startswith(f"{run} was trained on what {data} holds, which would be replaced by")
+    replace("one", "one")  # as where other code made it
+    replace("two", "three")
+
+
+# --- Checkpoints ---------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
+    for number in (1, 2):
+        state = {"args": Namespace(), "model": {"x": torch.ones(number)}}
+        torch.save(state, tmp_path / f"checkpoint{number}.pt")
+    whole = (tmp_path / "checkpoint2.pt").read_bytes()
+    last = tmp_path / "checkpoint_last.pt"
+
+    def said():
+        stage_train.replace_cut_checkpoint(tmp_path)
+        return capsys.readouterr().out
+
+    last.write_bytes(whole)
+    assert not said()
+    last.write_bytes(whole[:-100])
+    os.utime(tmp_path / "checkpoint1.pt", (1, 1))
+    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
+    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == whole[:-100]
+    last.write_bytes(b"")
+    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
+    for path in tmp_path.glob("checkpoint*.pt"):
+        path.write_bytes(whole[:-100])
+    assert "starting anew" in said() and not last.exists()
+
+
+def test_a_kill_while_a_cut_checkpoint_is_replaced_loses_none(tmp_path, monkeypatch):
+    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(whole.read_bytes()[:-100])
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    for module, name in ((stage_train.shutil, "copy"), (os, "link")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, killed)
+            with pytest.raises(KeyboardInterrupt):
+                stage_train.replace_cut_checkpoint(tmp_path)
+        assert last.exists()
+    stage_train.replace_cut_checkpoint(tmp_path)
+    assert last.read_bytes() == whole.read_bytes()
+
+
+def test_a_cut_checkpoint_is_replaced_without_hard_links(tmp_path, monkeypatch):
+    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
+    cut = whole.read_bytes()[:-100]
+    (tmp_path / "checkpoint_last.pt").write_bytes(cut)
+
+    def none(*args):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", none)
+    stage_train.replace_cut_checkpoint(tmp_path)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole.read_bytes()
+    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == cut
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'stage_train.follow_training(child, dict(os.environ), Path("log"), "x", 0, 9)',
+        'steps.call(child, stdout=open("log", "w"))',
+        'steps.logged(Path("errors"), child, stdout=open("log", "w"))',
+    ],
+)
+def test_a_command_ends_with_its_recipe(call, tmp_path):
+    """SIGTERM ends both: a command without its recipe would hold the locks."""
+    code = f"""
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from common import stage_train, steps
+from pathlib import Path
+child = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+{call}
+"""
+    words = [sys.executable, "-c", code, EXAMPLES]
+    recipe = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    log, end = tmp_path / "log", time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < end:
+        time.sleep(0.05)
+    recipe.terminate()
+    assert recipe.wait() == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text()), 0)
+
+
+def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
+    def none(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(steps.fcntl, "flock", none)
+    with steps.hold(tmp_path / "lock"):
+        (tmp_path / "done").touch()
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "joined"),
+    [
+        ("de", "„Das ist gut“, sagte er – und schwieg drei Tage lang.", ""),  # noqa: RUF001
+        ("de", "Das ist gut , sagte er , und schwieg drei Tage lang .", ""),  # tokenised already
+        ("zh", "你好 世界 , 我们 在 这里 。", ""),  # sacreBLEU's own cutting leaves spaces out
+        ("hi", "वह घर गया। वह सो गया।", "वह घर गया । वह सो गया ।"),
+        ("yo", "mo fẹ\u0301 lọ síbẹ\u0300 ní", "mo fẹ \u0301 lọ síbẹ \u0300 ní"),
+    ],
+)
+def test_a_script_that_moses_cuts_within_words_is_named(language, line, joined, tmp_path, capsys):
+    tokens = Pipeline(["normalize", "tokenize"], language)(line)
+    for kind, text in (("reference", line), ("tokenized", tokens)):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / f"test.{language}").write_text(f"{text}\n")
+    steps = ["normalize", "tokenize"]
+    data = data_folder.DataFolder(tmp_path, "en", language, steps, steps, {})
+    recipe = SimpleNamespace(name="own", tests=["test"], target=language)
+    stage_prepare.warn_of_low_bleu(recipe, data)
+    said = capsys.readouterr().out
+    if joined:
+        bleu = sacrebleu.corpus_bleu([joined], [[line]], lowercase=True).score
+        assert (
+            f"test.{language} itself, tokenised and detokenised, has a BLEU of {bleu:.0f}." in said
+        )
+    else:
+        assert not said
+
+
+# --- The log of a training -----------------------------------------------------------------------
+
+
+def test_the_reason_of_a_failure_is_shown_and_not_what_torchrun_says_of_it(tmp_path):
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "torch/distributed/elastic/rendezvous/api.py", line 1, in a_frame\n'
+        "DistNetworkError: the port is taken\n"
+        "E torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)\n"
+        "=====\n"
+    )
+    lines = log.splitlines(keepends=True)
+    tail, is_done = stage_train.follow(lines, tmp_path / "train.log", "tiny", 0, 9)
+    assert not is_done and tail.endswith("DistNetworkError: the port is taken\n")
+    assert (tmp_path / "train.log").read_text() == log
+
+
+def test_progress_goes_on_where_the_checkpoint_was(tmp_path, capsys):
+    log = [
+        "| INFO | fairseq.trainer | Loaded checkpoint x.pt (epoch 9 @ 2170 updates)\n",
+        '| INFO | train_inner | {"num_updates": "21| INFO | train_inner | {"loss": "3"}\n',
+        '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "2180"}\n',
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 2170, 8000)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert is_done and "2180/8000" in last and "loss 4.5, 321 words/s" in last
+    assert (tmp_path / "train.log").read_text() == "".join(log)
+
+
+def test_a_training_that_ends_by_patience_says_so(tmp_path, capsys):
+    log = [
+        '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "152"}\n',
+        "| INFO | early stop since valid performance hasn't improved for last 10 runs\n",
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 2000)
+    said = "tiny: ended at update 152: 10 validations in a row found no lower loss (--patience)\n"
+    assert is_done and capsys.readouterr().err.endswith(said)
+
+
+def test_samples_that_fairseq_leaves_out_are_counted_once(tmp_path, capsys):
+    skipped = "| WARNING | fairseq.tasks.fairseq_task | 1,234 samples have invalid sizes and will"
+    log = [f"{skipped} be skipped, max_positions=40, first few sample ids=[7]\n"] * 2
+    log.append("| INFO | fairseq_cli.train | done training in 0.1 seconds\n")
+    stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 20)
+    said = "tiny: 1,234 samples are too long for --max-tokens or the model, and are left out\n"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_what_is_loaded_before_the_first_update_is_said(tmp_path, capsys):
+    log = [
+        "2026 | INFO | fairseq_cli.train | {'_name': None}\n",
+        "2026 | INFO | fairseq_cli.train | num. shared model params: 1 (num. trained: 1)\n",
+        "2026 | INFO | fairseq.trainer | begin training epoch 1\n",
+        '| INFO | train_inner | {"loss": "9", "wps": "1", "num_updates": "10"}\n',
+        "2026 | INFO | fairseq.trainer | begin training epoch 2\n",
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 20)
+    printed = capsys.readouterr().err
+    assert "\r" not in printed  # which is for terminals
+    bars = [x for x in printed.split("\n") if "%" in x]
+    said = [re.search(r"updates/s, (.*)\]", bar) for bar in bars]
+    assert [x[1] for x in said if x] == [
+        "loading PyTorch and fairseq",
+        "making the model",
+        "reading the data",
+        "first updates: they compile some code",
+        "loss 9, 1 words/s",
+    ]
+
+
+def test_a_slow_training_shows_updates_a_second_too():
+    shown = stage_train.tqdm.format_meter(
+        2, 8, 25.0, unit=" updates", bar_format=stage_train.BAR, ncols=120
+    )
+    assert "2/8 [00:25<01:15,  0.08 updates/s]" in shown
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
+    """The training ends too, since nobody would read its log."""
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    talks = ["bash", "-c", "trap 'exit 9' TERM; while true; do echo a line; sleep .1; done"]
+
+    def run(file, words):
+        log = tmp_path / "train.log"
+        stage_train.follow_training(talks, dict(os.environ), log, "tiny, seed 1", 0, 9)
+
+    monkeypatch.setattr(entry, "run", run)
+    monkeypatch.setattr(entry.shutil, "which", lambda name: name)
+    with pytest.raises(SystemExit) as end:
+        entry.main([str(tmp_path / "mine" / "run.sh")])
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert end.value.code == 1
+    assert said == f"mine: cannot write {tmp_path}/train.log: No space left on device"
+
+
+@pytest.mark.slow
+def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch, caplog):
+    """Which knows this package's architectures, whatever of it has been imported before."""
+
+    unknown = ask_fairseq.unknown_to_fairseq
+    flags = ["data-bin", "--optimizer", "adam"]
+    archs = ["transformer_tiny_pre_norm", "macaron_transformer_tiny"]
+    assert ask_fairseq.apart(unknown, archs, flags, True) == ""
+    # The rest in this process, where it changes these two.
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    caplog.set_level(logging.WARNING, "fairseq")
+    unknown = partial(unknown, is_for_here=True)
+    said = unknown(archs, [*flags, "--nosuch", "1"])
+    assert said.startswith("fairseq-train would refuse this: unrecognized arguments: --nosuch")
+    said = unknown(archs, [*flags, "--lr", "abc"])
+    assert said.startswith("fairseq-train would refuse this: argument --lr: invalid")
+    said = unknown(archs, flags, decode=["--beem", "5"])
+    assert said.startswith("fairseq-generate would refuse this: unrecognized arguments: --beem")
+    assert unknown(archs, flags, decode=["--beam", "5", "--lenpen", "1"]) == ""
+    cosine = ["--lr-scheduler", "cosine", "--warmup-updates", "9", "--max-update", "9"]
+    said = unknown(archs, [*flags, *cosine])
+    assert "cosine falls after --warmup-updates 9 until --max-update 9: give a greater" in said
+    schemes = ["macaron_transformer_tiny/parallel/midpoint", "transformer_tiny_pre_norm/parallel"]
+    assert unknown(schemes[:1], flags) == ""
+    assert "unrecognized arguments: --macaron-scheme parallel" in unknown(schemes, flags)
+    for task, other in {
+        "translation": "transformer_lm_tiny_pre_norm",
+        "language_modeling": "roberta_tiny_pre_norm",
+        "masked_lm": "transformer_tiny_pre_norm",
+    }.items():
+        said = unknown([other], [*flags, "--task", task])
+        assert said == f"{other} is not for {task}: name one that is in --archs"
+    half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
+    assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
+    with pytest.raises(SystemExit, match="was ended: is there too little memory"):
+        ask_fairseq.apart(signal.raise_signal, signal.SIGKILL)
+
+
+# --- What a recipe ends with ---------------------------------------------------------------------
+
+
+def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
+    words = ["--work", str(tmp_path / "my work"), "--seeds", "1 2"]
+    recipe = options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+    for arch, bleu in zip(recipe.archs, (80.0, 84.0), strict=True):
+        for seed in recipe.seeds:
+            scores = [{"metric": "BLEU", "score": bleu + seed}, {"metric": "chrF", "score": 90}]
+            folder = recipe.run(arch, seed) / "test"
+            folder.mkdir(parents=True)
+            (folder / "scores.json").write_text(json.dumps({"scores": scores}))
+    monkeypatch.chdir(tmp_path)
+    lines = summary.summary(recipe).splitlines()
+    assert len(lines) <= 10
+    assert lines[:3] == [
+        "Scores, mean and standard deviation of 2 seeds",
+        "  transformer_tiny_pre_norm  BLEU 81.50 ± 0.71, chrF 90.00 ± 0.00",
+        "  macaron_transformer_tiny   BLEU 85.50 ± 0.71, chrF 90.00 ± 0.00",
+    ]
+    translate, dynamics = (shlex.split(x) for x in lines if x.startswith("  macaron-fairseq "))
+    models = [f"my work/{arch}/seed1/checkpoint_best.pt" for arch in recipe.archs]
+    search = ["--beam", "5", "--max-len-a", "1.5", "--max-len-b", "10"]
+    assert translate[1:] == ["translate", "--data", "my work/data", "--path", models[1], *search]
+    assert dynamics[1:4] == ["dynamics", "--data", "my work/data"] and dynamics[5:7] == models
+    assert "  less 'my work/report/report.md'" in lines
+    (tmp_path / "my work" / "report").mkdir()
+    (tmp_path / "my work" / "report" / "report.html").touch()
+    page = "  python3 -m webbrowser -t 'my work/report/report.html'"
+    lines = summary.summary(recipe).splitlines()
+    assert page in lines and "Translate, a line each:" in lines
+    words = replace(recipe, merges=0)  # which translate does not read
+    assert "Translate, a line each:" not in summary.summary(words).splitlines()
+
+
+def test_the_report_of_two_schemes_of_one_architecture_names_the_first_as_baseline(
+    tmp_path, monkeypatch
+):
+    baseline, other = "macaron_transformer_tiny/lie-trotter", "macaron_transformer_tiny"
+    words = ["--work", str(tmp_path), "--archs", f"{baseline} {other}"]
+    recipe = options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+    called = []
+    monkeypatch.setattr(stage_evaluate, "call", lambda words, **_: called.extend(words))
+    monkeypatch.setattr(stage_evaluate, "fingerprint", lambda data: "f00d")
+    monkeypatch.setattr(stage_evaluate, "check_data", lambda recipe, run: None)
+    monkeypatch.setattr(stage_evaluate, "summary", lambda recipe: "")
+    stage_evaluate.report(recipe)
+    runs = [tmp_path / arch / "seed1" for arch in (baseline, other)]
+    assert called[:6] == ["macaron-fairseq", "report", *runs, "--baseline", baseline]
+
+
+@pytest.mark.parametrize("name", ["a/b/c/d", "a//c", "/b", "a/"])
+def test_what_is_no_architecture_with_a_scheme_is_refused(name):
+    words = ["--archs", f"macaron_transformer_tiny {name}"]
+    with pytest.raises(SystemExit, match=f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SU"):
+        options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+
+
+@pytest.mark.parametrize("words", ["--from .", "--mirror https://example.org", "--sizes any"])
+def test_a_recipe_that_makes_its_corpus_takes_no_archives(words):
+    with pytest.raises(SystemExit, match=f"^{words.split()[0]} is for archives: this recipe makes"):
+        options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words.split())

@@ -1,0 +1,1 @@
+"""What tests share, but for fixtures: small models, formulas, servers, commands."""

@@ -1,0 +1,237 @@
+"""What is refused before fairseq's commands parse, and that the installed fairseq needs it.
+
+A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
+"""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import FIXTURES
+from fairseq import checkpoint_utils, optim
+from fairseq.data import data_utils
+from fairseq.dataclass.configs import (
+    CommonConfig,
+    FairseqConfig,
+)
+from fairseq.models import ARCH_MODEL_REGISTRY, build_model
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer_lm import TransformerLanguageModel
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
+from fairseq.trainer import Trainer
+from helpers.commands import apply, refusal
+from helpers.small import (
+    arguments,
+    task,
+)
+from omegaconf import OmegaConf
+
+from macaron_fairseq import UserError, plugin
+from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.preflight import (
+    checks,
+    command_line,
+)
+
+STORED = FIXTURES / "stored"
+
+
+def test_other_commands_and_what_fairseq_refuses_itself_are_left_alone():
+    for words in (
+        ["fairseq-preprocess", "--path", "nosuch.pt"],
+        ["python", "--path", "nosuch.pt"],
+        ["fairseq-generate", "data", "--path"],
+        ["fairseq-generate", "data", "--distributed-port", "x", "--path", "nosuch.pt"],
+        ["fairseq-generate", "data", "--path", "https://example.org/model.pt"],
+        [],
+    ):
+        apply(checks.check, words)
+
+
+@pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--memory-efficient-fp16"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_half_precision_without_a_gpu(precision):
+    for command in ("fairseq-train", "fairseq-generate", "/x/fairseq_cli/train.py"):
+        sentence = refusal(command, "nowhere", precision)
+        assert f"{precision} needs a GPU" in sentence and "fp32 on the CPU" in sentence
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_fairseq_makes_a_half_precision_model_on_a_cpu(precision):
+    """Without a word, and then trains it slowly."""
+    cfg = FairseqConfig(common=CommonConfig(cpu=True, **{precision: True}))
+    model = build_model(arguments("transformer_tiny"), task())
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    assert {p.dtype for p in trainer.model.parameters()} == {dtype}
+    assert trainer.device.type == "cpu"
+
+
+def test_fairseq_takes_no_layers_to_keep():
+    """It parses a list, and then looks for commas in it."""
+    args = arguments("transformer_tiny", "--encoder-layers-to-keep", "0")
+    assert args.encoder_layers_to_keep == [0]
+    with pytest.raises(AttributeError, match="'list' object has no attribute 'split'"):
+        build_model(args, task())
+
+
+def test_fairseqs_adam_takes_bad_betas_until_the_first_update():
+    """One beta ends it with a traceback. With a second one of 1 it learns nothing, silently."""
+
+    def adam(betas):
+        weight = torch.nn.Parameter(torch.ones(1))
+        weight.sum().backward()
+        cfg = FairseqAdamConfig(adam_betas=betas, use_old_adam=True, lr=[0.1], tpu=False)
+        return weight, FairseqAdam(OmegaConf.structured(cfg), [weight])
+
+    with pytest.raises(TypeError, match="cannot unpack"):
+        adam("0.9")[1].step()
+    weight, optimizer = adam("(0.9, 1.0)")
+    optimizer.step()
+    assert weight.item() == 1
+
+
+@pytest.mark.parametrize(
+    "betas", ["0.9", "(0.9, 0.98", "(0.9,)", "(0.9, 1.0)", "(-0.1, 0.9)", "(0.9, 'b')", ""]
+)
+def test_betas_that_are_none(betas):
+    said = refusal("fairseq-train", "data", "--cpu", "--optimizer", "adam", "--adam-betas", betas)
+    assert f"--adam-betas {betas} should be two numbers from 0 to below 1" in said
+
+
+@pytest.mark.parametrize("betas", ["(0.9,0.98)", "[0.9, 0.98]", "0.9, 0.98", "(0, 0.999)"])
+def test_betas_as_fairseq_evaluates_them(betas):
+    apply(checks.check, ["fairseq-train", "data", "--cpu", "--adam-betas", betas])
+
+
+COSINE = ["data", "--lr-scheduler", "cosine", "--warmup-updates", "10"]
+
+
+def test_fairseqs_cosine_divides_by_the_updates_after_the_warm_up():
+    cfg = CosineLRScheduleConfig(warmup_updates=10, lr=[0.1], max_update=10)
+    optimizer = optim.build_optimizer(
+        OmegaConf.create({"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.1]}),
+        [torch.nn.Parameter(torch.ones(1))],
+    )
+    schedule = CosineLRSchedule(cfg, optimizer)
+    with pytest.raises(ZeroDivisionError):
+        schedule.step_update(10)
+
+
+@pytest.mark.parametrize("updates", ["0", "10", "9"])
+def test_a_cosine_without_updates_to_fall_in(updates):
+    said = refusal("fairseq-train", *COSINE, "--max-update", updates)
+    assert f"until --max-update {updates}: give a greater one" in said
+
+
+def test_a_cosine_with_updates_to_fall_in():
+    for more in (["--max-update", "11"], ["--lr-period-updates", "5"]):
+        apply(checks.check, ["fairseq-train", *COSINE, "--cpu", *more])
+
+
+def test_fairseq_starts_from_scratch_without_a_named_checkpoint(tmp_path):
+    trainer = SimpleNamespace(data_parallel_world_size=1)
+    assert Trainer.load_checkpoint(trainer, str(tmp_path / "mistyped.pt")) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_a_mistyped_checkpoint_to_start_from(flag, tmp_path):
+    train = ["fairseq-train", "data", "--cpu", "--save-dir", tmp_path, "--reset-optimizer"]
+    mistyped = tmp_path / "mistyped.pt"
+    assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
+    assert refusal(*train, f"{flag}={tmp_path}").startswith(f"{tmp_path} is a folder")
+    apply(checks.check, [*map(str, train), "--restore-file", "checkpoint_last.pt"])  # the default
+    apply(checks.check, [*map(str, train), flag, str(STORED / "checkpoint.pt")])
+    (tmp_path / "mistyped-shard0.pt").touch()
+    if flag == "--restore-file":  # which fairseq completes
+        apply(checks.check, [*map(str, train), flag, str(mistyped)])
+    else:
+        assert refusal(*train, flag, mistyped) == f"{mistyped}: no such checkpoint"
+
+
+def test_what_is_not_used_is_not_missed(tmp_path):
+    """With a checkpoint to go on from, fairseq-train does not look at the other."""
+    (tmp_path / "checkpoint_last.pt").write_bytes((STORED / "checkpoint.pt").read_bytes())
+    words = ["--save-dir", str(tmp_path), "--finetune-from-model", str(tmp_path / "gone.pt")]
+    apply(checks.check, ["fairseq-train", "data", "--cpu", *words])
+
+
+def test_fairseq_generate_ends_in_a_traceback_without_its_checkpoint(tmp_path):
+    for path, error in [(tmp_path / "nosuch.pt", OSError), (tmp_path, OSError)]:
+        with pytest.raises(error) as raised:
+            checkpoint_utils.load_model_ensemble([str(path)])
+        assert not isinstance(raised.value, SystemExit)
+
+
+def test_a_missing_checkpoint_to_decode_with(tmp_path):
+    nosuch = tmp_path / "nosuch.pt"
+    for command in ("generate", "interactive", "validate", "eval-lm"):
+        words = [f"fairseq-{command}", "data", "--cpu", "--path"]
+        assert refusal(*words, nosuch) == f"{nosuch}: no such checkpoint"
+        ensemble = f"{STORED / 'checkpoint.pt'}:{nosuch}"
+        if command != "eval-lm":  # of other models
+            assert refusal(*words, ensemble) == f"{nosuch}: no such checkpoint"
+        assert refusal(*words, tmp_path).startswith(f"{tmp_path} is a folder")
+
+
+def test_a_checkpoint_of_another_task(tmp_path):
+    """It is refused before its data and parameters are compared."""
+    path = STORED / "checkpoint.pt"  # of a translation model
+    for command, flag in (
+        *(("train", "--restore-file"), ("train", "--finetune-from-model")),
+        *(("generate", "--path"), ("validate", "--path"), ("eval-lm", "--path")),
+    ):
+        words = [f"fairseq-{command}", "data", "--cpu", flag, path, "--save-dir", tmp_path]
+        for other in ("masked_lm", "language_modeling", "sentence_prediction"):
+            said = refusal(*words, "--task", other)
+            assert said == f"{path} was trained for translation, and is not a model for {other}"
+        for same in ("translation", "macaron_translation", "translation_lev"):
+            apply(checks.check, [str(word) for word in (*words, "--task", same)])
+    said = refusal("fairseq-eval-lm", "data", "--cpu", "--path", path)
+    assert said.endswith("not a model for language_modeling")
+
+
+def test_fairseq_hides_what_a_model_says_of_a_checkpoint():
+    """Behind its own traceback and sentence, in training."""
+    cfg = FairseqConfig(common=CommonConfig(cpu=True))
+    model = build_model(arguments("macaron_transformer_tiny"), task())  # of another dictionary
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    with pytest.raises(Exception, match="ensure that the architectures match") as raised:
+        trainer.load_checkpoint(str(STORED / "checkpoint.pt"))
+    assert not isinstance(raised.value, SystemExit)
+    assert isinstance(raised.value.__context__, UserError)
+
+
+def test_language_models_are_told_from_translation_models_by_their_architecture():
+    """The models say which they are."""
+    found = {True: 0, False: 0}
+    for arch, model in ARCH_MODEL_REGISTRY.items():
+        if model in plugin.MODELS.values():
+            is_one = issubclass(model, RobertaModel | TransformerLanguageModel)
+            assert bool(checkpoints.LANGUAGE_MODELS.match(arch)) == is_one, arch
+            found[is_one] += 1
+    assert min(found.values()) > 10
+
+
+def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
+    def sentences(multiple):
+        batches = data_utils.batch_by_size(
+            np.arange(20), lambda i: 5, np.full(20, 5), 60, required_batch_size_multiple=multiple
+        )
+        return sum(map(len, batches))
+
+    assert sentences(1) == 20
+    assert sentences(command_line.parse([])[0].required_batch_size_multiple) == 16
+    multiple = "--required-batch-size-multiple"
+    with caplog.at_level(logging.WARNING):
+        apply(
+            checks.check, ["fairseq-train", "data", "--cpu"]
+        )  # where a batch less does not matter
+        apply(checks.check, ["fairseq-generate", "data", "--cpu", multiple, "1"])
+        assert not caplog.messages
+        apply(checks.check, ["fairseq-generate", "data", "--cpu"])
+    assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text

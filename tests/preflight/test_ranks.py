@@ -1,0 +1,153 @@
+"""Processes that would train apart, and that the installed fairseq lets them.
+
+A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
+"""
+
+import subprocess
+from argparse import Namespace
+
+import pytest
+import torch
+from conftest import train
+from fairseq.dataclass.configs import (
+    DistributedTrainingConfig,
+    FairseqConfig,
+)
+from fairseq.distributed.utils import infer_init_method
+from fairseq.models import DistributedFairseqModel, build_model
+from helpers.small import (
+    NO_DROPOUT,
+    arguments,
+    task,
+)
+from omegaconf import OmegaConf
+from torch.distributed import HashStore
+
+from macaron_fairseq import UserError
+from macaron_fairseq.preflight import (
+    ranks,
+)
+
+TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}
+
+
+SRUN = {"SLURM_STEP_NUM_TASKS": "4"}
+
+
+TWO_NODES = {  # a task on each; this is the second
+    **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", "SLURM_NNODES": "2"},
+    **{"SLURM_NTASKS": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "1"},
+}
+
+
+def check(environ, gpus, world_size=None, port=-1, init_method=None):
+    flags = Namespace(
+        distributed_world_size=world_size,
+        distributed_port=port,
+        distributed_init_method=init_method,
+    )
+    ranks.check(flags, environ, gpus)
+
+
+def distributed(**options):
+    """fairseq's options of distributed training."""
+    options = DistributedTrainingConfig(**options)
+    return OmegaConf.structured(FairseqConfig(distributed_training=options)).distributed_training
+
+
+def inferred(monkeypatch, environ, world_size, **options):
+    """What fairseq makes of an environment on a machine with that many GPUs."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: world_size)
+    monkeypatch.setattr(subprocess, "check_output", lambda command: b"a\nb\n")  # scontrol
+    config = distributed(distributed_world_size=world_size, **options)
+    infer_init_method(config)
+    return config
+
+
+@pytest.mark.parametrize("environ", [TORCHRUN, TWO_NODES], ids=["torchrun", "srun"])
+def test_fairseq_does_not_see_what_torchrun_or_srun_started(environ, monkeypatch):
+    """Where there is one GPU or none: it then trains in one process."""
+    config = inferred(monkeypatch, environ, world_size=1)
+    assert (config.distributed_world_size, config.distributed_init_method) == (1, None)
+
+
+def test_fairseq_connects_what_srun_started_by_a_port_alone(monkeypatch):
+    with pytest.raises(AssertionError, match="world size is 16 but have 8 available devices"):
+        inferred(monkeypatch, TWO_NODES, world_size=8)
+    config = inferred(monkeypatch, TWO_NODES, world_size=8, distributed_port=9218)
+    assert (config.distributed_world_size, config.distributed_rank) == (16, 8)
+    assert config.distributed_init_method == "tcp://a:9218"
+
+
+def test_fairseq_does_not_see_what_mpirun_started(monkeypatch):
+    """Each process would take all GPUs, and believe to be the first."""
+    second = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+    config = inferred(monkeypatch, second, world_size=8)
+    assert (config.distributed_world_size, config.distributed_rank) == (8, 0)
+    assert config.distributed_init_method.startswith("tcp://localhost:")
+
+
+def test_fairseq_has_no_distributed_data_parallel_on_a_cpu():
+    """So `--ddp-backend legacy_ddp` is part of the advice."""
+    torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        model = build_model(arguments("transformer_tiny"), task())
+        group = torch.distributed.group.WORLD
+        with pytest.raises(ValueError, match="device_ids"):
+            DistributedFairseqModel(
+                distributed(ddp_backend="pytorch_ddp"), model, group, torch.device("cpu")
+            )
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        # As fairseq decides: world size 1 on a single visible GPU, whatever was started.
+        (dict(environ=TORCHRUN, gpus=1), "pass --distributed-world-size 2"),
+        (dict(environ=TORCHRUN, gpus=0), "--distributed-init-method.*--ddp-backend legacy_ddp"),
+        (dict(environ=TORCHRUN, gpus=0, world_size=2), "--distributed-init-method"),
+        (dict(environ=SRUN, gpus=1), "pass --distributed-world-size 4"),
+        (dict(environ=SRUN, gpus=8), "pass --distributed-port"),
+        (dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1), "mpirun started 2 processes"),
+        (dict(environ={"PMI_SIZE": "4"}, gpus=8), "start them with torchrun"),
+    ],
+)
+def test_refused(flags, sentence):
+    with pytest.raises(UserError, match=sentence):
+        check(**flags)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        dict(environ={}, gpus=1),
+        dict(environ={**TORCHRUN, "WORLD_SIZE": "1"}, gpus=1),
+        dict(environ=TORCHRUN, gpus=8),
+        dict(environ=TORCHRUN, gpus=1, world_size=2),
+        dict(environ=SRUN, gpus=1, world_size=1),  # a sweep, one training a task
+        dict(environ=SRUN, gpus=8, port=9218),
+        dict(environ=SRUN, gpus=1, port=9218, world_size=4),
+        # salloc and sbatch set this for the shell, where one process is started by hand.
+        dict(environ={"SLURM_NTASKS": "4"}, gpus=1),
+        dict(environ={**SRUN, "PMI_SIZE": "4"}, gpus=8, port=9218),  # srun --mpi=pmi2
+        dict(environ={**TORCHRUN, "OMPI_COMM_WORLD_SIZE": "2"}, gpus=8),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "2"}, gpus=1, world_size=1),
+        dict(environ={"OMPI_COMM_WORLD_SIZE": "1"}, gpus=8),
+        dict(environ=TORCHRUN, gpus=0, init_method="tcp://127.0.0.1:1"),
+    ],
+)
+def test_left_alone(flags):
+    check(**flags)
+
+
+@pytest.mark.slow
+def test_fairseq_train_is_refused(tmp_path, monkeypatch):
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    done = train("nowhere", tmp_path / "save", *NO_DROPOUT, check=False)
+    assert done.returncode == 1 and "torchrun started 2 processes" in done.stdout
+    assert "Traceback" not in done.stdout and not (tmp_path / "save").exists()

@@ -1,0 +1,326 @@
+"""What a checkpoint to start from must be, and that the installed fairseq needs the check.
+
+A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
+"""
+
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+from conftest import FIXTURES
+from fairseq import optim, options
+from fairseq.dataclass.configs import (
+    CommonConfig,
+    FairseqConfig,
+)
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY, build_model
+from fairseq.trainer import Trainer
+from helpers.classifiers import HEAD, classifier
+from helpers.commands import apply, refusal
+from helpers.small import (
+    SMALL,
+    SMALL_DECODER,
+    SMALL_ENCODER,
+    arguments,
+    build,
+    dictionary,
+    language_task,
+    masked_task,
+    task,
+)
+from omegaconf import OmegaConf
+
+from macaron_fairseq import UserError, plugin
+from macaron_fairseq.preflight import (
+    checks,
+    command_line,
+    missing,
+    restored,
+)
+
+STORED = FIXTURES / "stored"
+
+
+@pytest.fixture
+def of_adam(tmp_path):
+    """A checkpoint that was trained with fairseq's Adam and label-smoothed cross-entropy."""
+    state = torch.load(STORED / "checkpoint.pt", weights_only=False)
+    state["last_optimizer_state"] = {"state": {}, "param_groups": []}
+    state["optimizer_history"] = [
+        {
+            "criterion_name": "LabelSmoothedCrossEntropyCriterion",
+            "optimizer_name": "FairseqAdam",
+            **{"lr_scheduler_state": {}, "num_updates": 1},
+        }
+    ]
+    torch.save(state, tmp_path / "adam.pt")
+    return tmp_path / "adam.pt"
+
+
+def test_fairseq_asserts_that_the_criterion_is_the_same(of_adam):
+    cfg = FairseqConfig(common=CommonConfig(cpu=True))
+    cfg.optimizer = OmegaConf.structured(optim.adam.FairseqAdamConfig("adam", tpu=False, lr=[0.1]))
+    cfg.lr_scheduler = OmegaConf.create({"_name": "fixed", "warmup_updates": 0, "lr": [0.1]})
+    cfg.model = arguments("transformer_tiny")
+    model = build_model(cfg.model, task())
+    state = torch.load(of_adam, weights_only=False)
+    torch.save({**state, "model": model.state_dict()}, of_adam)
+    trainer = Trainer(cfg, task(), model, torch.nn.Module())
+    with pytest.raises(AssertionError, match="Criterion does not match"):
+        trainer.load_checkpoint(str(of_adam))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("label_smoothed_cross_entropy --optimizer adam", ""),
+        ("label_smoothed_cross_entropy --optimizer fused_adam", ""),
+        ("label_smoothed_cross_entropy", ""),  # fairseq will miss the optimizer
+        ("cross_entropy --optimizer adam --reset-optimizer", ""),
+        (
+            "cross_entropy --optimizer adam",
+            "--criterion was LabelSmoothedCrossEntropyCriterion, and now it is CrossEnt",
+        ),
+        (
+            "label_smoothed_cross_entropy --optimizer nag",
+            "--optimizer was FairseqAdam, and now it is FairseqNAG: add --reset-optim",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_criterion_or_optimizer(flags, said, of_adam, tmp_path):
+    words = ["fairseq-train", "data", "--cpu", "--restore-file", of_adam, "--criterion"]
+    words = [str(x) for x in (*words, *flags.split())]
+    if said:
+        assert said in refusal(*words)
+    else:
+        apply(checks.check, words)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    ["", "--bf16", "--fp16 --memory-efficient-fp16", "--use-bmuf"],
+)
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adam", "nag"])
+def test_the_optimizer_has_the_name_that_fairseqs_trainer_saves(flags, optimizer):
+    words = ["data", "--cpu", "--arch", "transformer_tiny", "--optimizer", optimizer]
+    words += ["--lr-scheduler", "fixed", *flags.split()]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    cfg = convert_namespace_to_omegaconf(args)
+    trainer = Trainer(cfg, task(), build_model(args, task()), torch.nn.Module())
+    found = restored.wrapper_of(command_line.parse(words)[0])
+    assert found == type(trainer.optimizer).__name__
+
+
+def test_another_optimizer_in_half_precision_is_told_though_its_wrapper_is_the_same():
+    history = [{"optimizer_name": "FP16Optimizer"}]
+    state = {"optimizer_history": history, "cfg": {"optimizer": {"_name": "adam"}}}
+    for optimizer, expected in (
+        ("fused_adam", []),
+        ("nag", ["--optimizer was FairseqAdam, and now it is FairseqNAG"]),
+    ):
+        words = ["data", "--fp16", "--criterion", "x", "--optimizer", optimizer]
+        assert [*restored.other_in_optimizer(state, command_line.parse(words)[0])] == expected
+
+
+@pytest.fixture
+def goes_on(tmp_path):
+    """Whether flags are checked against a small model's checkpoint."""
+    for language in ("en", "de"):
+        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+
+    def check(flags, arch="macaron_transformer_tiny"):
+        state = {"args": arguments(arch, *SMALL), "model": build(arch, *SMALL).state_dict()}
+        words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
+        words += ["--arch", arch, *flags]
+        path, line = tmp_path / "checkpoint_last.pt", command_line.read(words)
+        checks.check_restored(path, state, line, tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], ""),
+        (["--macaron-encoder-scheme", "strang-marchuk"], ""),
+        (
+            ["--macaron-scheme", "strang-symmetric"],
+            "was trained with --macaron-scheme strang-marchuk, and the model would have strang-sym",
+        ),
+        (["--macaron-substep", "rk4"], "--macaron-substep euler, and the model would have rk4"),
+        (["--macaron-scheme", "parallel"], "--macaron-scheme strang-marchuk, and the model would"),
+        (["--encoder-attention-heads", "2"], "--encoder-attention-heads 4, and the model would"),
+        (["--encoder-layers", "3"], "has other layers than the model: give --encoder-layers 2"),
+        (
+            ["--decoder-ffn-embed-dim", "24"],
+            "other layers than the model: give --decoder-ffn-embed",
+        ),
+        (
+            ["--decoder-first-ffn-embed-dim", "24"],
+            "'decoder.layers.N.earlier.0.network.fc1.weight' is 128 x 16 there, and 24 x 16 in the",
+        ),
+        (["--arch", "transformer_tiny_pre_norm"], "of another architecture than transformer_tiny"),
+    ],
+)
+def test_training_goes_on_with_the_network_that_it_began_with(flags, said, goes_on):
+    if not said:
+        goes_on(flags)
+        return
+    with pytest.raises(UserError) as refusal:
+        goes_on(flags)
+    assert said in str(refusal.value)
+
+
+def test_the_authors_architectures_are_checked_as_well(goes_on):
+    """fairseq knows the model of each; names alone would not tell."""
+    ours = [x for x, model in ARCH_MODEL_REGISTRY.items() if model in plugin.MODELS.values()]
+    corpora = "transformer_iwslt_de_en", "transformer_wmt_en_de"
+    theirs = [x for x in ours if x.startswith(corpora) and "_macaron" in x]
+    assert len(theirs) == 5
+    for arch in theirs:
+        goes_on([], arch)
+        with pytest.raises(UserError, match="was trained with --macaron-scheme strang-marchuk"):
+            goes_on(["--macaron-scheme", "strang-symmetric"], arch)
+
+
+def test_a_run_that_begins_anew_is_told_what_it_changes(goes_on, caplog):
+    goes_on(["--macaron-scheme", "strang-symmetric", "--reset-optimizer"])
+    assert "was trained with --macaron-scheme strang-marchuk, and the model would" in caplog.text
+
+
+def save(path, model, arch, name):
+    args = Namespace(arch=arch, task=name)
+    torch.save({"args": args, "model": model.state_dict()}, path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--num-classes", "2"], "has 3 classes and the task 2: give --num-classes 3, or train a"),
+        (["--num-classes", "3"], "has 32 positions and the model 512: give --max-positions 32"),
+        (["--num-classes", "3", "--max-positions", "32"], None),
+        (["--num-classes", "2", "--classification-head-name", "x", "--max-positions", "32"], None),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_that_does_not_fit(flags, sentence, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    save(path, classifier(classes=3), "macaron_roberta_tiny", "sentence_prediction")
+    words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", *flags]
+    words += ["--task", "sentence_prediction", "--arch", "macaron_roberta_tiny", *SMALL_ENCODER]
+    # Who trains fairseq's own may want what it does: a new head.
+    apply(checks.check, [*words, "--arch", "roberta_base"])
+    if sentence is None:
+        apply(checks.check, words)
+        return
+    with pytest.raises(UserError, match=sentence):
+        apply(checks.check, words)
+
+
+@pytest.mark.parametrize("name", ["masked_lm", "sentence_prediction", "language_modeling"])
+@pytest.mark.parametrize("is_macaron", [True, False])
+def test_training_does_not_start_from_a_checkpoint_of_another_dictionary(
+    name, is_macaron, tmp_path
+):
+    """fairseq would answer with a traceback; 60 words make 64 types, and 65 with <mask>."""
+    words = dictionary()
+    path, file = tmp_path / "checkpoint.pt", tmp_path / missing.DICTIONARIES[name]
+    if name == "language_modeling":
+        arch = "macaron_transformer_lm_tiny" if is_macaron else "transformer_lm_tiny_pre_norm"
+        sizes = SMALL_DECODER
+        model = build(arch, *sizes, for_task=language_task())
+    else:
+        arch = "macaron_roberta_tiny" if is_macaron else "roberta_tiny_pre_norm"
+        sizes = SMALL_ENCODER
+        model = classifier(arch, classes=3)
+    save(path, model, arch, name)
+    flags = ["--restore-file", path, "--cpu", "--task", name, "--arch", arch, *sizes]
+    flags += ["--max-positions", "32"] if name != "language_modeling" else []
+    flags += ["--tokens-per-sample", "32"] if name == "masked_lm" else []
+    flags = ["fairseq-train", *map(str, [tmp_path, *flags])]
+    file.parent.mkdir(exist_ok=True)
+    words.save(str(file))
+    apply(checks.check, flags)
+    words.add_symbol("one-more")
+    words.save(str(file))
+    sentence = "64 types, .* has 65 with" if "lm_" in arch else "65 types, .* has 66 with"
+    with pytest.raises(UserError, match=f"embeds {sentence} its special symbols"):
+        apply(checks.check, flags)
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "of_task"),
+    [
+        ("macaron_roberta_tiny", "masked_lm", masked_task),
+        ("roberta_tiny_pre_norm", "masked_lm", masked_task),
+        ("macaron_transformer_lm_tiny", "language_modeling", language_task),
+        ("transformer_lm_tiny_pre_norm", "language_modeling", language_task),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_of_other_layers(arch, name, of_task, tmp_path):
+    """The flags that are named are those that make it fit; fairseq answers with a traceback."""
+    side, path = "decoder" if "lm_" in arch else "encoder", tmp_path / "checkpoint.pt"
+    sizes = [f"--{side}-layers", "2", f"--{side}-embed-dim", "16", f"--{side}-ffn-embed-dim", "24"]
+    heads = f"--{side}-attention-heads"
+    common = ["--task", name, "--tokens-per-sample", "32"]
+    model = build(arch, *common, *sizes, heads, "4", for_task=of_task())
+    save(path, model, arch, name)
+    words = ["fairseq-train", "data", "--restore-file", str(path), "--cpu", "--arch", arch, *common]
+    apply(checks.check, [*words, *sizes, heads, "4"])
+    with pytest.raises(UserError, match=f"give {' '.join(sizes)} and its own {heads}, or anoth"):
+        apply(checks.check, words)
+    with pytest.raises(UserError, match=f"give --{side}-layers 2, or another --arch"):
+        apply(checks.check, [*words, *sizes, heads, "4", f"--{side}-layers", "3"])
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        build(arch, *common, for_task=of_task()).load_state_dict({**model.state_dict()})
+
+
+@pytest.mark.parametrize(
+    ("trained", "arch", "said"),
+    [
+        (
+            "macaron_roberta_tiny",
+            "roberta_tiny_pre_norm",
+            "it has '.*earlier.0.*', which the model",
+        ),
+        ("roberta_tiny_pre_norm", "macaron_roberta_tiny", "it lacks '.*earlier.0.*', which the mo"),
+    ],
+)
+def test_training_does_not_start_from_a_checkpoint_of_another_architecture(
+    trained, arch, said, tmp_path
+):
+    """Whatever their sizes; fairseq answers with a traceback."""
+    path, common = tmp_path / "checkpoint.pt", ["--task", "masked_lm", "--tokens-per-sample", "32"]
+    model = build(trained, *common, *SMALL_ENCODER, for_task=masked_task())
+    save(path, model, trained, "masked_lm")
+    dictionary().save(str(tmp_path / "dict.txt"))
+    words = ["fairseq-train", str(tmp_path), "--restore-file", str(path), "--cpu", *common]
+    with pytest.raises(UserError, match=f"another architecture than {arch}: {said}"):
+        apply(checks.check, [*words, "--arch", arch])
+    with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
+        other = build(arch, *common, *SMALL_ENCODER, for_task=masked_task())
+        other.load_state_dict({**model.state_dict()})
+
+
+def test_training_starts_from_a_checkpoint_with_names_of_an_older_fairseq(tmp_path):
+    """Whose RoBERTa called its encoder a decoder."""
+    arch, path = "roberta_tiny_pre_norm", tmp_path / "checkpoint.pt"
+    common = ["--task", "masked_lm", "--tokens-per-sample", "32", *SMALL_ENCODER]
+    model = build(arch, *common, for_task=masked_task())
+    state = model.state_dict()
+    old = {re.sub(r"^encoder\.", "decoder.", name): tensor for name, tensor in state.items()}
+    torch.save({"args": Namespace(arch=arch, task="masked_lm"), "model": old}, path)
+    dictionary().save(str(tmp_path / "dict.txt"))
+    words = ["fairseq-train", str(tmp_path), "--restore-file", str(path), "--cpu", *common]
+    apply(checks.check, [*words, "--arch", arch])
+    model.load_state_dict({**old})  # as fairseq does
+
+
+def test_fairseq_drops_a_head_of_other_classes():
+    """The fault of fairseq's that `preflight.restored` is for."""
+    saved = classifier("roberta_tiny_pre_norm", classes=3).state_dict()
+    model = classifier("roberta_tiny_pre_norm", classes=2)
+    first = model.classification_heads[HEAD].out_proj.weight.clone()
+    model.load_state_dict({**saved})
+    assert torch.equal(model.classification_heads[HEAD].out_proj.weight, first)
