@@ -4,10 +4,8 @@ import io
 import logging
 import os
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -110,7 +108,6 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
                         sys.exit(f"training failed on this node; see {log}")
         return
     with hold(run / "training.lock"):
-        replace_cut_checkpoint(run)
         had = updates_had(recipe, run)
         check_batch(recipe, run, had)
         check_parts(recipe, run, had)
@@ -161,43 +158,6 @@ def check_parts(recipe: Recipe, run: Path, had: int) -> None:
 
 
 # --- Checkpoints ---------------------------------------------------------------------------------
-
-
-def replace_cut_checkpoint(run: Path) -> None:
-    """Replace a checkpoint_last.pt that was cut short by the newest whole one of its folder.
-
-    fairseq writes it by copying: a kill in that moment leaves half of it, and no training resumes
-    from that. It is kept as checkpoint_last.pt.cut. Any other fault is left for fairseq-train to
-    report.
-    """
-    last = run / "checkpoint_last.pt"
-    if not last.exists() or is_whole(last):
-        return
-    cut = run / "checkpoint_last.pt.cut"
-    others = sorted(run.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime)
-    whole = next((path for path in reversed(others) if is_whole(path)), None)
-    if whole is None:
-        last.rename(cut)
-        print(f"{last} was cut short (kept as {cut.name}), and no other is whole: starting anew")
-        return
-    copy = run / "checkpoint_last.pt.part"
-    shutil.copy(whole, copy)
-    cut.unlink(missing_ok=True)
-    try:
-        os.link(last, cut)  # so that a kill here leaves a checkpoint_last.pt
-    except OSError:  # some disks have no hard links
-        last.rename(cut)
-    copy.replace(last)
-    print(f"{last} was cut short (kept as {cut.name}): going on from {whole.name}")
-
-
-def is_whole(path: Path) -> bool:
-    """Whether it is what PyTorch writes: a zip archive, whose directory comes last."""
-    with path.open("rb") as file:
-        begins = file.read(2)
-    if begins and not b"PK".startswith(begins):
-        return True  # an older format, which is not judged
-    return zipfile.is_zipfile(path)
 
 
 def updates_had(recipe: Recipe, run: Path) -> int:

@@ -51,7 +51,6 @@ def run(folder: Path) -> None:
             return
         begin = time.monotonic()
         checkpoint = folder / "checkpoint_last.pt"
-        stage_train.replace_cut_checkpoint(folder)
         had = stage_train.updates_of(checkpoint) if checkpoint.is_file() else 0
         if had != plan.updates:  # else fairseq would make one update more
             train([*plan.flags, "--save-dir", str(folder)])

@@ -11,14 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
-import torch
 from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train, steps, summary
 from helpers.commands import sentence_of
 from helpers.recipes import EXAMPLES, entry
@@ -176,65 +174,6 @@ def test_data_is_replaced_unless_a_model_was_trained_on_it(tmp_path):
     assert said.startswith(f"{run} was trained on what {data} holds, which would be replaced by")
     replace("one", "one")  # as where other code made it
     replace("two", "three")
-
-
-# --- Checkpoints ---------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_that_was_cut_short_is_replaced(tmp_path, capsys):
-    for number in (1, 2):
-        state = {"args": Namespace(), "model": {"x": torch.ones(number)}}
-        torch.save(state, tmp_path / f"checkpoint{number}.pt")
-    whole = (tmp_path / "checkpoint2.pt").read_bytes()
-    last = tmp_path / "checkpoint_last.pt"
-
-    def said():
-        stage_train.replace_cut_checkpoint(tmp_path)
-        return capsys.readouterr().out
-
-    last.write_bytes(whole)
-    assert not said()
-    last.write_bytes(whole[:-100])
-    os.utime(tmp_path / "checkpoint1.pt", (1, 1))
-    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
-    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == whole[:-100]
-    last.write_bytes(b"")
-    assert "going on from checkpoint2.pt" in said() and last.read_bytes() == whole
-    for path in tmp_path.glob("checkpoint*.pt"):
-        path.write_bytes(whole[:-100])
-    assert "starting anew" in said() and not last.exists()
-
-
-def test_a_kill_while_a_cut_checkpoint_is_replaced_loses_none(tmp_path, monkeypatch):
-    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
-    last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(whole.read_bytes()[:-100])
-
-    def killed(*args):
-        raise KeyboardInterrupt
-
-    for module, name in ((stage_train.shutil, "copy"), (os, "link")):
-        with monkeypatch.context() as patched:
-            patched.setattr(module, name, killed)
-            with pytest.raises(KeyboardInterrupt):
-                stage_train.replace_cut_checkpoint(tmp_path)
-        assert last.exists()
-    stage_train.replace_cut_checkpoint(tmp_path)
-    assert last.read_bytes() == whole.read_bytes()
-
-
-def test_a_cut_checkpoint_is_replaced_without_hard_links(tmp_path, monkeypatch):
-    torch.save({"model": {}}, whole := tmp_path / "checkpoint1.pt")
-    cut = whole.read_bytes()[:-100]
-    (tmp_path / "checkpoint_last.pt").write_bytes(cut)
-
-    def none(*args):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "link", none)
-    stage_train.replace_cut_checkpoint(tmp_path)
-    assert (tmp_path / "checkpoint_last.pt").read_bytes() == whole.read_bytes()
-    assert (tmp_path / "checkpoint_last.pt.cut").read_bytes() == cut
 
 
 @pytest.mark.parametrize(
