@@ -58,6 +58,8 @@ examples:
 """
 
 
+# System errors about a path that a user can change.
+OF_A_PATH = PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError
 # System errors that come from writing. They do not name the file.
 OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
 
@@ -80,12 +82,12 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
-    # fairseq reports all that it loads. One of its modules has others print what is for debugging.
+    # fairseq logs each file that it loads, and its `logging.basicConfig` makes others log, too.
     for library in ("fairseq", "matplotlib", "PIL", "sacrebleu"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    # Of fairseq's functions, which nobody here can mend; PyTorch 2.14 would tell every user.
+    # PyTorch 2.14 warns every user of functions that fairseq calls.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
-    # Of fairseq's modules, each time where Python may not keep what it compiles.
+    # Where Python may not keep what it compiles, it warns of fairseq's escapes at each start.
     warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
     for name, mode in (("stdin", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as some daemons start programs
@@ -118,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise UserError(f"{name} looks like text: give the name of a file") from error
         if error.errno is None:  # of a library that does not load
             raise
-        if isinstance(error, PermissionError) and error.filename is not None:
+        if isinstance(error, OF_A_PATH) and error.filename is not None:
             raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
         if error.filename is not None:
             raise

@@ -2,59 +2,21 @@
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 
-
-def positive(text: str) -> int:
-    """An integer above 0."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not above 0")
-    return value
-
-
-def not_negative_integer(text: str) -> int:
-    """An integer that is not below 0."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
-
-
-def seed(text: str) -> int:
-    """A seed of all random numbers: NumPy takes those from 0 to below 2^32."""
-    value = not_negative_integer(text)
-    if value >= 2**32:
-        raise argparse.ArgumentTypeError(f"{value} is not below 2^32")
-    return value
-
-
-def finite(text: str) -> float:
-    """A finite number."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not finite")
-    return value
-
-
-def not_negative(text: str) -> float:
-    """A finite number that is not below 0."""
-    value = finite(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
-
-
-def above_zero(text: str) -> float:
-    """A finite number above 0."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and finite")
-    return value
+LARGEST = sys.float_info.max  # so that infinity is too much
+TINY = sys.float_info.min
 
 
 def number(lowest: float, highest: float, wanted: str) -> Callable[[str], float]:
-    """What reads a number within these limits."""
+    """What reads a number within these limits.
+
+    Args:
+        lowest: that is taken.
+        highest: that is taken.
+        wanted: such numbers, in words: "a number above 0".
+    """
 
     def read(text: str) -> float:
         try:
@@ -68,8 +30,14 @@ def number(lowest: float, highest: float, wanted: str) -> Callable[[str], float]
     return read
 
 
-def whole(lowest: int, highest: int, wanted: str) -> Callable[[str], int]:
-    """What reads a whole number within these limits."""
+def whole(lowest: int, highest: float, wanted: str) -> Callable[[str], int]:
+    """What reads a whole number within these limits, which are 0 or more; see `number`.
+
+    Args:
+        lowest: that is taken.
+        highest: that is taken.
+        wanted: the limits in words, such as "above 0".
+    """
 
     def read(text: str) -> int:
         value = int(text) if text.isdecimal() else -1
@@ -78,3 +46,11 @@ def whole(lowest: int, highest: int, wanted: str) -> Callable[[str], int]:
         return value
 
     return read
+
+
+positive = whole(1, math.inf, "above 0")
+not_negative_integer = whole(0, math.inf, "of 0 or more")
+seed = whole(0, 2**32 - 1, "from 0 to below 2^32")  # as NumPy takes them
+finite = number(-LARGEST, LARGEST, "a finite number")
+not_negative = number(0, LARGEST, "a finite number of 0 or more")
+above_zero = number(TINY, LARGEST, "a finite number above 0")

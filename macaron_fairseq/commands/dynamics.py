@@ -1,6 +1,7 @@
 """`macaron-fairseq dynamics`: what trained models do to the tokens of real sentences."""
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from macaron_fairseq.analysis.residual.coupling import Choices
     from macaron_fairseq.analysis.sentences import Sample
 
+BELOW_ONE = math.nextafter(1, 0)
 OF_TOKENS = ("threshold", "beta", "shown_sentences")  # which --jacobian does not measure
 DESCRIPTION = """\
 Run the encoder and the decoder of trained models on sentences, and write what each sub-layer does
@@ -134,7 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--threshold",
-        type=cosine,
+        type=number(-1, 1, "a cosine: give a number from -1 to 1"),
         metavar="COSINE",
         help="tokens whose cosine is above it form a cluster (default: 0.9)",
     )
@@ -225,7 +227,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--graph-threshold",
-        type=share,
+        type=number(0, BELOW_ONE, "a number from 0 to below 1"),
         metavar="R",
         help="leave out edges that are weaker (default: 0)",
     )
@@ -311,22 +313,6 @@ def refuse_unused(args: argparse.Namespace) -> None:
             raise UserError(f"{option} is for the residual stream: add --jacobian")
     if args.layers and not args.remove:
         raise UserError("--layers says where --remove removes something: add --remove")
-
-
-def share(text: str) -> float:
-    """A number from 0 to below 1."""
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small or too large: from 0 to below 1")
-    return value
-
-
-def cosine(text: str) -> float:
-    """A number from -1 to 1."""
-    value = float(text)
-    if not -1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a cosine: give a number from -1 to 1")
-    return value
 
 
 def refuse_text(paths: Sequence[Path]) -> None:

@@ -115,7 +115,7 @@ def load_json(path: Path, hint: str) -> Any:
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): {hint}") from error
     except (ValueError, RecursionError) as error:  # the latter of thousands of brackets
-        raise UserError(f"{path} is no JSON file: {hint}") from error
+        raise UserError(f"{path} is not a JSON file: {hint}") from error
 
 
 def refuse_constant(name: str) -> None:

@@ -239,7 +239,7 @@ def explain(error: Exception) -> str:
             f"holds {refused[1] or refused[2]}, which no fairseq checkpoint needs: it was not "
             "loaded, since it could run any code"
         )
-    return f"is truncated or no checkpoint: {RECOVER}"
+    return f"is truncated or not a checkpoint: {RECOVER}"
 
 
 def model_arguments(state: dict[str, Any]) -> Mapping[str, Any]:

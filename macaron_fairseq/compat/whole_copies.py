@@ -14,8 +14,11 @@ from fairseq import file_io
 def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     """Copy a file, as fairseq's `PathManager.copy` without iopath does."""
     part = Path(f"{dst_path}.part")
-    shutil.copyfile(src_path, part)
-    part.replace(dst_path)
+    try:
+        shutil.copyfile(src_path, part)
+        part.replace(dst_path)
+    finally:
+        part.unlink(missing_ok=True)  # half a copy, where the disk is full
     return True
 
 

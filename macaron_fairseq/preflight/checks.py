@@ -52,11 +52,12 @@ def check(line: CommandLine) -> None:
 
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
-    args, folder = line.args, command_line.first_data(line.others)
+    args, given = line.args, restored.completed(line.flags)
+    folder = command_line.first_folder(given) if given else None
     check_optimizer(args)
     ranks.check(args, os.environ, gpu_count)
     for path in command_line.to_restore(args):
-        check_restored(path, checkpoints.load(path), line, folder)
+        check_restored(path, checkpoints.load(path), args, given, folder)
         checkpoints.refuse_changed(path)
     refuse_truncated_data(line.others, args.train_subset, args.valid_subset)
     if folder:
@@ -64,10 +65,17 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
 
 
 def check_restored(
-    path: Path, state: dict[str, Any], line: CommandLine, folder: Path | None
+    path: Path, state: dict[str, Any], args: Namespace, given: Namespace | None, folder: Path | None
 ) -> None:
-    """Refuse a checkpoint that fairseq-train cannot go on from, or begin with; see `check`."""
-    args, given = line.args, restored.completed(line.flags)
+    """Refuse a checkpoint that fairseq-train cannot go on from, or begin with; see `check`.
+
+    Args:
+        path: of the checkpoint.
+        state: what it holds.
+        args: of a `CommandLine`.
+        given: all flags, see `restored.completed`.
+        folder: of the data, the first one if there are several.
+    """
     is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
     checkpoints.refuse_other_task(path, state, args.task)
     if given:

@@ -101,10 +101,16 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
 # --- The files that it names ---------------------------------------------------------------------
 
 
-def first_data(words: Sequence[str]) -> Path | None:
-    """The first data folder among the words that `parse` leaves, which has the dictionary."""
-    names = (word.split(os.pathsep)[0] for word in words if not is_remote(word))
-    return next((Path(name) for name in names if is_folder(name)), None)
+def first_folder(given: Namespace) -> Path | None:
+    """The first data folder, which has the dictionary; None where it is none of this machine.
+
+    Args:
+        given: all that fairseq makes of its flags. The words that `parse` leaves may be values of
+            flags that it does not know.
+    """
+    name = getattr(given, "data", None) or ""
+    first = name.split(os.pathsep)[0]
+    return Path(first) if not is_remote(name) and first and is_folder(first) else None
 
 
 def is_folder(word: str) -> bool:

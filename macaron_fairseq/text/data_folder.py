@@ -161,7 +161,7 @@ def write(
 
 
 def makes_tokens(path: Path, source: str, target: str) -> list[Path]:
-    """What makes token numbers of text: merges and dictionaries, as far as a folder has them."""
+    """The files that turn text into token numbers, those that exist: merges and dictionaries."""
     names = f"dict.{source}.txt", f"dict.{target}.txt", "dict.txt"  # the last: a language model's
     found = [path / CODES, *(path / "data-bin" / name for name in dict.fromkeys(names))]
     return [file for file in found if file.is_file()]
@@ -170,7 +170,7 @@ def makes_tokens(path: Path, source: str, target: str) -> list[Path]:
 def fingerprint(folder: Path) -> str:
     """A checksum of all that fairseq-preprocess wrote but its logs, whatever made it."""
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.iterdir() if p.suffix != ".log"):
+    for path in sorted(p for p in folder.iterdir() if p.is_file() and p.suffix != ".log"):
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         with path.open("rb") as file:
             while block := file.read(1 << 20):

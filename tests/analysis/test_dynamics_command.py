@@ -722,10 +722,10 @@ def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
     ("flags", "sentence"),
     [
         (["--threshold", "2"], "2 is not a cosine"),
-        (["--beta", "0"], "0 is not above 0"),
-        (["--beta", "inf"], "inf is not above 0 and finite"),
-        (["--sentences", "0"], "0 is not above 0"),
-        (["--shown-sentences", "-1"], "-1 is below 0"),
+        (["--beta", "0"], "0 is not a finite number above 0"),
+        (["--beta", "inf"], "inf is not a finite number above 0"),
+        (["--sentences", "0"], "0 is not a whole number above 0"),
+        (["--shown-sentences", "-1"], "-1 is not a whole number of 0 or more"),
     ],
 )
 def test_bad_numbers(data, tmp_path, capsys, flags, sentence):

@@ -56,7 +56,7 @@ def test_other_settings_do_not_go_on(tmp_path, calls):
     with pytest.raises(SystemExit, match=sentence):
         phase(tmp_path, "--seed", "2")
     (tmp_path / "phase.parts" / "beta-1-part-1-of-1.json").write_text("[[1")
-    with pytest.raises(SystemExit, match=r"is no JSON file: remove the folder"):
+    with pytest.raises(SystemExit, match=r"is not a JSON file: remove the folder"):
         phase(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_random_matrices_go_on_too(tmp_path, monkeypatch, capsys):
     part = tmp_path / "a" / "phase-random.parts" / "beta-1.json"
     whole = part.read_bytes()
     part.write_bytes(whole[:9])  # one that is damaged costs no others
-    with pytest.raises(UserError, match="is no JSON file: remove the folder"):
+    with pytest.raises(UserError, match="is not a JSON file: remove the folder"):
         cli.main(["particles", *words, "-o", str(tmp_path / "a")])
     part.write_bytes(whole)
     for folder in ("a", "b"):  # the rest of one, and all of the other

@@ -399,7 +399,7 @@ def test_numbers_out_of_range_are_refused(flags, sentence, capsys):
     ("content", "sentence"),
     [
         (None, r"cannot read .*w.json .* give a JSON file"),
-        ("a: [1]", r"is no JSON file: give a JSON file"),
+        ("a: [1]", r"is not a JSON file: give a JSON file"),
         ('{"s": [1]}', r"has no list 'a': give a JSON file"),
         ('{"a": [[1, 0, 0]]}', r'must hold "a" and one of "s" and "w": give a JSON file'),
         ('{"a": [[1, 0]], "s": [1]}', r"does not hold weights for 3 dimensions"),
@@ -408,7 +408,7 @@ def test_numbers_out_of_range_are_refused(flags, sentence, capsys):
         ('{"a": [[1, 0, 0], [1]], "s": [1]}', r"does not hold numbers in a regular shape"),
         ('{"a": [[1, 0, "x"]], "s": [1]}', r"does not hold numbers in a regular shape"),
         (f'{{"a": [[1, 0, 1{"0" * 400}]], "s": [1]}}', r"does not hold numbers in a regular shape"),
-        ('{"a": [[1, 0, NaN]], "s": [1]}', r"is no JSON file"),
+        ('{"a": [[1, 0, NaN]], "s": [1]}', r"is not a JSON file"),
         ('{"a": [[1, 0, 1e999]], "s": [1]}', r"holds a number that is not finite"),
     ],
 )

@@ -632,7 +632,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
         (
             generation,
             ["--quick", "--sides", "ours", "--ours", tmp_path / "text.pt"],
-            "text.pt is truncated or no checkpoint",
+            "text.pt is truncated or not a checkpoint",
         ),
         (
             generation,

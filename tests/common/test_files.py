@@ -117,7 +117,7 @@ def test_a_folder_with_anything_else_stays(comes, tmp_path):
 def test_what_is_no_json_gets_a_sentence(content, tmp_path):
     path = tmp_path / "x.json"
     path.write_bytes(content.encode(errors="surrogatepass"))
-    with pytest.raises(UserError, match=f"^{path} is no JSON file: write it anew$"):
+    with pytest.raises(UserError, match=f"^{path} is not a JSON file: write it anew$"):
         files.read_json(path, {}, "write it anew")
 
 

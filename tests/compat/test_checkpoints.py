@@ -111,11 +111,11 @@ def test_broken_files_are_refused(tmp_path):
         checkpoints.load(path)
     for content, reason in [
         (b"", "is empty: was saving it interrupted"),
-        (whole[: len(whole) // 2], "is truncated or no checkpoint: was saving it interrupted"),
-        (whole[:-1], "is truncated or no checkpoint"),
-        (whole[:100], "is truncated or no checkpoint"),
-        (b"no checkpoint at all", "is truncated or no checkpoint"),
-        (pickle.dumps([1, 2]), "is truncated or no checkpoint"),
+        (whole[: len(whole) // 2], "is truncated or not a checkpoint: was saving it interrupted"),
+        (whole[:-1], "is truncated or not a checkpoint"),
+        (whole[:100], "is truncated or not a checkpoint"),
+        (b"no checkpoint at all", "is truncated or not a checkpoint"),
+        (pickle.dumps([1, 2]), "is truncated or not a checkpoint"),
     ]:
         path.write_bytes(content)
         with pytest.raises(UserError, match=reason):
@@ -124,7 +124,7 @@ def test_broken_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="not a fairseq checkpoint"):
         checkpoints.load(path)
     torch.save({"cfg": Incomplete()}, path)
-    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+    with pytest.raises(UserError, match="is truncated or not a checkpoint"):
         checkpoints.load(path)
 
 
@@ -134,10 +134,10 @@ def test_a_file_of_the_old_format_is_refused_wherever_it_ends(tmp_path):
     whole, path = (tmp_path / "whole.pt").read_bytes(), tmp_path / "cut.pt"
     for size in [*range(1, 200, 7), *range(200, len(whole), len(whole) // 60)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(UserError, match=r"cut\.pt is (truncated or no|no fairseq) checkpoint"):
+        with pytest.raises(UserError, match=r"cut\.pt is (truncated or not a|no fairseq) checkpoint"):
             checkpoints.load(path)
     path.write_text("the 7\nof 5\n")  # a dictionary
-    with pytest.raises(UserError, match="is truncated or no checkpoint"):
+    with pytest.raises(UserError, match="is truncated or not a checkpoint"):
         checkpoints.load(path)
 
 
@@ -398,6 +398,7 @@ def test_a_kill_while_fairseq_copies_leaves_the_checkpoint_before(tmp_path, monk
     with pytest.raises(KeyboardInterrupt):
         checkpoint_utils.PathManager.copy(str(new), str(old), overwrite=True)
     assert old.read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, old.name]
 
 
 @pytest.mark.slow

@@ -279,7 +279,7 @@ def test_published_scores_stand_next_to_those_of_the_runs(pair, out):
     with pytest.raises(UserError, match=r"entry 2 of .*published.json has no number 'score': it"):
         cli.main(["report", *map(str, pair), "--published", str(path)])
     path.write_text("[")
-    with pytest.raises(UserError, match=r"published.json is no JSON file: "):
+    with pytest.raises(UserError, match=r"published.json is not a JSON file: "):
         cli.main(["report", *map(str, pair), "--published", str(path)])
     path.write_text(json.dumps(known))
     with pytest.raises(UserError, match="should hold a list of objects with arch, test"):
@@ -660,7 +660,7 @@ def set_manifest(name, value):
             remove("manifest.json"),
             r"cannot read .*manifest.json \(No such file.*\): is .* a folder",
         ),
-        (overwrite("manifest.json", "{"), "manifest.json is no JSON file: is"),
+        (overwrite("manifest.json", "{"), "manifest.json is not a JSON file: is"),
         (overwrite("manifest.json", "[]"), "manifest.json is not as expected: is"),
         (overwrite("manifest.json", "{}"), "manifest.json has no str 'arch': is"),
         (set_manifest("flags", [1, None]), "manifest.json is not as expected: is"),
@@ -675,7 +675,7 @@ def set_manifest(name, value):
             lambda folder: (folder / "test_a/decoding").write_bytes(b"\xff"),
             "decoding, line 1 is not UTF-8",
         ),
-        (overwrite("test_a/scores.json", "{"), "scores.json is no JSON file: score .* again"),
+        (overwrite("test_a/scores.json", "{"), "scores.json is not a JSON file: score .* again"),
         (
             lambda folder: edit(folder / "test_a/scores.json", lambda x: x.update(scores=[])),
             "scores.json holds no scores: score .* again",

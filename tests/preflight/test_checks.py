@@ -235,3 +235,23 @@ def test_fairseq_leaves_out_the_last_batch_and_we_say_so(caplog):
         assert not caplog.messages
         apply(checks.check, ["fairseq-generate", "data", "--cpu"])
     assert "leaves out the last batch" in caplog.text and "(default: 8)" in caplog.text
+
+
+def test_the_data_folder_is_not_the_value_of_another_flag(tmp_path, monkeypatch):
+    """Such as that of a teacher, which has another dictionary and may come first."""
+    found = []
+    monkeypatch.setattr(checks.samples, "refuse_too_few", lambda folder, args: found.append(folder))
+    data, theirs = tmp_path / "data", tmp_path / "theirs"
+    for folder in (data, theirs):
+        folder.mkdir()
+    words = [
+        "fairseq-train",
+        "--task",
+        "language_modeling",
+        "--arch",
+        "transformer_lm_tiny_pre_norm",
+    ]
+    words += ["--criterion", "cross_vocabulary_label_smoothed_cross_entropy", "--teacher", "t.pt"]
+    words += ["--cpu", "--teacher-data", str(theirs), str(data), "--save-dir", str(tmp_path / "s")]
+    apply(checks.check, words)
+    assert found == [data]

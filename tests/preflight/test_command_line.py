@@ -3,9 +3,11 @@
 A test named `test_fairseq_...` fails once fairseq has mended the fault: then its mend can go.
 """
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
+from conftest import FIXTURES
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.configs import (
     CheckpointConfig,
@@ -49,10 +51,20 @@ def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
     long = ",".join(f"{x}-{y}" for x in range(20) for y in range(20))
     flags = ["--lang-pairs", long, "--save-dir", long, "--restore-file", long]
     line = command_line.read(["fairseq-train", str(tmp_path), *flags])
-    assert command_line.first_data(line.others) == tmp_path
     checks.refuse_truncated_data(line.others, "train")
     save_folder.claim(line)  # fairseq will say that this is not a folder
     assert not save_folder.held
+
+
+def test_the_first_data_folder_of_this_machine():
+    for data, expected in (
+        (f"{FIXTURES}:elsewhere", FIXTURES),
+        ("nowhere", None),
+        (f"s3://bucket/{FIXTURES}", None),
+        ("x" * 300, None),
+    ):
+        assert command_line.first_folder(Namespace(data=data)) == expected
+    assert command_line.first_folder(Namespace()) is None  # of a task without data
 
 
 def test_who_asks_for_help_is_not_told_what_is_missing(tmp_path):

@@ -135,7 +135,7 @@ def goes_on(tmp_path):
         words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
         words += ["--arch", arch, *flags]
         path, line = tmp_path / "checkpoint_last.pt", command_line.read(words)
-        checks.check_restored(path, state, line, tmp_path)
+        checks.check_restored(path, state, line.args, restored.completed(line.flags), tmp_path)
 
     return check
 

@@ -421,11 +421,11 @@ MISTAKES = {
     ),
     "no JSON": (
         with_content("preprocessing.json", b"{"),
-        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not a JSON file: it should hold a JSON object like {EXAMPLE}",
     ),
     "not UTF-8": (
         with_content("preprocessing.json", b'{"source": "\xff"}'),
-        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not a JSON file: it should hold a JSON object like {EXAMPLE}",
     ),
     "no object": (
         with_content("preprocessing.json", b"[1]"),
@@ -449,7 +449,7 @@ MISTAKES = {
     ),
     "brackets in brackets": (
         with_content("preprocessing.json", b"[" * 100_000),
-        f"DATA/preprocessing.json is no JSON file: it should hold a JSON object like {EXAMPLE}",
+        f"DATA/preprocessing.json is not a JSON file: it should hold a JSON object like {EXAMPLE}",
     ),
     "other codes": (
         with_sha256("code"),
@@ -548,7 +548,7 @@ def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
     with pytest.raises(UserError, match=f"^{bad}: no such checkpoint$"):
         command(data, path=f"{good}:{bad}")
     bad.write_bytes(CHECKPOINT.read_bytes()[:1000])
-    with pytest.raises(UserError, match=f"^{bad} is truncated or no checkpoint"):
+    with pytest.raises(UserError, match=f"^{bad} is truncated or not a checkpoint"):
         command(data, path=f"{good}:{bad}")
     state = torch.load(good, weights_only=True)
     del state["model"]["encoder.layers.0.fc1.weight"]
@@ -627,7 +627,7 @@ def test_files_that_cannot_be_read_or_written(data, tmp_path):
 def test_sizes_are_above_0(data, capsys, flag):
     with pytest.raises(SystemExit, match=r"^2$"):
         command(data, flag, "0")
-    assert f"argument {flag}: 0 is not above 0" in capsys.readouterr().err
+    assert f"argument {flag}: 0 is not a whole number above 0" in capsys.readouterr().err
 
 
 def test_a_length_limit_may_be_of_the_source_alone(data, tmp_path, capsys):

@@ -133,7 +133,8 @@ def stored(
     """What a data folder holds that was made whole of just this; None of any other folder."""
     if not (out / data_folder.NAME).is_file():
         return None
-    found = files.load_json(out / data_folder.NAME, "").get("distilled", {})
+    hint = "remove the folder, and distill again"
+    found = files.load_json(out / data_folder.NAME, hint).get("distilled", {})
     if any(found.get(x) != wanted for x, wanted in made_from(training, choice, about).items()):
         return None
     return Result(**{x.name: found[x.name] for x in fields(Result)})
@@ -161,7 +162,7 @@ def write(
             place.parent.mkdir(exist_ok=True)
             shutil.copy(path, place)
         result = write_pairs(training, work, partial, choice)
-        content = files.load_json(data.path / data_folder.NAME, "")
+        content = files.load_json(data.path / data_folder.NAME, "make the data again")
         content = {
             "tests": [],
             **content,

@@ -13,6 +13,7 @@ from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.text import data_folder
 
 NAME = "manifest.json"
+HINT = "write it again by `macaron-fairseq manifest`"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
 OF_START = ("date", "code", "versions", "hardware")
 # What is hashed of the output of fairseq-preprocess; its logs may differ.
@@ -92,7 +93,7 @@ def run_of(checkpoint: Path) -> Path | None:
     checkpoint = checkpoint.absolute()  # and not resolved: beside a link, as the manifest is
     for folder in (checkpoint.parent, checkpoint.parent.parent):
         with suppress(UserError, KeyError, TypeError):  # not every manifest.json is one of ours
-            if data_folder.is_mapping(files.load_json(folder / NAME, "")["data"]["sha256"]):
+            if data_folder.is_mapping(files.load_json(folder / NAME, HINT)["data"]["sha256"]):
                 return folder
     return None
 
@@ -103,7 +104,7 @@ def data_hashes(checkpoint: Path) -> dict[str, str]:
     Empty where no manifest tells, see `run_of`.
     """
     run = run_of(checkpoint)
-    return files.load_json(run / NAME, "")["data"]["sha256"] if run else {}
+    return files.load_json(run / NAME, HINT)["data"]["sha256"] if run else {}
 
 
 def arch_and_seed(command_line: Sequence[str]) -> dict[str, Any]:
