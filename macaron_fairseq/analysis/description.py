@@ -34,7 +34,7 @@ from macaron_fairseq.model.language_model import BaselineLanguageModel
 from macaron_fairseq.model.masked_language_model import BaselineRobertaModel
 from macaron_fairseq.model.released import upgrade_args
 from macaron_fairseq.model.released_bert import CLS, MASK
-from macaron_fairseq.model.transformer import BaselineTransformerModel, MacaronTransformerModel
+from macaron_fairseq.model.transformer import BaselineTransformerModel
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.formulas import formulas, title
 from macaron_fairseq.schemes.splitting import FFN, Steps
@@ -59,8 +59,7 @@ def of_architecture(arch: str, flags: Namespace, types: int) -> tuple[Namespace,
     """
     known = {name: model for name, model in ARCH_MODEL_REGISTRY.items() if is_known(model)}
     look_up(known, arch, "architecture", "--arch")
-    if not issubclass(known[arch], MacaronTransformerModel):  # of which the flags are
-        refuse_unknown(arch, known[arch], flags)
+    refuse_unknown(arch, known[arch], flags)
     args = copy(flags)
     args.arch = arch
     ARCH_CONFIG_REGISTRY[arch](args)

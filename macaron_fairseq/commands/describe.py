@@ -24,18 +24,19 @@ OWN = ("run", "arch", "path", "types", "tokens")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command; with all flags of the model, so that fairseq is imported here."""
     from macaron_fairseq import plugin
+    from macaron_fairseq.model import architectures
 
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
-        "operations. Next to them stand those of a Transformer whose FFN is as wide as all of the "
-        "layer's together. The parameters of the architecture's named baseline follow. No data is "
+        "operations. It also prints those of a Transformer whose one FFN is as wide as all FFNs of "
+        "the layer together, and the parameters of the architecture's named baseline. No data is "
         "needed. Works for the translation and language models of this package, their baselines, "
         "and fairseq's transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "--arch", metavar="NAME", help="an architecture, with any of the flags below"
+        "--arch", metavar="NAME", help="an architecture, with any of its flags below"
     )
     which.add_argument("--path", type=Path, metavar="FILE", help="a checkpoint")
     parser.add_argument(
@@ -52,9 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the length of sentences at which operations are counted (default: %(default)s)",
     )
     group: Any = parser.add_argument_group(
-        "flags of the model, as for fairseq-train", argument_default=argparse.SUPPRESS
+        "flags of the model, as for fairseq-train", conflict_handler="resolve"
     )
-    plugin.MacaronTransformerModel.add_args(group)
+    for name in (architectures.ROBERTA, architectures.LM, architectures.MODEL):
+        plugin.MODELS[name].add_args(group)  # of those that several have, the last one's help
+    for action in group._group_actions:
+        action.default = argparse.SUPPRESS  # what the user has not set, the architecture sets
     parser.set_defaults(run=run)
 
 

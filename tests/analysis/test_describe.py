@@ -284,6 +284,19 @@ def test_arguments_that_fairseq_cannot_build(flags, reason, capsys):
         described(capsys, "--arch", "transformer", *flags)
 
 
+def test_an_architecture_has_its_own_models_flags(capsys):
+    """Untied, the masked model's output is a matrix of 256 x 10,000 more."""
+
+    def parameters(*flags):
+        said = described(capsys, "--arch", "macaron_roberta_tiny", *flags)
+        whole = re.search(r"with embeddings of 10,000 types\n  ([\d,]+) parameters", said)[1]
+        return int(whole.replace(",", ""))
+
+    assert parameters("--untie-weights-roberta") - parameters() == 2_560_000
+    with pytest.raises(UserError, match="macaron_transformer_tiny has no --untie-weights-roberta"):
+        described(capsys, "--arch", "macaron_transformer_tiny", "--untie-weights-roberta")
+
+
 def test_a_checkpoint_without_embeddings(tmp_path, capsys):
     torch.save({"args": Namespace(arch="transformer"), "model": {}}, tmp_path / "x.pt")
     with pytest.raises(UserError, match=r"x\.pt has no 'encoder\.embed_tokens\.weight'"):
