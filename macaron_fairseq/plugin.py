@@ -15,8 +15,17 @@ from macaron_fairseq.compat import quiet
 
 quiet.import_fairseq()  # before anything else does
 
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
+    RdropLabelSmoothedCrossEntropyCriterionConfig,
+)
+from fairseq.criterions.masked_lm import MaskedLmConfig
 from fairseq.models import MODEL_REGISTRY, BaseFairseqModel, register_model
-from fairseq.tasks import FairseqTask
+from fairseq.optim import register_optimizer
+from fairseq.tasks import FairseqTask, register_task
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import early_stopping, numpy_names, tpu, whole_copies
@@ -93,6 +102,26 @@ MODELS = {
     architectures.LM_BASELINE: language_model.BaselineLanguageModel,
 }
 
+CRITERIA = {  # with what reads their flags
+    criterion.NAME: (
+        criterion.ChunkedLabelSmoothedCrossEntropyCriterion,
+        LabelSmoothedCrossEntropyCriterionConfig,
+    ),
+    masked_lm_criterion.NAME: (masked_lm_criterion.ChunkedMaskedLmLoss, MaskedLmConfig),
+    rdrop.NAME: (
+        rdrop.ChunkedRdropLabelSmoothedCrossEntropyCriterion,
+        RdropLabelSmoothedCrossEntropyCriterionConfig,
+    ),
+    distillation.NAME: (
+        distillation.DistilledLabelSmoothedCrossEntropyCriterion,
+        distillation.DistilledLabelSmoothedCrossEntropyCriterionConfig,
+    ),
+    cross_criterion.NAME: (
+        cross_criterion.CrossVocabularyLabelSmoothedCrossEntropyCriterion,
+        cross_criterion.CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig,
+    ),
+}
+
 allow_safe_globals()
 numpy_names.mend()
 whole_copies.mend()
@@ -100,12 +129,9 @@ early_stopping.remember()
 if architectures.MODEL not in MODEL_REGISTRY:  # else another copy of the plugin has done so
     for name, model in MODELS.items():
         register_model(name)(model)
+    for name, (criterion_class, config) in CRITERIA.items():
+        register_criterion(name, dataclass=config)(criterion_class)
+    register_optimizer(optimizer.NAME, dataclass=optimizer.FusedAdamConfig)(optimizer.FairseqAdam)
+    register_task(task.NAME, dataclass=task.MacaronTranslationConfig)(task.MacaronTranslationTask)
 architectures.register_all()
 tpu.leave_bf16_to_gpus()
-criterion.register()
-masked_lm_criterion.register()
-rdrop.register()
-optimizer.register()
-distillation.register()
-cross_criterion.register()
-task.register()

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
@@ -357,10 +356,3 @@ def read(
     with layers.recorded(model) if places else nullcontext() as states:
         output = model(**(for_features(inputs) if gives_features else inputs))
     return Answer(output[0] if has_output else None, states.raw(places) if states else {})
-
-
-def register() -> None:
-    """Make the criterion known to fairseq, once: a second import keeps the first class."""
-    if NAME not in CRITERION_REGISTRY:
-        config = DistilledLabelSmoothedCrossEntropyCriterionConfig
-        register_criterion(NAME, dataclass=config)(DistilledLabelSmoothedCrossEntropyCriterion)

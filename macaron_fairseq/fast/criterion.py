@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
-    LabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
@@ -123,13 +121,6 @@ def on_the_host(logging_outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = dict(zip(order, torch.stack([x.double() for x in sums]).tolist(), strict=True))
     first, *others = ({**log, **dict.fromkeys(names, 0)} for log in logging_outputs)
     return [{**first, **found}, *others]
-
-
-def register() -> None:
-    """Make the criterion known to fairseq, once: a second import keeps the first class."""
-    if NAME not in CRITERION_REGISTRY:
-        config = LabelSmoothedCrossEntropyCriterionConfig
-        register_criterion(NAME, dataclass=config)(ChunkedLabelSmoothedCrossEntropyCriterion)
 
 
 def unwrap(model: Any) -> BaseFairseqModel:

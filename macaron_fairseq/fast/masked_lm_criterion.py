@@ -3,8 +3,7 @@
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, register_criterion
-from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.models import BaseFairseqModel
 from fairseq.models.roberta import RobertaEncoder, RobertaModel
 from fairseq.models.roberta.model import RobertaLMHead
@@ -80,9 +79,3 @@ def has_plain_head(model: BaseFairseqModel) -> bool:
         and not any(map(is_watched, (model, encoder, head)))
         and not torch.is_autocast_enabled(head.weight.device.type)
     )
-
-
-def register() -> None:
-    """Make the criterion known to fairseq, once: a second import keeps the first class."""
-    if NAME not in CRITERION_REGISTRY:
-        register_criterion(NAME, dataclass=MaskedLmConfig)(ChunkedMaskedLmLoss)

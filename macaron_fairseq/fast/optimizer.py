@@ -17,7 +17,7 @@ from math import sqrt
 from typing import Any
 
 import torch
-from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer, adam, register_optimizer
+from fairseq.optim import FairseqOptimizer, adam
 from omegaconf import II
 from torch import Tensor
 
@@ -219,9 +219,3 @@ class FairseqAdam(adam.FairseqAdam):
                 if key in found["state"] and weight.dtype not in HALF:
                     found["state"][key] = {**found["state"][key], MASTER: weight.detach()}
         return found
-
-
-def register() -> None:
-    """Make fairseq know the optimizer, once."""
-    if NAME not in OPTIMIZER_REGISTRY:
-        register_optimizer(NAME, dataclass=FusedAdamConfig)(FairseqAdam)

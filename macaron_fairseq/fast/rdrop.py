@@ -12,10 +12,8 @@ import math
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
     RdropLabelSmoothedCrossEntropyCriterion,
-    RdropLabelSmoothedCrossEntropyCriterionConfig,
 )
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
@@ -106,10 +104,3 @@ class ChunkedRdropLabelSmoothedCrossEntropyCriterion(RdropLabelSmoothedCrossEntr
         weight = unwrap(model).decoder.output_projection.weight
         target = target.index_select(0, counted).repeat_interleave(2)
         return features.index_select(0, places), weight, target
-
-
-def register() -> None:
-    """Make the criterion known to fairseq, once: a second import keeps the first class."""
-    if NAME not in CRITERION_REGISTRY:
-        config = RdropLabelSmoothedCrossEntropyCriterionConfig
-        register_criterion(NAME, dataclass=config)(ChunkedRdropLabelSmoothedCrossEntropyCriterion)

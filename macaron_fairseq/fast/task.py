@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.fast import parallel
@@ -67,8 +66,3 @@ class MacaronTranslationTask(TranslationTask):
             if found is not None:
                 return found
         return super().inference_step(generator, models, sample, *others, **kwargs)
-
-
-def register() -> None:
-    """Make fairseq know the task."""
-    register_task(NAME, dataclass=MacaronTranslationConfig)(MacaronTranslationTask)

@@ -1,5 +1,6 @@
 """`macaron-fairseq describe`: formulas, parameters and operations of a model's layers."""
 
+import re
 from argparse import Namespace
 
 import pytest

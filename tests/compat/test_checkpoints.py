@@ -134,7 +134,7 @@ def test_a_file_of_the_old_format_is_refused_wherever_it_ends(tmp_path):
     whole, path = (tmp_path / "whole.pt").read_bytes(), tmp_path / "cut.pt"
     for size in [*range(1, 200, 7), *range(200, len(whole), len(whole) // 60)]:
         path.write_bytes(whole[:size])
-        with pytest.raises(UserError, match="is (truncated or not a|no fairseq) checkpoint"):
+        with pytest.raises(UserError, match=r"is (truncated or not a|no fairseq) checkpoint"):
             checkpoints.load(path)
     path.write_text("the 7\nof 5\n")  # a dictionary
     with pytest.raises(UserError, match="is truncated or not a checkpoint"):

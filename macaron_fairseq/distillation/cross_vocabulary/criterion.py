@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -269,12 +268,3 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             if any(name in log for log in logging_outputs):
                 total = sum(log.get(name, 0) for log in logging_outputs)
                 metrics.log_scalar(name, total / sizes, sizes, round=4)
-
-
-def register() -> None:
-    """Make the criterion known to fairseq, once: a second import keeps the first class."""
-    if NAME not in CRITERION_REGISTRY:
-        config = CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig
-        register_criterion(NAME, dataclass=config)(
-            CrossVocabularyLabelSmoothedCrossEntropyCriterion
-        )
