@@ -90,15 +90,15 @@ def test_ngrams_match_as_often_as_both_have_them():
 
 
 def test_ngrams_are_ranked_as_in_compare_mt():
-    """(a + 1) / (a + b + 2): x 6/7, "y z" 4/5 (its parts left out), w 5/8."""
-    references = split(*["x"] * 5, *["y z"] * 3, *["w"] * 4)
-    other = Counter({("x",): 5, ("y",): 3, ("z",): 3, ("y", "z"): 3, ("w",): 4})
+    """(a + 1) / (a + b + 2): x 6/7, "y z" 4/5 (its parts left out), w 6/9. Of v there is 2 more."""
+    references = split(*["x"] * 5, *["y z"] * 3, *["w"] * 5, *["v"] * 2)
+    other = Counter({("x",): 5, ("y",): 3, ("z",): 3, ("y", "z"): 3, ("w",): 5, ("v",): 2})
     baseline = Counter({("w",): 2})
     better, worse = comparison.salient_ngrams(references, baseline, other)
     assert [(x.text, x.references, x.baseline, x.other) for x in better] == [
         ("x", 5, 0, 5),
         ("y z", 3, 0, 3),
-        ("w", 4, 2, 4),
+        ("w", 5, 2, 5),
     ]
     assert worse == []
     better, worse = comparison.salient_ngrams(references, other, baseline)
@@ -106,12 +106,12 @@ def test_ngrams_are_ranked_as_in_compare_mt():
     assert [(x.text, x.baseline, x.other) for x in worse] == [
         ("x", 5, 0),
         ("y z", 3, 0),
-        ("w", 4, 2),
+        ("w", 5, 2),
     ]
 
 
 def test_ngrams_are_shown_as_raw_text():
-    found, _ = comparison.salient_ngrams(split("&apos;s"), Counter(), Counter({("&apos;s",): 1}))
+    found, _ = comparison.salient_ngrams(split("&apos;s"), Counter(), Counter({("&apos;s",): 3}))
     assert found[0].text == "'s"
 
 
@@ -127,12 +127,13 @@ def test_sentences_are_sorted_by_the_difference_of_their_bleu():
     assert (found.better, found.worse, found.equal) == (1, 2, 1)
     # p1 = 4/5, p2 = 3/4, p3 = 2/3, p4 = 1/2, and no brevity penalty.
     partly = 100 * math.prod([4 / 5, 3 / 4, 2 / 3, 1 / 2]) ** 0.25
-    assert [x.number for x in found.examples] == [1, 2, 4]
-    assert found.examples[0].difference == pytest.approx(100 - partly)
-    assert found.examples[1].baseline_bleu == pytest.approx(100)
-    assert found.examples[1].other_bleu == pytest.approx(partly)
+    assert [x.number for x in found.examples] == [4, 1, 2]
+    assert found.examples[0].difference == pytest.approx(-partly)
+    assert found.examples[1].difference == pytest.approx(100 - partly)
+    assert found.examples[2].baseline_bleu == pytest.approx(100)
+    assert found.examples[2].other_bleu == pytest.approx(partly)
     few = comparison.by_sentence(["s"] * 4, references, baseline, other, bleu, 2)
-    assert [(x.number, x.source) for x in few.examples] == [(1, "s"), (4, "s")]
+    assert [(x.number, x.source) for x in few.examples] == [(4, "s"), (1, "s")]
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -300,12 +301,12 @@ def failing(count, without):
 
 def test_failures_are_warned_of_with_the_score_without_them():
     same = {"differing": {}}
-    (found,) = verdict.warnings([failing(21, 87.67)], same)
+    (found,) = verdict.warnings([failing(21, 87.67)], same, [])
     assert "`macaron`, seed 1: 21 of 1,000, 66.05 BLEU and 87.67 without them" in found
     assert len(re.findall("without them;", found)) == verdict.NAMED
     assert "and 2 more runs" in found
     assert "a diagnosis, not a result" in found
-    assert verdict.warnings([failing(0, None)], same) == []
+    assert verdict.warnings([failing(0, None)], same, []) == []
 
 
 def test_several_comparisons_are_warned_of():
@@ -318,6 +319,20 @@ def test_several_comparisons_are_warned_of():
 
 def test_other_flags_and_unfinished_runs_are_warned_of():
     test = failing(0, None) | {"decoding": "the best checkpoint of an unfinished training, --beam"}
-    found = verdict.warnings([test], {"differing": {"--lr": {}}})
+    found = verdict.warnings([test], {"differing": {"--lr": {}}}, [])
     assert found[0] == "The runs differ in more than the architecture: `--lr`."
     assert found[1].startswith("Scores of unfinished training runs (one): ")
+
+
+def test_widths_that_make_sizes_equal_are_not_warned_of():
+    """One FFN of 512 is two of 256; where sizes differ it is a warning."""
+    flags = {"differing": {"--encoder-ffn-embed-dim": {}, "--macaron-scheme": {}}}
+    for sizes, is_warned in (
+        ((1_872_384, 1_875_456), False),
+        ((1_872_384, 1_892_384), True),
+        ((1_872_384, None), True),
+    ):
+        architectures = [{"parameters": size} for size in sizes]
+        found = verdict.warnings([failing(0, None)], flags, architectures)
+        assert ("--encoder-ffn-embed-dim" in "".join(found)) == is_warned
+        assert "--macaron-scheme" not in "".join(found)

@@ -21,6 +21,7 @@ LENGTHS = (1, 5, 10, 15, 20, 30, 40, 60)
 FREQUENCIES = (0, 1, 2, 5, 10, 100, 1000)
 LONGEST = 4  # n-grams
 LISTED = 10  # n-grams in each direction
+LEAST = 3  # times that one side has an n-gram right more often: less is noise
 
 Words = list[str]
 Group = tuple[int, int | None]  # from, to; None: no end
@@ -176,7 +177,8 @@ def salient_ngrams(
     """The n-grams that one system has right more often than the other, most salient first.
 
     As in compare-mt, they are ranked by (a + 1) / (a + b + 2), where a and b count how often each
-    system had the n-gram right. One that is part of another with the same counts is left out.
+    system had the n-gram right. One that is part of another with the same counts is left out, and
+    so are those whose counts differ by less than `LEAST`.
 
     Args:
         references: words.
@@ -196,14 +198,14 @@ def salient(
     more: Counter[tuple[str, ...]],
     swapped: bool = False,
 ) -> list[NGram]:
-    """The n-grams that are more often in `more`."""
+    """The n-grams that are clearly more often in `more`."""
 
     def rank(ngram: tuple[str, ...]) -> tuple:
         a, b = more[ngram], less[ngram]
         return -(a + 1) / (a + b + 2), -len(ngram), ngram
 
     chosen: list[tuple[str, ...]] = []
-    for ngram in sorted((x for x in more if more[x] > less[x]), key=rank):
+    for ngram in sorted((x for x in more if more[x] - less[x] >= LEAST), key=rank):
         same = (x for x in chosen if (more[x], less[x]) == (more[ngram], less[ngram]))
         if not any(is_part(ngram, x) for x in same):
             chosen.append(ngram)
@@ -253,7 +255,7 @@ def by_sentence(
     bleu: BLEU,
     most: int,
 ) -> Sentences:
-    """The sentences whose BLEU differs most, from the best for `other` to the worst.
+    """The sentences whose BLEU differs most, whichever translation is better.
 
     Args:
         sources: raw text, if there is any.
@@ -271,9 +273,6 @@ def by_sentence(
     found.sort(key=lambda x: (-x.difference, x.number))
     better = [x for x in found if x.difference > 0]
     worse = [x for x in found if x.difference < 0]
-    return Sentences(
-        len(better),
-        len(worse),
-        len(found) - len(better) - len(worse),
-        [*better[: most // 2], *worse[-(most // 2) :]] if most > 1 else [],
-    )
+    examples = [*better[: most // 2], *worse[-(most // 2) :]] if most > 1 else []
+    examples.sort(key=lambda x: (-abs(x.difference), x.number))
+    return Sentences(len(better), len(worse), len(found) - len(better) - len(worse), examples)

@@ -8,7 +8,7 @@ from macaron_fairseq.common import palette, themed_svg
 from macaron_fairseq.evaluation.training.runs import Run
 from macaron_fairseq.evaluation.training.training_log import Curve
 
-TITLE = "loss in validation (dots) and in training (thin)"
+TITLE = "loss in validation (dots) and in training (thin), fitted to the last three quarters"
 POINTS = 500  # of a curve, at most
 
 
@@ -61,7 +61,17 @@ def draw(axes: Any, runs: Sequence[Run], colours: Sequence[str]) -> list[str]:
             points = zip(*thinned(training.valid_curve), strict=True)
             axes.plot(*points, color=colour, marker="o", ms=3)
     axes.set(xlabel="updates", ylabel="loss (bits per token)")
+    if late := late_losses(runs):  # the first ones would press all curves into one
+        margin = 0.05 * (max(late) - min(late)) or 0.1
+        axes.set_ylim(min(late) - margin, max(late) + margin)
     return archs
+
+
+def late_losses(runs: Sequence[Run]) -> list[float]:
+    """The losses of all curves after the first quarter of the longest run."""
+    curves = [x for run in runs for x in (run.training.train_curve, run.training.valid_curve)]
+    end = max((updates for curve in curves for updates, _ in curve), default=0)
+    return [loss for curve in curves for updates, loss in curve if updates >= end / 4]
 
 
 def thinned(curve: Curve) -> Curve:

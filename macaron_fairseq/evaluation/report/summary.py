@@ -58,21 +58,22 @@ def summarize(
     ]
     shown = [x for test in tests for row in test["architectures"] for x in row["published"]]
     flags = summarize_flags(archs)
+    architectures = [
+        {
+            "arch": arch,
+            "parameters": theirs[0].training.parameters,
+            "words_per_second": mean(run.training.words_per_second for run in theirs),
+            "hours": mean(run.training.hours for run in theirs),
+        }
+        for arch, theirs in archs.items()
+    ]
     return {
         "title": title,
         "verdict": verdict.verdicts(tests, baseline),
-        "warnings": [*verdict.caution(tests), *verdict.warnings(tests, flags)],
+        "warnings": [*verdict.caution(tests), *verdict.warnings(tests, flags, architectures)],
         "baseline": baseline,
         "tests": tests,
-        "architectures": [
-            {
-                "arch": arch,
-                "parameters": theirs[0].training.parameters,
-                "words_per_second": mean(run.training.words_per_second for run in theirs),
-                "hours": mean(run.training.hours for run in theirs),
-            }
-            for arch, theirs in archs.items()
-        ],
+        "architectures": architectures,
         "speed_note": SPEED,
         "runs": [summarize_run(run) for run in found],
         "significance": [asdict(difference) for difference in differences],

@@ -11,6 +11,7 @@ from macaron_fairseq.evaluation.training.runs import UNFINISHED
 Summary = dict[str, Any]
 
 LEVEL = 0.95  # of the intervals
+FFN_WIDTHS = "--encoder-ffn-embed-dim", "--decoder-ffn-embed-dim"
 NAMED = 6  # runs in a warning; it counts the others
 
 ALONE = "One architecture: there is nothing to compare it with."
@@ -95,10 +96,21 @@ def caution(tests: Sequence[Summary]) -> list[str]:
 # --- warnings ------------------------------------------------------------------------------------
 
 
-def warnings(tests: Sequence[Summary], flags: Summary) -> list[str]:
-    """What stands between the scores and their reader."""
+def warnings(
+    tests: Sequence[Summary], flags: Summary, architectures: Sequence[Summary]
+) -> list[str]:
+    """What stands between the scores and their reader.
+
+    Args:
+        tests: a report's test sets.
+        flags: which flags differ.
+        architectures: with their `parameters`, None where they are not known.
+    """
     found = [text for test in tests if (text := failures(test, len(tests) > 1))]
-    if differing := [name for name in flags["differing"] if name not in training_flags.SCHEME]:
+    expected = [*training_flags.SCHEME]
+    if are_of_equal_size(architectures):
+        expected += FFN_WIDTHS  # by which they are: one FFN of 512 is two of 256
+    if differing := [name for name in flags["differing"] if name not in expected]:
         names = ", ".join(f"`{name}`" for name in differing)
         found.append(f"The runs differ in more than the architecture: {names}.")
     unfinished = [x["name"] for x in tests if UNFINISHED in (x["decoding"] or "")]
@@ -108,6 +120,12 @@ def warnings(tests: Sequence[Summary], flags: Summary) -> list[str]:
             "the updates that their flags ask for."
         )
     return found
+
+
+def are_of_equal_size(architectures: Sequence[Summary]) -> bool:
+    """Whether their parameters are known, and as many but for 1 %."""
+    sizes = [row["parameters"] for row in architectures]
+    return bool(sizes) and None not in sizes and max(sizes) <= 1.01 * min(sizes)
 
 
 def failures(test: Summary, several: bool) -> str | None:
