@@ -480,7 +480,7 @@ def test_the_quickstarts_scores_are_those_of_the_records():
     scores = quickstart_scores("schemes-quickstart")
     ranges = [f"{min(x):.2f} to {max(x):.2f}" for x in scores]
     for page, wanted in (
-        (DOCS / "tutorial.md", [f"{x:.2f}" for x in itertools.chain(*scores)]),
+        (DOCS / "tutorial.md", ranges),
         (DOCS / "results/schemes-quickstart.md", [f"{x:.2f}" for x in itertools.chain(*scores)]),
         (ROOT / "README.md", ranges),
     ):

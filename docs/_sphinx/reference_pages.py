@@ -54,6 +54,7 @@ LETTERS = {SELF_ATTENTION: "F", CROSS_ATTENTION: "C", FFN: "G"}
 def setup(app: "Sphinx") -> dict[str, Any]:
     """Tell Sphinx of the extension."""
     app.connect("source-read", insert)
+    app.connect("doctree-read", enlarge)
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -68,13 +69,24 @@ def renewed(page: str) -> str:
     return WRITTEN.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n\n<!-- end -->", page)
 
 
+def enlarge(app: "Sphinx", page: Any) -> None:
+    """Give pictures a width: Sphinx links those that have one to their file, in full size."""
+    from docutils import nodes
+
+    for image in page.findall(nodes.image):
+        if image["uri"].endswith(".png"):
+            image["width"] = "100%"
+
+
 def mark_code(
     app: "Sphinx", what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Make reStructuredText of a docstring: what it indents after a blank line is code."""
     result: list[str] = []
     text_indent, is_code, after_blank = 0, False, False
+    is_example = False  # from >>> to the next blank line
     for line in lines:
+        is_example = bool(line.strip()) and (is_example or line.lstrip().startswith(">>>"))
         indent = len(line) - len(line.lstrip())
         if line.strip():
             if after_blank and not is_code and indent > text_indent:
@@ -85,7 +97,7 @@ def mark_code(
             if not is_code:
                 text_indent = indent
         after_blank = not line.strip()
-        result.append(line if is_code else line.replace("|", r"\|"))
+        result.append(line if is_code or is_example else line.replace("|", r"\|"))
     lines[:] = result
 
 

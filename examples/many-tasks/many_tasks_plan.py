@@ -128,14 +128,23 @@ def named(keys: Sequence[Key], most: int = MOST_NAMED) -> str:
 
 
 def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
-    """A row for each line of plan.yaml with these tasks: how many of its runs are done."""
+    """A row for each line of plan.yaml with these tasks: how many of its runs are done.
+
+    The last one is of runs that the plan does not have.
+    """
     done, rows = {run.key for run in runs}, []
+    beyond = {*done}
     for some in plan.runs:
         wanted = announced(replace(plan, runs=[some]), known)
         if wanted:
             number = sum(key in done for key in wanted)
             tasks, seeds = " ".join(some.tasks), " ".join(map(str, some.seeds))
             rows.append([tasks, ", ".join(some.schemes), seeds, f"{number} of {len(wanted)}"])
+            beyond -= {*wanted}
+    if beyond:
+        names = [dict.fromkeys(str(key[i]) for key in sorted(beyond)) for i in range(3)]
+        tasks, schemes, seeds = " ".join(names[0]), ", ".join(names[1]), " ".join(names[2])
+        rows.append([f"beyond the plan: {tasks}", schemes, seeds, str(len(beyond))])
     return table(["tasks", "schemes", "seeds", "runs done"], rows)
 
 

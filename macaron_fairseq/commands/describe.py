@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Print what each layer of a model computes, step by step, with its parameters and "
         "operations. It also prints those of a Transformer whose one FFN is as wide as all FFNs of "
-        "the layer together, and the parameters of the architecture's named baseline. No data is "
-        "needed. Works for the translation and language models of this package, their baselines, "
+        "the layer together. The parameters of the architecture's named baseline follow. No data "
+        "is needed. Works for the translation and language models of this package, their baselines, "
         "and fairseq's transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES

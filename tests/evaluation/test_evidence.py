@@ -510,7 +510,9 @@ def test_the_gallery_has_a_row_for_each_task_and_scheme():
     text = evidence_gallery.gallery(runs)
     rows = [line for line in text.split("\n") if line.startswith("| t |")]
     assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 | 3.0 |" in rows[0]
-    assert "1 thread, c; H" in rows[0] and '--seeds "1 2"' in rows[0]
+    assert "1 thread, c; H" in rows[0] and rows[0].endswith("| a |")
+    said = "- command a, with a row's task, scheme and seeds: `reproduce.sh --tasks TASK --schemes "
+    assert f'{said}SCHEME --seeds "SEEDS" --cpu`' in text
     assert "- 3 runs with PyTorch of an unknown version; code unknown." in text
     assert "- (1) WER: `s`" in text and "| PER 37.50 | 1 2 |" in rows[0]
 

@@ -12,6 +12,9 @@ def record(task="t", scheme="lie-trotter", seed=1, edits="0120", **changed):
         **dict(kinds=Items("edits", len(edits), "abc", "2" * len(edits)), scores={"test": scores}),
         **dict(signatures={"WER": "s", "PER": "s"}, settings="x", data="d", updates=5, seconds=9.5),
         **dict(parameters=7, environment={"cpu": "c", "gpus": [], "threads": 1}),
-        **dict(command="reproduce.sh --seeds 1", date="2026-01-01"),
+        **dict(
+            command=f"reproduce.sh --tasks {task} --schemes {scheme} --seeds {seed} --cpu",
+            date="2026-01-01",
+        ),
     }
     return Run(**{**values, **changed})

@@ -4,6 +4,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
 
 from macaron_fairseq.common.markdown import NOTHING, number, spread, table
 from macaron_fairseq.common.wording import counted
@@ -35,10 +36,12 @@ def by_scheme(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 def gallery(runs: Sequence[Run]) -> str:
     """A row for each task and scheme: score, interval, size, time, machine and command."""
     signatures = [*dict.fromkeys(f"{run.metric}: `{run.signatures[run.metric]}`" for run in runs)]
+    commands = [*dict.fromkeys(map(command, runs))]
     rows = []
     for (task, scheme), theirs in by_scheme(runs).items():
         first = theirs[0]
         low, high = estimates.score_interval(theirs)
+        made_by = {ascii_lowercase[commands.index(command(run))] for run in theirs}
         signature = signatures.index(f"{first.metric}: `{first.signatures[first.metric]}`") + 1
         rows.append(
             [
@@ -48,12 +51,15 @@ def gallery(runs: Sequence[Run]) -> str:
                 " ".join(str(run.seed) for run in theirs),
                 *(f"{first.parameters:,}", span([run.updates for run in theirs])),
                 f"{sum(run.seconds for run in theirs) / 3600:.1f}",
-                *("; ".join(dict.fromkeys(map(machine, theirs))), f"`{command(theirs)}`"),
+                "; ".join(dict.fromkeys(map(machine, theirs))),
+                ", ".join(sorted(made_by)),
             ]
         )
     head = ["task", "scheme", "metric", "score", "95 % interval", "other scores", "seeds"]
     head += ["parameters", "updates", "hours", "machine", "command"]
     notes = [f"- ({i}) {signature}" for i, signature in enumerate(signatures, 1)]
+    for letter, text in zip(ascii_lowercase, commands, strict=False):
+        notes.append(f"- command {letter}, with a row's task, scheme and seeds: `{text}`")
     notes.append(
         "- Score: the mean over seeds ± their standard deviation. Its interval is a bootstrap's "
         "over seeds and test items, with one seed over items alone. Rows with other seeds are not "
@@ -96,10 +102,16 @@ def machine(run: Run) -> str:
     return ", ".join(where["gpus"]) or f"{counted(where['threads'], 'thread')}, {cpu}"
 
 
-def command(runs: Sequence[Run]) -> str:
-    """What makes these runs of one task and scheme again."""
-    first, seeds = runs[0], " ".join(str(run.seed) for run in runs)
-    return first.command.replace(f"--seeds {first.seed}", f'--seeds "{seeds}"')
+def command(run: Run) -> str:
+    """What makes a run again, with placeholders for its task, scheme and seed."""
+    text = run.command
+    for flag, value, name in (
+        ("--tasks", run.task, "TASK"),
+        ("--schemes", run.scheme, "SCHEME"),
+        ("--seeds", str(run.seed), '"SEEDS"'),
+    ):
+        text = text.replace(f"{flag} {value} ", f"{flag} {name} ")
+    return text
 
 
 def span(numbers: Sequence[int]) -> str:
