@@ -139,7 +139,7 @@ class Shown {
         yaxis: { ...axis(1), scaleanchor: "x" },
       };
     const angle = (turn * Math.PI) / 180;
-    const eye = { x: 1.8 * Math.cos(angle), y: 1.8 * Math.sin(angle), z: 0.8 };
+    const eye = { x: 2.1 * Math.cos(angle), y: 2.1 * Math.sin(angle), z: 0.9 }; // all labels are in
     const nearer = plot.clientWidth < 600 ? 1.4 : 1; // narrow windows cut the sides off
     const camera = { eye: { x: eye.x * nearer, y: eye.y * nearer, z: eye.z } };
     const scene = { xaxis: axis(0), yaxis: axis(1), zaxis: axis(2), aspectmode: "cube", camera };

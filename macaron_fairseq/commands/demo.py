@@ -122,7 +122,8 @@ def measure(folder: Path) -> None:
         sentences=PAGE_SENTENCES,
         jacobian_sentences=PAGE_JACOBIANS,
     )
-    found.write(folder)
+    command = f"macaron-fairseq demo --page {quoted(folder)}"
+    api.Dynamics({**found.content, "command": command}).write(folder)
     files.show(f"\n{found}")
 
 

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print what each layer of a model computes, step by step, with its parameters and "
         "operations. It also prints those of a Transformer whose one FFN is as wide as all FFNs of "
         "the layer together. The parameters of the architecture's named baseline follow. No data "
-        "is needed. Works for the translation and language models of this package, their baselines, "
-        "and fairseq's transformer, roberta and masked_lm."
+        "is needed. Works for this package's translation and language models, their baselines, and "
+        "fairseq's transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES
     which = parser.add_mutually_exclusive_group(required=True)

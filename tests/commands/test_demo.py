@@ -55,7 +55,7 @@ def test_both_models_have_the_same_size_but_for_three_vectors_a_layer():
 def test_no_phrase_is_one_that_the_models_were_trained_on(phrases):
     pytest.importorskip("babel")
     pytest.importorskip("num2words")
-    from test_quickstart_corpus import make_corpus
+    import make_corpus
 
     splits = make_corpus.make_splits(24_000, 1000, 1000, seed=1)
     seen = {english for split in ("train", "valid") for english, _ in splits[split]}
@@ -112,6 +112,7 @@ def test_the_page_is_that_of_dynamics(tmp_path, monkeypatch, capsys):
     cli.main(["demo", "--phrases", "1", "--page"])
     content = json.loads((tmp_path / "demo-dynamics" / "dynamics.json").read_text())
     assert [model["label"] for model in content["models"]] == ["Transformer", "Macaron"]
+    assert content["command"] == "macaron-fairseq demo --page demo-dynamics"
     assert "demo-dynamics/dynamics.html" in capsys.readouterr().out
 
 

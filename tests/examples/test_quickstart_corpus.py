@@ -1,6 +1,5 @@
 """The corpus of the quickstart: what it promises, against pairs written by hand."""
 
-import importlib.util
 import os
 import random
 import re
@@ -14,19 +13,11 @@ from conftest import ROOT
 pytest.importorskip("babel")
 pytest.importorskip("num2words")
 
+import make_corpus
+
 SCRIPT = ROOT / "examples" / "quickstart" / "make_corpus.py"
 SIDES = [f"{split}.{side}" for split in ("train", "valid", "test") for side in ("en", "de")]
 SMALL = ["--train", "1200", "--valid", "150", "--test", "150"]
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("make_corpus", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-make_corpus = load()
 
 
 def run(*arguments, **environment):

@@ -183,7 +183,7 @@ def draw_singular_values(axes: Axes, side: Side, colour: str, limits: tuple[floa
         axes.plot(range(1, len(values) + 1), values, color=colour, alpha=strength, linewidth=1.2)
     figures.scale_by_logarithm(axes)
     axes.set_ylim(*limits)
-    axes.set_xlabel("singular value, from the largest")
+    axes.set_xlabel("its rank, from the largest")
 
 
 def range_of_singular_values(models: Sequence[Model], side: str) -> tuple[float, float]:
@@ -212,7 +212,11 @@ def singular_values_png(models: Sequence[Model]) -> bytes:
             for axes, model in zip(of_row, models, strict=True):
                 colour = palette.light(names.index(model["label"]))
                 draw_singular_values(axes, find(model, side), colour, limits)
-                axes.set_title(f"{side}: {title(model)}", fontsize=8)
+                axes.set_title(f"{side}\n{title(model)}", fontsize=7)
+            of_row[0].set_ylabel("singular value")
+        figure.suptitle(
+            "of the products from the first layer on; stronger: more layers", fontsize=8
+        )
         return figures.png(figure, dpi=90)
 
 
