@@ -210,7 +210,7 @@ def test_dynamics_are_those_of_the_command(data, models, tmp_path):
 def test_what_has_no_dynamics(data, models):
     for arguments, options, sentence in (
         ((), {"labels": "ab"}, "the labels are one str: give a list of them"),
-        ((), {"labels": ["one"]}, "needs a label: there are 2 of the one and 1 of the other"),
+        ((), {"labels": ["one"]}, "needs a label: there are 1 for 2 checkpoints"),
         ((), {"labels": ["one", "one"]}, "two models have the same name"),
         ((), {"sentences": 0}, "sentences 0 should be above 0"),
         ((), {"threshold": 5}, "threshold 5 is not a cosine"),

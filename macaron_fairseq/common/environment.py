@@ -33,7 +33,7 @@ def code(folder: Path = PACKAGE) -> dict[str, Any] | None:
 
     try:
         git("ls-files", "--error-unmatch", "__init__.py")
-        recipes = ["../examples"] * (folder.parent / "examples").is_dir()
+        recipes = ["../examples"] if (folder.parent / "examples").is_dir() else []
         modified = git("status", "--porcelain", "--untracked-files=no", "--", ".", *recipes)
         return {"revision": git("rev-parse", "HEAD"), "modified": bool(modified)}
     except (OSError, subprocess.CalledProcessError):
@@ -60,13 +60,15 @@ def summary() -> dict[str, Any]:
     """Hardware, versions and revision, as small records have them."""
     machine, revision = hardware(), code()
     wanted = ("python", "torch", "sacrebleu", *FAIRSEQ)
-    installed = versions()
+    installed, named = versions(), None
+    if revision:
+        named = revision["revision"][:12] + ("+" if revision["modified"] else "")
     return {
         "cpu": machine["cpu"],
         "gpus": machine["gpus"],
         "threads": wanted_threads(),
         "versions": {name: installed[name] for name in wanted if name in installed},
-        "revision": revision["revision"][:12] + "+" * revision["modified"] if revision else None,
+        "revision": named,
     }
 
 

@@ -78,8 +78,7 @@ def refuse_labels(
     """
     if labels and len(labels) != len(paths):
         raise UserError(
-            f"each checkpoint needs a label: there are {len(paths)} of the one "
-            f"and {len(labels)} of the other"
+            f"each checkpoint needs a label: there are {len(labels)} for {len(paths)} checkpoints"
         )
     names = labels or [*map(str, paths)]
     if len({*names}) < len(names) and not may_repeat:

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 
 
 class WithoutTPU:
-    """An architecture's function, which fairseq calls last of all that see the arguments."""
+    """Wraps an architecture's function: the last that fairseq calls with the parsed arguments."""
 
     def __init__(self, configure: Callable[[Any], Any]) -> None:
         self.configure = configure

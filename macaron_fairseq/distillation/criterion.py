@@ -152,18 +152,17 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             target_phrases=trajectory_target_phrases,
         )
         # Without any teacher the plan may stay: fairseq-validate overrides the weights alone.
-        if distill_weight and not trajectory_weight and (unused := self.plan.named()):
+        if distill_weight and not trajectory_weight and (named := self.plan.named()):
             raise UserError(
-                f"{unused[0]} has no effect without --trajectory-weight: give a weight, such as 2, "
-                f"or leave {unused[0]} out"
+                f"{named[0]} has no effect without --trajectory-weight: give a weight, such as 2, "
+                f"or leave {named[0]} out"
             )
         if trajectory_weight and not distill_weight:  # with neither, fairseq-validate reads none
-            of_kl = {
-                "--distill-temperature": distill_temperature != 1,
-                "--no-temperature-squared": no_temperature_squared,
-            }
-            for flag in (flag for flag, is_given in of_kl.items() if is_given):
-                raise UserError(f"{flag} has no effect with --distill-weight 0: leave it out")
+            unused = "--no-temperature-squared" if no_temperature_squared else ""
+            if distill_temperature != 1:
+                unused = "--distill-temperature"
+            if unused:
+                raise UserError(f"{unused} has no effect with --distill-weight 0: leave it out")
             if os.pathsep in teacher:
                 raise UserError(
                     "with --distill-weight 0 no teacher but the first is asked: name one, and not "
@@ -183,12 +182,10 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             self.teachers = teacher_files.load(
                 teacher, task, str(teacher_precision), teacher_memory
             )
-            logger.info(
-                "%d teacher(s); loss = %g label-smoothed CE + %g KL at temperature %g, %s T^2",
-                *(len(self.teachers.models), 1 - distill_weight, self.mixture.factor),
-                distill_temperature,
-                "with the factor" if self.mixture.is_squared else "without the factor",
-            )
+            squared = "with" if self.mixture.is_squared else "without"
+            said = f"loss = {1 - distill_weight:g} label-smoothed CE + {self.mixture.factor:g} KL"
+            said += f" at temperature {distill_temperature:g}, {squared} the factor T^2"
+            logger.info("%d teacher(s); %s", len(self.teachers.models), said)
 
     @staticmethod
     def learns_maps(args: Namespace) -> bool:

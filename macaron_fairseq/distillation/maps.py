@@ -75,7 +75,7 @@ def told(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differences(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """What the states of two criteria with maps tell of differently, as names of `told`."""
+    """The keys of `told` whose values differ, such as ["layers"], also if maps differ in shape."""
     was, now = told(saved), told(own)
     found = [name for name in now if name in was and was[name] != now[name]]
     shapes = [

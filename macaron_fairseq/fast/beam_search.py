@@ -220,7 +220,7 @@ def is_measured(weight: Tensor) -> bool:
 
 
 def is_as_long(encoder_out: dict[str, Any], new_order: Tensor) -> bool:
-    """Whether a source is there for each of so many hypotheses."""
+    """Whether the encoder's output has a column for each row of `new_order`."""
     return bool(encoder_out["encoder_out"]) and (
         encoder_out["encoder_out"][0].shape[1] == len(new_order)
     )

@@ -219,7 +219,7 @@ def evaluation(incremental_state: IncrementalState) -> int:
 
 
 def beam_of(rows: Tensor | None) -> int:
-    """How many rows in turn each sentence has: 1 where they are not as many of each."""
+    """How many consecutive rows each sentence has; 1 if sentences have different numbers."""
     if rows is None or not len(rows):
         return 1
     _, counts = rows.unique_consecutive(return_counts=True)

@@ -148,7 +148,7 @@ class FusedAdam(torch.optim.Optimizer):
 
 
 def rounds_to(exact: Tensor, weights: Tensor) -> bool:
-    """Whether these are fp32 weights of those, which may be of half precision, or were."""
+    """Whether fp32 weights round to others, which are in half precision, or have been."""
     dtypes = [weights.dtype] if weights.dtype in HALF else [*HALF, torch.float32]
     return any(torch.equal(exact.to(dtype).float(), weights.float()) for dtype in dtypes)
 

@@ -280,9 +280,8 @@ def register_all() -> None:
         register(LM, f"{LM}{name}", configure_macaron_lm, size)
         register(LM_BASELINE, f"transformer_lm{name}_pre_norm", configure_lm, size)
     for suffix, settings in STUDENTS.items():
-        models = (MODEL, "", configure_macaron), (BASELINE, "_pre_norm", configure_baseline)
-        for model, ending, configure in models:
-            name = f"{model.removesuffix(ending)}{suffix}{ending}"
-            register(model, name, configure_student, configure, *settings)
+        register(MODEL, f"{MODEL}{suffix}", configure_student, configure_macaron, *settings)
+        name = f"transformer{suffix}_pre_norm"
+        register(BASELINE, name, configure_student, configure_baseline, *settings)
     for name, (size, pre_norm) in RELEASED.items():
         register(MODEL, name, configure_released, size, pre_norm)

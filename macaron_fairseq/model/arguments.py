@@ -33,7 +33,7 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
             f"--macaron-{side}-scheme",
             metavar="NAME",
             default=SUPPRESS,
-            help=f"the scheme of the {side}, if it is another",
+            help=f"splitting scheme of the {side}, if it differs from --macaron-scheme",
         )
     parser.add_argument(
         "--macaron-substep",
@@ -53,17 +53,17 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         "--macaron-kernels",
         choices=KERNELS,
         default=SUPPRESS,
-        help="who computes attention, dropout and linear maps: this package, or fairseq "
-        f"(default: {FUSED}). The results are the same, except for rounding and the numbers that "
-        "dropout draws on a GPU",
+        help="whose attention, dropout and linear maps to compute with: this package's (fused), or "
+        f"fairseq's (default: {FUSED}). The results are the same, except for rounding and the "
+        "numbers that dropout draws on a GPU",
     )
     parser.add_argument(
         "--macaron-matmul",
         choices=PRECISIONS,
         default=SUPPRESS,
-        help="precision of matrix products in training on a CPU: bf16 is faster, less exact; "
-        "parameters and sums stay fp32; of x86's CPUs, for those with AVX-512 "
-        "(default: fp32; on GPUs use --bf16)",
+        help="precision of matrix products in training on a CPU (default: fp32). bf16 is faster "
+        "and less exact; parameters and sums stay fp32. On x86 it needs AVX-512. On a GPU use "
+        "--bf16",
     )
     initialization.add_argument(parser)
     for side in sides:
@@ -72,8 +72,8 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
             type=int,
             metavar="N",
             default=SUPPRESS,
-            help=f"inner width of the first FFN of each {side} layer, where it is another "
-            f"than --{side}-ffn-embed-dim",
+            help=f"inner width of the first FFN of each {side} layer, if it differs from "
+            f"--{side}-ffn-embed-dim",
         )
 
 

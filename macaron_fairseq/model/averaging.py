@@ -146,7 +146,7 @@ def place(tensor: Tensor) -> tuple:
 
 def kind(tensor: Tensor) -> str:
     """Its shape, and whether it has a mean."""
-    return f"{list(tensor.shape)}" + " of whole numbers" * (not tensor.is_floating_point())
+    return f"{list(tensor.shape)}" + ("" if tensor.is_floating_point() else " of whole numbers")
 
 
 def refuse_different(first: Path, one: State, second: Path, other: State) -> None:

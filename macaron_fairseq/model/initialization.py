@@ -69,7 +69,7 @@ def start(model: nn.Module, args: Namespace) -> None:
 
 
 def start_gates(model: nn.Module) -> None:
-    """Give gates their own first weights again, where fairseq has drawn all linear maps'."""
+    """Start gates at one half again: fairseq's RoBERTa draws the weights of all linear maps."""
     for module in model.modules():
         if isinstance(module, Gate):
             module.reset_parameters()

@@ -34,7 +34,7 @@ from macaron_fairseq.model.operators import OperatorWeights
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator
 
-# The result of an operator's network for a state.
+# Of an operator's kind, its network and a state, the network's result; (time, batch, channel) both.
 Evaluate = Callable[[str, Any, Tensor], Tensor]
 
 
@@ -70,7 +70,7 @@ class SplittingLayer(OperatorWeights):
         return torch.add(x, slope, alpha=size)
 
     def field(self, operators: Sequence[Operator], evaluate: Evaluate, x: Tensor) -> Tensor:
-        """f(x): what the operators give for the state x, in sum."""
+        """f(x), the sum of the operators' results for the state x; both (time, batch, channel)."""
         results = []
         for operator in operators:
             network, layer_norm = self.weights(operator)

@@ -87,8 +87,9 @@ class OperatorWeights:
         widths = getattr(cfg, side)
         for place, operator in enumerate(applied):
             if operator not in self.places and operator != held[operator.kind]:
-                is_first = operator.kind not in kinds
-                width = (is_first and widths.first_ffn_embed_dim) or widths.ffn_embed_dim
+                width = widths.ffn_embed_dim
+                if operator.kind not in kinds and widths.first_ffn_embed_dim:
+                    width = widths.first_ffn_embed_dim
                 self.places[operator] = str(place)
                 self.earlier[str(place)] = Sublayer(
                     self.build_network(operator.kind, cfg, width),

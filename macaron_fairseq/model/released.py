@@ -44,7 +44,7 @@ def upgrade_state(state_dict: dict[str, Tensor]) -> None:
 
 
 def renamed(name: str, patterns: Mapping[str, str]) -> str:
-    """A parameter's name by the pattern that is the whole of it; the same where there is none."""
+    """The name by the first pattern that matches all of it; unchanged if none does."""
     for pattern, replacement in patterns.items():
         if match := re.fullmatch(pattern, name):
             return match.expand(replacement)

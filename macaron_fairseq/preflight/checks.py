@@ -53,7 +53,7 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, given = line.args, restored.completed(line.flags)
-    folder = command_line.first_folder(given) if given else None
+    folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     ranks.check(args, os.environ, gpu_count)
     for path in command_line.to_restore(args):

@@ -101,14 +101,15 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
 # --- The files that it names ---------------------------------------------------------------------
 
 
-def first_folder(given: Namespace) -> Path | None:
+def first_folder(given: Namespace | None, others: Sequence[str]) -> Path | None:
     """The first data folder, which has the dictionary; None where it is none of this machine.
 
     Args:
-        given: all that fairseq makes of its flags. The words that `parse` leaves may be values of
-            flags that it does not know.
+        given: all that fairseq makes of its flags; None if it will refuse them.
+        others: the words that `parse` leaves. After the first one there may be values of flags that
+            it does not know.
     """
-    name = getattr(given, "data", None) or ""
+    name = getattr(given, "data", None) or next(iter(others), "")
     first = name.split(os.pathsep)[0]
     return Path(first) if not is_remote(name) and first and is_folder(first) else None
 

@@ -168,9 +168,10 @@ def refuse_other_layers(path: Path, weights: Mapping[str, Tensor], args: Namespa
 
 
 def layers_of(weights: Mapping[str, Tensor], side: str) -> dict[str, int]:
-    """The sizes of a side's layers, by the ends of their flags; none where it has no layers.
+    """The sizes of a side's layers, such as {"layers": 6, "embed-dim": 512, "ffn-embed-dim": 2048}.
 
-    Each layer has an FFN of this name, whose first matrix has all of them.
+    The keys are the ends of flags; {} if there are no layers. They are read from `fc1.weight`,
+    (ffn-embed-dim, embed-dim), which each layer has.
     """
     name = re.compile(rf"{side}\.(sentence_encoder\.)?layers\.\d+\.fc1\.weight")
     found = [tensor.shape for key, tensor in weights.items() if name.fullmatch(key)]

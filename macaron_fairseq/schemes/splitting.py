@@ -64,7 +64,7 @@ W0 = 1 - 2 * W1
 
 
 def triple_jump(symmetric: Steps) -> Steps:
-    """That step with sizes W1, W0 and W1.
+    """The symmetric method three times, its step sizes multiplied by W1, W0 and W1.
 
     The last operator of a jump is the first of the next, and their two steps stay two. For exact
     flows one step would be the same; for inexact ones the errors would no longer cancel.

@@ -33,8 +33,8 @@ LOCK = "lock"
 IS_THERE = "is there already: choose another name, or remove it"  # of what parts are joined to
 
 Settings = Mapping[str, Any]
-# Of the number of a part's first line, its lines, and which of them are done: results by the lines'
-# places in the part, some at a time. Each is a text without line ends.
+# Called with the number of a part's first line, its lines, and the places in it that are done.
+# Yields results by place, some at a time; each is a text without line ends.
 Work = Callable[[int, Sequence[Any], Collection[int]], Iterator[Mapping[int, str]]]
 
 

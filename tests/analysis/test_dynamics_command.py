@@ -667,7 +667,7 @@ def test_flags_that_do_not_go_together(data, masked_lm, tmp_path):
     assert "--target is the translation of INPUT" in refused(
         data, "--target", tmp_path / "x", out=tmp_path / "out"
     )
-    assert "needs a label: there are 1 of the one and 2 of the other" in refused(
+    assert "needs a label: there are 2 for 1 checkpoints" in refused(
         data, "--label", "a", "b", out=tmp_path / "out"
     )
 

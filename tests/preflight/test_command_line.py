@@ -63,8 +63,10 @@ def test_the_first_data_folder_of_this_machine():
         (f"s3://bucket/{FIXTURES}", None),
         ("x" * 300, None),
     ):
-        assert command_line.first_folder(Namespace(data=data)) == expected
-    assert command_line.first_folder(Namespace()) is None  # of a task without data
+        assert command_line.first_folder(Namespace(data=data), []) == expected
+        assert command_line.first_folder(None, [data]) == expected
+    assert command_line.first_folder(Namespace(), []) is None  # of a task without data
+    assert command_line.first_folder(None, ["--teacher-data", str(FIXTURES)]) is None
 
 
 def test_who_asks_for_help_is_not_told_what_is_missing(tmp_path):

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from macaron_fairseq.analysis.figures import png
+from macaron_fairseq.analysis.figures import png, scale_by_logarithm
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import localization
 from macaron_fairseq.analysis.particles.block_experiments import (
@@ -89,13 +89,12 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
     for root, row in zip(roots, result.with_block.masses, strict=True):
         for of_start in row:
             masses.plot([root] * len(of_start), of_start, ".", color=WITH, alpha=0.5)
-    masses.set(yscale="log", ylim=(min(0.08, masses.get_ylim()[0] / 1.5), 1.2))
-    masses.yaxis.set_major_formatter("{x:g}")
-    masses.yaxis.set_minor_formatter(NullFormatter())
+    least = masses.get_ylim()[0]
+    scale_by_logarithm(masses)
+    masses.set_ylim(min(0.08, least / 1.5), 1.2)
     masses.set_title("shares of all clusters, with the block", fontsize="medium")
     times.set_title("time until rest (cross: given up)", fontsize="medium")
-    times.set(yscale="log")
-    times.yaxis.set_minor_formatter(NullFormatter())
+    scale_by_logarithm(times)
 
 
 def _draw_ends(axes_of_sides: Any, roots: Floats, result: Counts, block: Perceptron) -> None:
@@ -128,7 +127,8 @@ def energies(result: Energies, title: str) -> bytes:
         if scale == "linear":
             axes.set_ylabel("energy")
             axes.plot([], [], color="grey", ls="--", lw=0.8, label=TITLES[0])
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+            of_lines = axes.get_legend_handles_labels()
+            figure.legend(*of_lines, loc="outside lower center", ncols=len(of_lines[1]))
     return png(figure, dpi=80)
 
 

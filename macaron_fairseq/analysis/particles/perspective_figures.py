@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from scipy.spatial import ConvexHull
 
 from macaron_fairseq.analysis.figures import png
@@ -115,6 +116,10 @@ def _draw_paths(axes: Any, z: Floats) -> None:
             for edge in _hull_edges(points):
                 axes.plot(*points[edge].T, color=color, lw=0.8)
     axes.set(xlabel="$z_1$", ylabel="$z_2$")
+    if z.shape[2] == 3:
+        axes.set_zlabel("$z_3$")
+        for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+            axis.set_major_locator(MaxNLocator(5))
     axes.legend(fontsize="small")
 
 
@@ -128,7 +133,7 @@ def _draw_coordinates(
     axes.set(ylabel="coordinate of each token")
     axes.set_title(f"along V's {kind} eigenvectors", fontsize="medium")
     if len(eigenvalues):
-        axes.legend(fontsize="small", loc="upper right")
+        axes.legend(fontsize="small", loc="best")
     axes.grid(alpha=0.3)
 
 

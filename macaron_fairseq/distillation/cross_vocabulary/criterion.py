@@ -193,10 +193,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 layers += f"; {side} layers {', '.join(f'{i} to {j}' for i, j in met)}"
         elif self.kind == MINED:
             self.mined = MinEd(recoder, self.temperature)
-        logger.info(
-            "loss = %g label-smoothed CE + %g %s; of %d and %d types %d are shared%s",
-            *(1 - self.weight, self.weight, self.kind, *counts[1:], counts[0], layers),
-        )
+        shared, own, theirs = counts
+        said = f"loss = {1 - self.weight:g} label-smoothed CE + {self.weight:g} {self.kind}"
+        said += f"; of {own} and {theirs} types {shared} are shared{layers}"
+        logger.info("%s", said)
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True

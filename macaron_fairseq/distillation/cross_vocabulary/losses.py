@@ -52,15 +52,16 @@ def common_spans(
     Returns:
         The spans as the student's tokens and as the teacher's, as many of each.
     """
-    sides = (student_ends, student_first), (teacher_ends, teacher_first)
-    last = [{end: i for i, end in enumerate(ends) if i >= first} for ends, first in sides]
-    cuts = sorted(last[0].keys() & last[1].keys())
-    return tuple(  # type: ignore[return-value]
-        list(
-            zip([first, *(after[x] + 1 for x in cuts)], [after[x] + 1 for x in cuts], strict=False)
-        )
-        for after, (_, first) in zip(last, sides, strict=True)
-    )
+    # By the character after which a token ends: the last token that ends there.
+    student = {end: i for i, end in enumerate(student_ends) if i >= student_first}
+    teacher = {end: i for i, end in enumerate(teacher_ends) if i >= teacher_first}
+    ours, theirs = [], []
+    begin, start = student_first, teacher_first
+    for cut in sorted(student.keys() & teacher.keys()):
+        ours.append((begin, student[cut] + 1))
+        theirs.append((start, teacher[cut] + 1))
+        begin, start = student[cut] + 1, teacher[cut] + 1
+    return ours, theirs
 
 
 def span_weights(members: Tensor, weights: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class Result:
 
 
 def said(dropped: Mapping[str, int]) -> str:
-    """How many are dropped for which reason, in words."""
+    """How many are dropped for which reason: "dropped: empty 3, copied 1", or "none dropped"."""
     found = ", ".join(f"{name} {number:,}" for name, number in dropped.items() if number)
     return f"dropped: {found}" if found else "none dropped"
 
