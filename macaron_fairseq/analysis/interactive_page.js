@@ -139,9 +139,12 @@ class Shown {
         yaxis: { ...axis(1), scaleanchor: "x" },
       };
     const angle = (turn * Math.PI) / 180;
-    const eye = { x: 2.1 * Math.cos(angle), y: 2.1 * Math.sin(angle), z: 0.9 }; // all labels are in
+    const eye = { x: 2.1 * Math.cos(angle), y: 2.1 * Math.sin(angle), z: 0.9 };
     const nearer = plot.clientWidth < 600 ? 1.4 : 1; // narrow windows cut the sides off
-    const camera = { eye: { x: eye.x * nearer, y: eye.y * nearer, z: eye.z } };
+    const camera = {
+      eye: { x: eye.x * nearer, y: eye.y * nearer, z: eye.z },
+      center: { x: 0, y: 0, z: -0.15 }, // the lower axes have their numbers below
+    };
     const scene = { xaxis: axis(0), yaxis: axis(1), zaxis: axis(2), aspectmode: "cube", camera };
     return { ...common, scene };
   }
