@@ -36,13 +36,10 @@ __all__ = [
 
 if sys.modules.get("fairseq"):
     from macaron_fairseq import plugin as plugin
-    from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
+    from macaron_fairseq.preflight.start import start
 
-    if line := command_line.read(sys.argv):
-        checks.check(line)
-        missing.refuse(line)
-        batches.explain(line)
-        save_folder.claim(line)
+    start(sys.argv)
+    del start
 
 
 def __getattr__(name: str) -> Any:

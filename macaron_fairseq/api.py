@@ -11,11 +11,9 @@ that the command prints. What a function needs is imported when it is called: `s
 """
 
 import os
-from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 Name = str | Path
 Lines = Sequence[str] | Path  # sentences, or a file with one on each line
 Text = TypeVar("Text", str, list[str])
-
-# Of `macaron-fairseq translate`: lines that are read at once.
-BLOCK = 2000
 
 
 # --- translation ---------------------------------------------------------------------------------
@@ -97,9 +92,7 @@ class Translator:
             self.engine,
             self._encode,
             self.data.decode,
-            block_lines=BLOCK,
-            max_tokens=max_tokens,
-            batch_size=batch_size,
+            translator.Batching(max_tokens=max_tokens, batch_size=batch_size),
         )
         found = [line for block in blocks for line in block]
         return found[0] if isinstance(text, str) else found
@@ -148,7 +141,6 @@ def load(
             Search(),
             device="cpu" if cpu else "auto",
             compute_type=precision or "default",
-            batches=ceil(BLOCK / 128),
         )
     else:
         from macaron_fairseq import plugin as plugin  # registers the models with fairseq
@@ -497,46 +489,8 @@ def describe(
         if given:
             raise UserError("a checkpoint says itself what it is: give no flags of the model")
         return description.examine(*description.of_checkpoint(Path(model)), tokens)
-    found = description.of_architecture(model, as_flags(model, given), types)
+    found = description.of_architecture(model, description.flags_of(model, given), types)
     return description.examine(*found, tokens)
-
-
-def as_flags(arch: str, given: Mapping[str, Any]) -> Namespace:
-    """Arguments as the architecture's own parser reads them.
-
-    Raises:
-        UserError: if the model has no such flag, or the value is of another type.
-    """
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    from macaron_fairseq.model import arguments
-
-    if arch not in ARCH_MODEL_REGISTRY:
-        return Namespace()  # which is refused by its name
-    parser = ArgumentParser(
-        argument_default=SUPPRESS,
-        conflict_handler="resolve",
-        allow_abbrev=False,
-        add_help=False,
-        exit_on_error=False,
-    )
-    ARCH_MODEL_REGISTRY[arch].add_args(parser)
-    arguments.add(parser)  # of a baseline, too, which then says that it has none
-    words = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
-        for name, value in given.items()
-        if value is not False
-    ]
-    try:
-        flags, unknown = parser.parse_known_args(words)
-    except ArgumentError as error:
-        raise UserError(str(error)) from error
-    if unknown:
-        name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
-        known = ["scheme", "substep", "types", "tokens", *(x.dest for x in parser._actions)]
-        asked = names.question(name, known)
-        raise UserError(f"there is no flag {name} of {arch}: see fairseq-train --help{asked}")
-    return flags
 
 
 def list_schemes(substep: str = "euler") -> "list[SchemeFormulas]":

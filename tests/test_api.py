@@ -1,6 +1,8 @@
 """The package in Python, against fairseq's hub, sacreBLEU, arithmetic and the commands' output."""
 
+import argparse
 import doctest
+import inspect
 import json
 import math
 import re
@@ -14,6 +16,7 @@ from helpers.stored import CHECKPOINT, noisy, random_words, write_test_set
 
 import macaron_fairseq
 from macaron_fairseq import UserError, api, cli
+from macaron_fairseq.commands import searching
 from macaron_fairseq.model import transformer
 from macaron_fairseq.schemes import splitting
 from macaron_fairseq.translation.ctranslate2_export import export
@@ -321,3 +324,13 @@ def test_all_names_are_there_and_documented():
         assert all(part in text for part in ("Args:", "Returns:", "Raises:", "Example:")), name
     with pytest.raises(AttributeError, match="has no attribute 'loads'"):
         macaron_fairseq.loads  # noqa: B018
+
+
+def test_the_search_and_its_batches_begin_with_the_defaults_of_the_command():
+    parameters = inspect.signature(api.Translator.translate).parameters
+    given = {name: x.default for name, x in parameters.items() if name not in ("self", "text")}
+    of_command = argparse.ArgumentParser()
+    searching.add_search(of_command)
+    expected = vars(of_command.parse_args([]))
+    del expected["batch_lines"]  # which the API does not have
+    assert given == expected

@@ -25,7 +25,7 @@ from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
-from macaron_fairseq.translation.translator import Engine, Search
+from macaron_fairseq.translation.translator import Batching, Engine, Search
 
 REPETITIONS = 3
 BATCH = 64  # sentences
@@ -121,12 +121,11 @@ def figures(engine: Engine, data: DataFolder, recipe: SystemRecipe, test: str) -
     )
     encode = data.encoder(data.source)
     lines = [" ".join(encode(line)) for line in source]
+    batching = Batching(lines=len(lines), batch_size=BATCH)
     seconds = []
     for _ in range(REPETITIONS):
         begin = time.perf_counter()
-        blocks = translator.translate(
-            lines, engine, str.split, joined, block_lines=len(lines), batch_size=BATCH
-        )
+        blocks = translator.translate(lines, engine, str.split, joined, batching)
         found = [line for block in blocks for line in block]
         seconds.append(time.perf_counter() - begin)
     hypotheses = data.decode([line.split() for line in found])

@@ -4,7 +4,7 @@ A model comes from its name, or from a checkpoint's arguments; no data is needed
 be registered: import `macaron_fairseq.plugin`.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from torch import nn
 from macaron_fairseq.analysis import anatomy, flops
 from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.names import look_up
+from macaron_fairseq.common.names import look_up, question
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.model import arguments
@@ -39,8 +39,8 @@ from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.formulas import formulas, title
 from macaron_fairseq.schemes.splitting import FFN, Steps
 
-# Of a masked language model that does not say it.
-POSITIONS = 512
+TYPES = 10_000  # of each dictionary, where nobody says it
+POSITIONS = 512  # of a masked language model that does not say it
 
 # --- models without data -------------------------------------------------------------------------
 
@@ -78,6 +78,44 @@ def refuse_unknown(arch: str, model: Any, flags: Namespace) -> None:
                 f"{arch}{of_fairseq} has no --{name.replace('_', '-')}: drop it, or "
                 "choose another --arch"
             )
+
+
+def flags_of(arch: str, given: Mapping[str, Any]) -> Namespace:
+    """Arguments of a call as the architecture's own parser reads them.
+
+    Args:
+        arch: its name; one that is not known has none, and `of_architecture` refuses it.
+        given: values by the flags' names, with "_" for "-"; True for a switch.
+
+    Raises:
+        UserError: if the model has no such flag, or the value is of another type.
+    """
+    if arch not in ARCH_MODEL_REGISTRY:
+        return Namespace()
+    parser = ArgumentParser(
+        argument_default=SUPPRESS,
+        conflict_handler="resolve",
+        allow_abbrev=False,
+        add_help=False,
+        exit_on_error=False,
+    )
+    ARCH_MODEL_REGISTRY[arch].add_args(parser)
+    arguments.add(parser)  # of a baseline, too, which then says that it has none
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in given.items()
+        if value is not False
+    ]
+    try:
+        flags, unknown = parser.parse_known_args(words)
+    except ArgumentError as error:
+        raise UserError(str(error)) from error
+    if unknown:
+        name = unknown[0].removeprefix("--").partition("=")[0].replace("-", "_")
+        known = ["scheme", "substep", "types", "tokens", *(x.dest for x in parser._actions)]
+        asked = question(name, known)
+        raise UserError(f"there is no flag {name} of {arch}{asked or ': see fairseq-train --help'}")
+    return flags
 
 
 def of_checkpoint(path: Path) -> tuple[Namespace, Any]:

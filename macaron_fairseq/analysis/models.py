@@ -26,8 +26,9 @@ from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.schemes import splitting, substeps
-from macaron_fairseq.translation import training_data, translator
+from macaron_fairseq.translation import training_data
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
+from macaron_fairseq.translation.translator import Batching
 
 BEAM = 5
 
@@ -132,7 +133,7 @@ class TrainedModel:
         source, target = sample.data.source, sample.data.target
         assert target is not None
         lengths = [len(sentence.source) for sentence in found]
-        batches = list(translator.batches(lengths, max_tokens=4000, batch_size=64))
+        batches = list(Batching(max_tokens=4000, batch_size=64).batches(lengths))
         symbols = [
             [[source[token] for token in found[i].source.tolist()[:-1]] for i in batch]
             for batch in batches

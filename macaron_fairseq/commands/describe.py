@@ -17,13 +17,13 @@ examples:
   macaron-fairseq describe --path checkpoints/checkpoint_best.pt
 """
 
-TYPES = 10_000
 OWN = ("run", "arch", "path", "types", "tokens")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command; with all flags of the model, so that fairseq is imported here."""
     from macaron_fairseq import plugin
+    from macaron_fairseq.analysis import description
     from macaron_fairseq.model import architectures
 
     parser.description = (
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--types",
         type=positive,
         metavar="N",
-        help=f"with --arch: the size of both dictionaries (default: {TYPES})",
+        help=f"with --arch: the size of both dictionaries (default: {description.TYPES})",
     )
     parser.add_argument(
         "--tokens",
@@ -77,5 +77,5 @@ def run(args: argparse.Namespace) -> None:
             )
         model = description.of_checkpoint(args.path)
     else:
-        model = description.of_architecture(args.arch, flags, args.types or TYPES)
+        model = description.of_architecture(args.arch, flags, args.types or description.TYPES)
     files.write(Path("-"), description.describe(*model, args.tokens))

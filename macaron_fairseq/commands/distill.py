@@ -9,10 +9,11 @@ from macaron_fairseq.commands.searching import (
     add_device,
     add_search,
     add_shards,
+    batching_of,
+    search_of,
 )
 from macaron_fairseq.common.files import show
 from macaron_fairseq.text import data_folder
-from macaron_fairseq.translation.translator import Search
 
 DESCRIPTION = """\
 Translate the training set of a prepared data folder with a large model, the teacher, and write a
@@ -90,21 +91,19 @@ def run(args: argparse.Namespace) -> None:
     from macaron_fairseq.translation import fairseq_engine
 
     data = data_folder.read(args.data)
-    search = Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
+    search = search_of(args)
     result = distilling.distill(
         args.teacher,
         data,
         args.output,
         search,
+        batching_of(args),
         Choice(args.best_of, args.mix, args.max_ratio, args.max_copied),
         lambda: fairseq_engine.load(
             args.teacher, data, search, use_gpu=not args.cpu, precision=args.precision
         ),
         shard=args.shard,
         join=args.join,
-        batch_lines=args.batch_lines,
-        max_tokens=args.max_tokens,
-        batch_size=args.batch_size,
         precision=args.precision,
     )
     show(str(result) if args.shard else f"wrote {args.output}: {result}")

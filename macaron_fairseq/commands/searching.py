@@ -11,18 +11,37 @@ from macaron_fairseq.commands.arguments import (
     positive,
 )
 from macaron_fairseq.translation.parts import Shard
+from macaron_fairseq.translation.translator import Batching, Search
 
 NUMBERS: tuple[tuple[str, Callable[[str], float], float, str, str], ...] = (
-    ("--beam", positive, 5, "N", "hypotheses kept"),
-    ("--lenpen", finite, 1, "X", "length penalty: above 1 favours longer translations"),
-    ("--max-len-a", not_negative, 0, "A", "tokens at most: A * (longest source of its batch) + B"),
-    ("--max-len-b", not_negative_integer, 200, "B", "the constant of that limit, see --max-len-a"),
-    ("--max-tokens", positive, 4096, "N", "source tokens of a batch, padding included"),
-    ("--batch-size", positive, 128, "N", "sentences of a batch"),
+    ("--beam", positive, Search.beam, "N", "hypotheses kept"),
+    ("--lenpen", finite, Search.lenpen, "X", "length penalty: above 1 favours longer translations"),
+    (
+        "--max-len-a",
+        not_negative,
+        Search.max_len_a,
+        "A",
+        "tokens at most: A * (longest source of its batch) + B",
+    ),
+    (
+        "--max-len-b",
+        not_negative_integer,
+        Search.max_len_b,
+        "B",
+        "the constant of that limit, see --max-len-a",
+    ),
+    (
+        "--max-tokens",
+        positive,
+        Batching.max_tokens,
+        "N",
+        "source tokens of a batch, padding included",
+    ),
+    ("--batch-size", positive, Batching.batch_size, "N", "sentences of a batch"),
     (
         "--batch-lines",
         positive,
-        2000,
+        Batching.lines,
         "N",
         "lines that are read, sorted by length and translated before the first is written: more "
         "are faster, and with 1 each line is written as soon as it is translated",
@@ -37,6 +56,16 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     for flag, kind, default, metavar, text in NUMBERS:
         text = f"{text} (default: {default:g})"
         parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text)
+
+
+def search_of(args: argparse.Namespace) -> Search:
+    """How the command line says to search."""
+    return Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
+
+
+def batching_of(args: argparse.Namespace) -> Batching:
+    """How much the command line says to translate at once."""
+    return Batching(args.batch_lines, args.max_tokens, args.batch_size)
 
 
 def add_device(parser: argparse.ArgumentParser) -> Any:

@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> None:
     with suppress(argparse.ArgumentError):  # fairseq will say it
         flags, _ = command_line.parse(args.flags)
         checks.check_devices(flags, "train")
-        checks.refuse_bad_betas(flags.adam_betas)
-        checks.refuse_cosine_without_a_period(flags)
+        checks.check_optimizer(flags)
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])
 
     def measure(size: int) -> batch_sizes.Measured:

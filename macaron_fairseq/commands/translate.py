@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from math import ceil
 from pathlib import Path
 
 from macaron_fairseq.commands.searching import (
@@ -10,6 +9,8 @@ from macaron_fairseq.commands.searching import (
     add_device,
     add_search,
     add_shards,
+    batching_of,
+    search_of,
 )
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
@@ -19,7 +20,7 @@ from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import file_parts, terminal, translator
 from macaron_fairseq.translation.ctranslate2_engine import COMPUTE_TYPES, CTranslate2Engine
 from macaron_fairseq.translation.file_parts import TextFile
-from macaron_fairseq.translation.translator import Engine, Search
+from macaron_fairseq.translation.translator import Engine
 
 DESCRIPTION = """\
 Translate UTF-8 text line by line: preprocess it as for training, search as fairseq-generate does,
@@ -109,48 +110,30 @@ def run(args: argparse.Namespace) -> None:
         lambda: translator.refuse_unreadable(args.input, args.output),
         lambda: refuse_other_precision(args),
     )
-    search = translator.Search(args.beam, args.lenpen, args.max_len_a, args.max_len_b)
     if args.shard or args.join:
         args.when_interrupted = WHEN_INTERRUPTED
-        run_parts(args, data, search)
+        run_parts(args, data)
         return
     if terminal.is_typed(args.input):
         print(f"loading {args.path}: some seconds", file=sys.stderr, flush=True)
-    engine = ENGINES[args.engine](args, data, search)
-    translator.translate_file(
-        args.input,
-        args.output,
-        engine,
-        data,
-        block_lines=args.batch_lines,
-        max_tokens=args.max_tokens,
-        batch_size=args.batch_size,
-    )
+    engine = ENGINES[args.engine](args, data)
+    translator.translate_file(args.input, args.output, engine, data, batching_of(args))
 
 
-def run_parts(args: argparse.Namespace, data: DataFolder, search: Search) -> None:
+def run_parts(args: argparse.Namespace, data: DataFolder) -> None:
     """Translate a shard of INPUT, or join what the shards left."""
     if not args.input.is_file() or str(args.output) == "-":
         raise UserError("--shard and --join need files: give INPUT and -o OUTPUT")
     file_parts.refuse_output(args.output)
     text = TextFile(args.input, args.batch_lines)
-    found = file_parts.of_file(
-        text, args.output, args.path, data, search, **{x: getattr(args, x) for x in OF_PARTS}
-    )
+    settings = {x: getattr(args, x) for x in OF_PARTS}
+    found = file_parts.of_file(text, args.output, args.path, data, search_of(args), **settings)
     if args.join:
         file_parts.join(found, args.output)
         show(f"wrote {args.output}: {counted(text.lines, 'line')}")
     elif found.left(args.shard):
-        engine = ENGINES[args.engine](args, data, search)
-        file_parts.translate_shard(
-            found,
-            text,
-            engine,
-            data,
-            args.shard,
-            max_tokens=args.max_tokens,
-            batch_size=args.batch_size,
-        )
+        engine = ENGINES[args.engine](args, data)
+        file_parts.translate_shard(found, text, engine, data, args.shard, batching_of(args))
     if args.shard:
         show(found.said(args.shard))
 
@@ -167,26 +150,26 @@ def refuse_other_precision(args: argparse.Namespace) -> None:
         )
 
 
-def fairseq_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
+def fairseq_engine(args: argparse.Namespace, data: DataFolder) -> Engine:
     """fairseq's search with the checkpoints that the command line names."""
     # Here, since these imports take seconds, which the other engine need not wait for.
     from macaron_fairseq import plugin as plugin  # registers the models with fairseq
     from macaron_fairseq.translation import fairseq_engine
 
     return fairseq_engine.load(
-        args.path, data, search, use_gpu=not args.cpu, precision=args.precision or "fp32"
+        args.path, data, search_of(args), use_gpu=not args.cpu, precision=args.precision or "fp32"
     )
 
 
-def ctranslate2_engine(args: argparse.Namespace, data: DataFolder, search: Search) -> Engine:
+def ctranslate2_engine(args: argparse.Namespace, data: DataFolder) -> Engine:
     """CTranslate2's search with the export that the command line names."""
     return CTranslate2Engine(
         Path(args.path),
         data,
-        search,
+        search_of(args),
+        batching_of(args),
         device="cpu" if args.cpu else "auto",
         compute_type=args.compute_type or "default",
-        batches=ceil(args.batch_lines / args.batch_size),
     )
 
 

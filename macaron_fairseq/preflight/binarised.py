@@ -5,19 +5,30 @@ is missing. This can go when `test_fairseq_does_not_notice_a_truncated_file_befo
 fails.
 """
 
+import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.preflight import command_line
 
 # An index: magic, version, the tokens' type, how many sentences, their sizes, where each begins.
 MAGIC = MMapIndexedDataset.Index._HDR_MAGIC
 HEAD = np.dtype([("magic", "V9"), ("version", "<u8"), ("type", "u1"), ("sentences", "<u8")])
 SIZE, PLACE = np.dtype("<i4"), np.dtype("<i8")
+
+
+def refuse_truncated_folders(words: Sequence[str], *subsets: str) -> None:
+    """Check the data folders, which are among the words that are no flags."""
+    names = {name for subset in subsets for name in subset.split(",")}
+    for word in words:
+        for folder in word.split(os.pathsep):
+            if not command_line.is_remote(word) and command_line.is_folder(folder):
+                refuse_truncated(Path(folder), names)
 
 
 def refuse_truncated(folder: Path, subsets: Collection[str]) -> None:

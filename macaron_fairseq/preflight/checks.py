@@ -10,7 +10,6 @@ import ast
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
     for path in command_line.to_restore(args):
         check_restored(path, checkpoints.load(path), args, given, folder)
         checkpoints.refuse_changed(path)
-    refuse_truncated_data(line.others, args.train_subset, args.valid_subset)
+    binarised.refuse_truncated_folders(line.others, args.train_subset, args.valid_subset)
     if folder:
         samples.refuse_too_few(folder, args)
 
@@ -97,10 +96,10 @@ def check_decoding(line: CommandLine) -> None:
         state = checkpoints.load_checked(path)
         checkpoints.refuse_other_task(path, state, args.task)
         if command == "eval-lm" and args.sample_break_mode != "eos":  # a line, however long
-            refuse_long_samples(args.tokens_per_sample, state)
+            samples.refuse_too_long(args.tokens_per_sample, state)
     if command != "interactive":  # which opens no data set
         subset = args.valid_subset if command == "validate" else args.gen_subset
-        refuse_truncated_data(line.others, subset)
+        binarised.refuse_truncated_folders(line.others, subset)
 
 
 def check_devices(args: Namespace, command: str) -> int:
@@ -148,24 +147,3 @@ def refuse_cosine_without_a_period(args: Namespace) -> None:
             f"--lr-scheduler cosine falls after --warmup-updates {args.warmup_updates} until "
             f"--max-update {args.max_update}: give a greater one, or --lr-period-updates"
         )
-
-
-def refuse_long_samples(tokens: int, state: dict[str, Any]) -> None:
-    """Raise a `UserError` if samples are longer than a causal model: fairseq would skip all."""
-    model = checkpoints.model_arguments(state)
-    # fairseq's own models say it only where a flag did, and else have the samples' size.
-    positions = model.get("max_target_positions") or model.get("tokens_per_sample")
-    if positions is not None and tokens > positions:
-        raise UserError(
-            f"--tokens-per-sample {tokens} is more than the model's {positions} positions, and "
-            f"fairseq-eval-lm would score nothing: give --tokens-per-sample {positions}"
-        )
-
-
-def refuse_truncated_data(words: Sequence[str], *subsets: str) -> None:
-    """Check the data folders, which are among the words that are no flags."""
-    names = {name for subset in subsets for name in subset.split(",")}
-    for word in words:
-        for folder in word.split(os.pathsep):
-            if not command_line.is_remote(word) and command_line.is_folder(folder):
-                binarised.refuse_truncated(Path(folder), names)

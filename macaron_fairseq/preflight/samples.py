@@ -1,4 +1,4 @@
-"""Text of a language model that is too short for a single batch.
+"""Text of a language model that is too short for a single batch, or samples longer than the model.
 
 fairseq cuts text into samples, and leaves out those beyond the last multiple of eight. Where none
 is left it ends in "The dataset is empty", with a traceback, as where a sample is larger than a
@@ -7,12 +7,14 @@ batch. This can go when `test_fairseq_reads_no_batch_of_few_samples` fails.
 
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, TokenBlockDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import binarised
 
 TASKS = "language_modeling", "masked_lm"
@@ -88,3 +90,15 @@ def has_batch(
     return bool(
         data_utils.batch_by_size(order, sizes.__getitem__, sizes, max_tokens, max_samples, multiple)
     )
+
+
+def refuse_too_long(tokens: int, state: dict[str, Any]) -> None:
+    """Raise a `UserError` if samples are longer than a causal model: fairseq would skip all."""
+    model = checkpoints.model_arguments(state)
+    # fairseq's own models say it only where a flag did, and else have the samples' size.
+    positions = model.get("max_target_positions") or model.get("tokens_per_sample")
+    if positions is not None and tokens > positions:
+        raise UserError(
+            f"--tokens-per-sample {tokens} is more than the model's {positions} positions, and "
+            f"fairseq-eval-lm would score nothing: give --tokens-per-sample {positions}"
+        )

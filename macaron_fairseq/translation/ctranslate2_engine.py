@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.text.data_folder import CODES, DataFolder, Tokens
-from macaron_fairseq.translation.translator import Search, warn
+from macaron_fairseq.translation.translator import USUAL, Batching, Search, warn
 
 # In the folder, next to CTranslate2's files: what it was made from.
 EXPORT_JSON = "export.json"
@@ -40,10 +41,10 @@ class CTranslate2Engine:
         folder: Path,
         data: DataFolder,
         search: Search,
+        batching: Batching = USUAL,
         *,
         device: str = "cpu",
         compute_type: str = "default",
-        batches: int = 1,
     ) -> None:
         """Load the model.
 
@@ -51,9 +52,9 @@ class CTranslate2Engine:
             folder: what `macaron-fairseq export` wrote.
             data: what the model was trained with.
             search: how to search.
+            batching: how much at once, which tells how many batches can run side by side.
             device: "cpu", "cuda", or "auto": the GPU where there is one.
             compute_type: one of `COMPUTE_TYPES`.
-            batches: how many there can be at once, to be translated side by side.
 
         Raises:
             UserError: if CTranslate2 is not installed, the folder is not what it should be or is of
@@ -72,7 +73,7 @@ class CTranslate2Engine:
         threads, self.parallel = 1, 1
         if device == "cpu" or not library.get_cuda_device_count():
             threads = environment.wanted_threads()
-            self.parallel = min(threads, batches)
+            self.parallel = min(threads, ceil(batching.lines / batching.batch_size))
         try:
             self.translator = library.Translator(
                 str(folder),

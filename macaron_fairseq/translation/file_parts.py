@@ -11,7 +11,7 @@ from macaron_fairseq.common.files import Block
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.parts import IS_THERE, Parts, Shard, folder_of, settings_of
-from macaron_fairseq.translation.translator import Engine, Search
+from macaron_fairseq.translation.translator import Batching, Engine, Search
 
 
 class TextFile:
@@ -82,23 +82,16 @@ def translate_shard(
     engine: Engine,
     data: DataFolder,
     shard: Shard,
-    *,
-    max_tokens: int = 4096,
-    batch_size: int = 128,
+    batching: Batching,
 ) -> None:
-    """Translate a shard's parts of a file; for the last two see `translator.batches`."""
+    """Translate a shard's parts of a file."""
     encode = data.encoder(data.source)
 
     def work(
         before: int, lines: Sequence[str], done: Collection[int]
     ) -> Iterator[Mapping[int, str]]:
         found = translator.translate_block(
-            [encode(line) for line in lines],
-            engine,
-            max_tokens=max_tokens,
-            batch_size=batch_size,
-            before=before,
-            done=done,
+            [encode(line) for line in lines], engine, batching, before=before, done=done
         )
         for some in found:
             yield dict(zip(some, data.decode([*some.values()]), strict=True))

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Protocol
@@ -62,6 +62,50 @@ class Search:
         return int(self.max_len_a * (max(map(len, batch)) + 1) + self.max_len_b)
 
 
+@dataclass(frozen=True)
+class Batching:
+    """How much is translated at once.
+
+    Raises:
+        UserError: if a number is below 1.
+    """
+
+    lines: int = 2000  # read at once, sorted by length, and translated before the first is written
+    max_tokens: int = 4096  # source tokens of a batch, padding and ends of sentences included
+    batch_size: int = 128  # sentences of a batch
+
+    def __post_init__(self) -> None:
+        if min(self.max_tokens, self.batch_size) < 1:
+            raise UserError(
+                f"a batch of {self.batch_size} sentences and {self.max_tokens} tokens holds none: "
+                "give numbers above 0"
+            )
+        if self.lines < 1:
+            raise UserError(f"blocks of {self.lines} lines hold none: give a number above 0")
+
+    def batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Indices of sentences in batches of similar length, the longest first; none of empty ones.
+
+        Args:
+            lengths: of the sentences, in tokens. One with more than `max_tokens` is a batch alone.
+        """
+        batch: list[int] = []
+        for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+            if not lengths[i]:
+                break
+            longest = lengths[batch[0] if batch else i] + 1
+            is_full = len(batch) == self.batch_size or longest * (len(batch) + 1) > self.max_tokens
+            if batch and is_full:
+                yield batch
+                batch = []
+            batch.append(i)
+        if batch:
+            yield batch
+
+
+USUAL = Batching()
+
+
 class Engine(Protocol):
     """What turns tokens into tokens; the text work around it does not know which one runs."""
 
@@ -81,7 +125,11 @@ class Engine(Protocol):
 
 
 def translate_file(
-    source: Path, output: Path, engine: Engine, data: DataFolder, **options: int
+    source: Path,
+    output: Path,
+    engine: Engine,
+    data: DataFolder,
+    batching: Batching = USUAL,
 ) -> None:
     """Translate a file to another, each block written before the next is read.
 
@@ -93,7 +141,7 @@ def translate_file(
         output: where to write.
         engine: what translates tokens.
         data: how its training data was made.
-        options: of `translate`.
+        batching: how much at once; what is typed is translated line by line.
 
     Raises:
         UserError: if a file cannot be read or written, or they are one.
@@ -102,7 +150,8 @@ def translate_file(
     encode = data.encoder(data.source)
     is_typed = terminal.is_typed(source)
     if is_typed:
-        lines, options["block_lines"] = terminal.typed_lines(data.source, data.target), 1
+        lines = terminal.typed_lines(data.source, data.target)
+        batching = replace(batching, lines=1)
     else:
         lines = files.read_lines(source)
     # Where the text is on a terminal, a bar would stand between its lines.
@@ -113,8 +162,8 @@ def translate_file(
             engine,
             encode,
             data.decode,
+            batching,
             progress=shown.update,
-            **options,
         )
         with files.written(output, keep_partial=True) as file:
             for block in blocks:
@@ -151,11 +200,8 @@ def translate(
     engine: Engine,
     encode: Callable[[str], Tokens],
     decode: Callable[[Sequence[Tokens]], list[str]],
+    batching: Batching = USUAL,
     *,
-    block_lines: int = 2000,
-    max_tokens: int = 4096,
-    batch_size: int = 128,
-    before: int = 0,
     progress: Callable[[int], object] = lambda lines: None,
 ) -> Iterator[list[str]]:
     """The translations of lines, block by block: each is done before the next is read.
@@ -169,20 +215,14 @@ def translate(
         engine: what translates tokens.
         encode: a line to tokens.
         decode: tokens to lines.
-        block_lines: lines that are read at once, and then sorted by length.
-        max_tokens: see `batches`.
-        batch_size: see `batches`.
-        before: lines of the text that are not among these, for warnings that number them.
+        batching: how much at once.
         progress: called with the number of lines whenever some are done.
     """
-    for block in blocks(lines, block_lines):
+    before = 0
+    for block in blocks(lines, batching.lines):
         translations: list[Tokens] = [[] for _ in block]
         for found in translate_block(
-            [encode(line) for line in block],
-            engine,
-            max_tokens=max_tokens,
-            batch_size=batch_size,
-            before=before,
+            [encode(line) for line in block], engine, batching, before=before
         ):
             for i, translation in found.items():
                 translations[i] = translation
@@ -194,9 +234,8 @@ def translate(
 def translate_block(
     sentences: Sequence[Tokens],
     engine: Engine,
+    batching: Batching,
     *,
-    max_tokens: int,
-    batch_size: int,
     before: int = 0,
     done: Collection[int] = (),
 ) -> Iterator[dict[int, Tokens]]:
@@ -207,8 +246,7 @@ def translate_block(
     Args:
         sentences: tokens; what is too long for the engine is cut off there.
         engine: what translates.
-        max_tokens: see `batches`.
-        batch_size: see `batches`.
+        batching: how much at once.
         before: lines of the text that are not among these, for warnings that number them.
         done: a batch of which all are done is left out. The others stay as they would be.
     """
@@ -221,7 +259,7 @@ def translate_block(
             )
     kept = [sentence[:limit] for sentence in sentences]
     yield {i: [] for i, sentence in enumerate(kept) if not sentence and i not in done}
-    todo = left_of(batches([*map(len, kept)], max_tokens, batch_size), done)
+    todo = left_of(batching.batches([*map(len, kept)]), done)
     found = engine.translate([[kept[i] for i in batch] for batch in todo])
     for batch, translations in zip(todo, found, strict=True):
         longest = engine.longest([kept[i] for i in batch])
@@ -261,30 +299,3 @@ def blocks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield block
         raise
     yield block
-
-
-def batches(lengths: Sequence[int], max_tokens: int, batch_size: int) -> Iterator[list[int]]:
-    """Indices of sentences in batches of similar length, the longest first; none of empty ones.
-
-    Args:
-        lengths: of the sentences, in tokens.
-        max_tokens: of a batch, padding and ends of sentences included; a sentence that has more
-            is a batch alone.
-        batch_size: the most sentences of a batch.
-    """
-    if min(max_tokens, batch_size) < 1:
-        raise UserError(
-            f"a batch of {batch_size} sentences and {max_tokens} tokens holds none: give numbers "
-            "above 0"
-        )
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not lengths[i]:
-            break
-        longest = lengths[batch[0] if batch else i] + 1
-        if batch and (len(batch) == batch_size or longest * (len(batch) + 1) > max_tokens):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

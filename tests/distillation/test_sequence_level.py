@@ -21,7 +21,7 @@ from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
-from macaron_fairseq.translation.translator import Search
+from macaron_fairseq.translation.translator import Batching, Search
 
 SENTENCES = 26
 KEEP_ALL = ("--max-copied", "1")
@@ -162,9 +162,9 @@ def test_filters_and_their_counts(folder, tmp_path):
         data_folder.read(data),
         tmp_path / "out",
         Search(),
+        Batching(lines=3),
         Choice(max_ratio=2, max_copied=0.5),
         lambda: stub({first: target for first, (_, target) in cases.items()}),
-        batch_lines=3,
     )
     assert result.kept == result.pairs == 3 and result.sentences == 8
     assert [*result.dropped.values()] == [1, 1, 1, 1, 1]
@@ -190,6 +190,7 @@ def test_best_of_chooses_among_translations_that_were_not_cut(folder, tmp_path):
         data_folder.read(data),
         tmp_path / "out",
         Search(),
+        Batching(),
         Choice(best_of=3, max_copied=1),
         lambda: engine,
     )

@@ -15,7 +15,7 @@ from fairseq.dataclass.configs import (
 from fairseq.models.transformer import TransformerConfig
 
 from macaron_fairseq.preflight import (
-    checks,
+    binarised,
     command_line,
     save_folder,
 )
@@ -51,7 +51,7 @@ def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
     long = ",".join(f"{x}-{y}" for x in range(20) for y in range(20))
     flags = ["--lang-pairs", long, "--save-dir", long, "--restore-file", long]
     line = command_line.read(["fairseq-train", str(tmp_path), *flags])
-    checks.refuse_truncated_data(line.others, "train")
+    binarised.refuse_truncated_folders(line.others, "train")
     save_folder.claim(line)  # fairseq will say that this is not a folder
     assert not save_folder.held
 

@@ -217,8 +217,8 @@ def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path
     """What a GPU did in fp16 is not joined to what a CPU did."""
     translate(folder, tmp_path / "out", "--shard", "1/2")
     for flag, was, now in (
-        ("--lenpen", 1, 0.6),
-        ("--max-len-a", 0, 1.5),
+        ("--lenpen", 1.0, 0.6),
+        ("--max-len-a", 0.0, 1.5),
         ("--max-len-b", 200, 50),
         ("--batch-lines", 4, 5),
         ("--max-tokens", 4096, 100),

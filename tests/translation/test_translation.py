@@ -39,7 +39,7 @@ from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import fairseq_engine, translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 from macaron_fairseq.translation.ctranslate2_export import export
-from macaron_fairseq.translation.translator import Search
+from macaron_fairseq.translation.translator import Batching, Search
 
 CPU = torch.device("cpu")
 
@@ -84,7 +84,7 @@ def reversal(data, exported, request):
     encode = folder.encoder("en")
 
     def translate(lines, **options):
-        return translator.translate(lines, reverser, encode, folder.decode, **options)
+        return translator.translate(lines, reverser, encode, folder.decode, Batching(**options))
 
     return translate
 
@@ -154,10 +154,10 @@ def test_half_precision_is_precise_enough(data, dtype):
     "options",
     [
         {},
-        {"block_lines": 3},
-        {"block_lines": 1},
+        {"lines": 3},
+        {"lines": 1},
         {"max_tokens": 1},
-        {"max_tokens": 25, "block_lines": 10},
+        {"max_tokens": 25, "lines": 10},
         {"batch_size": 4},
     ],
 )
@@ -165,7 +165,7 @@ def test_order_and_number_of_lines_are_kept(reversal, options):
     lines = random_words(20)
     blocks = [*reversal([" ".join(line) for line in lines], **options)]
     assert flat(blocks) == [" ".join(line[::-1]) for line in lines]
-    assert all(len(block) <= options.get("block_lines", 2000) for block in blocks)
+    assert all(len(block) <= options.get("lines", 2000) for block in blocks)
 
 
 def test_nothing_is_read_ahead(reversal):
@@ -177,7 +177,7 @@ def test_nothing_is_read_ahead(reversal):
             read.append(number)
             yield "the new er"
 
-    blocks = reversal(lines(), block_lines=3)
+    blocks = reversal(lines(), lines=3)
     assert read == []
     assert next(blocks) == ["er new the"] * 3 and read == [1, 2, 3]
     assert next(blocks) == ["er new the"] * 3 and read == [1, 2, 3, 4, 5, 6]
@@ -202,8 +202,7 @@ def test_batches_keep_their_limits():
         counting,
         str.split,
         lambda sentences: [" ".join(words) for words in sentences],
-        max_tokens=40,
-        batch_size=8,
+        Batching(max_tokens=40, batch_size=8),
         progress=done.append,
     )
     assert flat(blocks) == [line.upper() for line in lines]

@@ -36,7 +36,7 @@ from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import parts, translator
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.parts import IS_THERE, Parts, Shard
-from macaron_fairseq.translation.translator import Search
+from macaron_fairseq.translation.translator import Batching, Search
 
 
 def distill(
@@ -44,14 +44,12 @@ def distill(
     data: DataFolder,
     out: Path,
     search: Search,
+    batching: Batching,
     choice: Choice,
     load: Callable[[], FairseqEngine],
     *,
     shard: Shard | None = None,
     join: bool = False,
-    batch_lines: int = 2000,
-    max_tokens: int = 4096,
-    batch_size: int = 128,
     precision: str = "fp32",
 ) -> Result | str:
     """Translate a training set, or what is left of it, and write a data folder of the translations.
@@ -61,13 +59,11 @@ def distill(
         data: the data folder that they were trained with.
         out: the new folder. OUT.parts holds what is done until then.
         search: how to search.
+        batching: how much at once; a part has as many lines.
         choice: which translations to keep.
         load: loads the teacher; it is called if there is something to translate.
         shard: translate this job's share alone, and write no folder.
         join: translate nothing; all parts must be there.
-        batch_lines: sentences of a part, which are sorted by length.
-        max_tokens: see `translator.batches`.
-        batch_size: see `translator.batches`.
         precision: in which the teacher computes.
 
     Returns:
@@ -91,9 +87,9 @@ def distill(
         "training set": training.hashes(),
         "best of": choice.best_of,
         "precision": precision,
-        "batches": f"{batch_lines} {max_tokens} {batch_size}",
+        "batches": f"{batching.lines} {batching.max_tokens} {batching.batch_size}",
     }
-    work = Parts(parts.folder_of(out), settings, len(training), batch_lines)
+    work = Parts(parts.folder_of(out), settings, len(training), batching.lines)
     work.refuse_others()
     mine = shard or Shard()
     described = translated_pairs.described(teacher)
@@ -108,7 +104,7 @@ def distill(
         work.refuse_incomplete()
     with work.held(mine):
         if work.left(mine):
-            translate(training, work, mine, load(), choice.best_of, max_tokens, batch_size)
+            translate(training, work, mine, load(), choice.best_of, batching)
         if shard:
             return work.said(shard)
         result = translated_pairs.write(training, work, out, choice, about)
@@ -122,8 +118,7 @@ def translate(
     shard: Shard,
     engine: FairseqEngine,
     best_of: int,
-    max_tokens: int,
-    batch_size: int,
+    batching: Batching,
 ) -> None:
     """Translate the parts of a shard that are not done; a line of a part is a JSON object."""
     metric = None
@@ -139,7 +134,7 @@ def translate(
             for i, source in enumerate(sources)
             if not fits[i] and i not in done
         }
-        todo = translator.left_of(translator.batches(fits, max_tokens, batch_size), done)
+        todo = translator.left_of(batching.batches(fits), done)
         found = engine.translate_n_best([[sources[i] for i in some] for some in todo], best_of)
         for some, translations in zip(todo, found, strict=True):
             longest = engine.longest([sources[i] for i in some])

@@ -1,0 +1,26 @@
+"""What happens when one of fairseq's commands imports the package: the whole of `preflight`."""
+
+from collections.abc import Sequence
+
+from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
+
+
+def start(argv: Sequence[str]) -> None:
+    """Check a command line and its files, and prepare for what may fail later.
+
+    What is cheap to see comes first: checks read whole checkpoints. The save folder comes last,
+    since a command that is refused should leave no lock behind.
+
+    Args:
+        argv: of the process; that of another program than fairseq's commands is left alone.
+
+    Raises:
+        UserError: naming what to change.
+    """
+    line = command_line.read(argv)
+    if not line:
+        return
+    missing.refuse(line)
+    checks.check(line)
+    batches.explain(line)
+    save_folder.claim(line)
