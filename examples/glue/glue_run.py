@@ -92,7 +92,7 @@ def why_unfit(
         from macaron_fairseq.common.errors import UserError
         from macaron_fairseq.compat import checkpoints
         from macaron_fairseq.model import same_network
-        from macaron_fairseq.preflight import restored
+        from macaron_fairseq.preflight import command_line, restored_parameters
         from macaron_fairseq.translation import fairseq_engine
 
         try:
@@ -100,8 +100,10 @@ def why_unfit(
             state = checkpoints.load(checkpoint)
             for count in outputs:
                 whole = [*flags, *train_command.arch_flags(arch), "--num-classes", str(count)]
-                if given := restored.completed(whole):
-                    restored.refuse_other_parts(checkpoint, state["model"], given, Path(data))
+                if given := command_line.with_defaults(whole):
+                    restored_parameters.refuse_other_parts(
+                        checkpoint, state["model"], given, Path(data)
+                    )
         except UserError as error:
             return str(error)
         trained = checkpoints.model_arguments(state)

@@ -54,7 +54,7 @@ KINDS = {
 }
 
 # Architectures of language models, of this package and the authors'.
-LANGUAGE_MODELS = re.compile(
+ARCHITECTURES_OF_LANGUAGE_MODELS = re.compile(
     "macaron_(roberta|transformer_lm)|(roberta|transformer_lm)(_.*)?_pre_norm$|"
     "transformer_(bert|classifier)_"
 )
@@ -137,7 +137,7 @@ def refuse_without_arguments(path: Path, state: dict[str, Any]) -> None:
         raise UserError(f"{path} does not say which model it holds: use one of fairseq-train")
     task = (cfg or {}).get("task") if args is None else getattr(args, "task", None)
     arch = model_arguments(state)["arch"]
-    if task is None and LANGUAGE_MODELS.match(arch or ""):
+    if task is None and ARCHITECTURES_OF_LANGUAGE_MODELS.match(arch or ""):
         raise UserError(
             f"{path} does not say which task its model, {arch}, is for: use one of fairseq-train"
         )
@@ -199,27 +199,6 @@ def refuse_changed(path: Path) -> None:
             f"{path} is damaged: its bytes have changed since it was saved, so copy it again or "
             "use another checkpoint"
         )
-
-
-def refuse_other_dictionaries(
-    name: str, parameters: Mapping[str, Tensor], source: int, target: int
-) -> None:
-    """Raise a `UserError` if a model was trained with dictionaries of other sizes.
-
-    Args:
-        name: what to call the checkpoint.
-        parameters: its parameters by name.
-        source: how many types the source dictionary has.
-        target: how many the target dictionary has.
-    """
-    for side, language, types in (("encoder", "source", source), ("decoder", "target", target)):
-        embedding = parameters.get(f"{side}.embed_tokens.weight")
-        if embedding is not None and len(embedding) != types:
-            raise UserError(
-                f"{name} embeds {len(embedding)} {language} types, but the {language} dictionary "
-                f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
-                "with"
-            )
 
 
 def optimizer_of(state: dict[str, Any]) -> str | None:

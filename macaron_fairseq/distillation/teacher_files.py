@@ -22,6 +22,7 @@ from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
 from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
 from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.model import checkpoint_sizes
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES, DataFolder
 from macaron_fairseq.text.tokenization import bpe
@@ -252,7 +253,7 @@ def refuse_other_dictionaries(
     if not checkpoints.model_arguments(state).get("merge_src_tgt_embed"):
         sizes = len(task.source_dictionary), len(task.target_dictionary)
         try:
-            checkpoints.refuse_other_dictionaries(str(path), state["model"], *sizes)
+            checkpoint_sizes.refuse_other_dictionaries(str(path), state["model"], *sizes)
         except UserError as error:
             raise UserError(f"{error}, {way_out}") from error
     folder, hashes = training_data.folder(settings), manifest.data_hashes(path)

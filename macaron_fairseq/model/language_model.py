@@ -13,8 +13,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import pretrained
-from macaron_fairseq.model import arguments, initialization
+from macaron_fairseq.model import arguments, checkpoint_sizes, initialization
 from macaron_fairseq.model.base import (
     MacaronModel,
     UnpublishedModel,
@@ -81,8 +80,8 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
 
     def load_state_dict(self, state_dict: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         """Load parameters; refuses those that were trained with another dictionary."""
-        types = pretrained.rows(self.state_dict(), pretrained.CAUSAL_TYPES)
-        pretrained.refuse_other_sizes("the checkpoint", state_dict, types=types)
+        types = checkpoint_sizes.rows(self.state_dict(), checkpoint_sizes.CAUSAL_TYPES)
+        checkpoint_sizes.refuse_other_sizes("the checkpoint", state_dict, types=types)
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 

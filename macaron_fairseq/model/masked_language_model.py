@@ -16,8 +16,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import pretrained
-from macaron_fairseq.model import arguments, initialization
+from macaron_fairseq.model import arguments, checkpoint_sizes, initialization
 from macaron_fairseq.model.base import (
     MacaronModel,
     UnpublishedModel,
@@ -143,10 +142,10 @@ def refuse_other_sizes(model: RobertaModel, state_dict: dict[str, Tensor]) -> No
     fairseq answers the first two with a traceback, and drops a head of other classes.
     """
     own, heads = model.state_dict(), model.classification_heads
-    pretrained.refuse_other_sizes(
+    checkpoint_sizes.refuse_other_sizes(
         "the checkpoint",
         state_dict,
-        types=pretrained.rows(own, pretrained.MASKED_TYPES),
-        positions=pretrained.positions_of(own),
-        classes={x: pretrained.rows(own, pretrained.of_head(x)) for x in heads},
+        types=checkpoint_sizes.rows(own, checkpoint_sizes.MASKED_TYPES),
+        positions=checkpoint_sizes.positions_of(own),
+        classes={x: checkpoint_sizes.rows(own, checkpoint_sizes.of_head(x)) for x in heads},
     )

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat.pretrained import of_head, rows
 from macaron_fairseq.model import released
+from macaron_fairseq.model.checkpoint_sizes import of_head, rows
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import (
     MacaronRobertaEncoder,

@@ -42,7 +42,7 @@ def difference(
         other: those of another model.
         names: of the arguments that are compared.
     """
-    sides = completed(one), completed(other)
+    sides = with_unsaid(one), with_unsaid(other)
     for name in names:
         value, other_value = (side.get(name) for side in sides)
         if (value or None) != (other_value or None):
@@ -50,7 +50,7 @@ def difference(
     return None
 
 
-def completed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_unsaid(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments with what earlier versions, or models of fairseq's, do not say."""
     is_macaron = "macaron" in str(arguments.get("arch"))
     found = {**UNSAID, **({} if is_macaron else {"macaron_scheme": "lie-trotter"}), **arguments}
@@ -69,7 +69,7 @@ def other_network(trained: Mapping[str, Any], given: Mapping[str, Any]) -> str:
         trained: the arguments of the checkpoint's model, see `checkpoints.model_arguments`.
         given: the flags.
     """
-    said = completed(trained).keys() & completed(given).keys()
+    said = with_unsaid(trained).keys() & with_unsaid(given).keys()
     found = difference(trained, given, [name for name in IN_NO_SHAPE if name in said])
     if not found:
         return ""

@@ -16,9 +16,8 @@ from fairseq.models.transformer import (
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.compat.arguments import complete_layers_to_keep
-from macaron_fairseq.model import arguments, initialization, released
+from macaron_fairseq.model import arguments, checkpoint_sizes, initialization, released
 from macaron_fairseq.model.base import (
     MacaronModel,
     UnpublishedModel,
@@ -118,7 +117,7 @@ class MacaronTransformerModel(MacaronModel, TransformerModel):
         """Load parameters; refuses those that were trained with another dictionary."""
         # Merged dictionaries have one embedding, whose types are those of both.
         types = (len(side.embed_tokens.weight) for side in (self.encoder, self.decoder))
-        checkpoints.refuse_other_dictionaries("the checkpoint", state_dict, *types)
+        checkpoint_sizes.refuse_other_dictionaries("the checkpoint", state_dict, *types)
         return super().load_state_dict(state_dict, *args, **kwargs)
 
 

@@ -25,6 +25,7 @@ from macaron_fairseq.preflight import (
     gpus,
     ranks,
     restored,
+    restored_optimizer,
     samples,
 )
 from macaron_fairseq.preflight.command_line import CommandLine
@@ -51,7 +52,7 @@ def check(line: CommandLine) -> None:
 
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
-    args, given = line.args, restored.completed(line.flags)
+    args, given = line.args, command_line.with_defaults(line.flags)
     folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     ranks.check(args, os.environ, gpu_count)
@@ -72,7 +73,7 @@ def check_restored(
         path: of the checkpoint.
         state: what it holds.
         args: of a `CommandLine`.
-        given: all flags, see `restored.completed`.
+        given: all flags, see `command_line.with_defaults`.
         folder: of the data, the first one if there are several.
     """
     is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
@@ -80,7 +81,7 @@ def check_restored(
     if given:
         restored.refuse_other_model(path, state, given, folder, is_begun_anew)
     if not is_begun_anew:
-        restored.refuse_other_optimizer(path, state, args, given)
+        restored_optimizer.refuse_other_optimizer(path, state, args, given)
 
 
 def check_decoding(line: CommandLine) -> None:

@@ -3,12 +3,16 @@
 It knows the flags that a check needs, with fairseq's defaults, and the files that they name.
 """
 
+import io
+import logging
 import os
 from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq import options
 from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -98,6 +102,26 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     return parser.parse_known_args(flags)
 
 
+def with_defaults(flags: Sequence[str]) -> Namespace | None:
+    """What fairseq-train makes of its flags; None where it refuses them, which it will say."""
+    try:
+        with unlogged(), redirect_stderr(io.StringIO()):
+            return options.parse_args_and_arch(options.get_training_parser(), [*flags])
+    except (Exception, SystemExit):  # the second of the parser
+        return None
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Log nothing: fairseq-train will do the same once more, and log it."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 # --- The files that it names ---------------------------------------------------------------------
 
 
@@ -105,7 +129,7 @@ def first_folder(given: Namespace | None, others: Sequence[str]) -> Path | None:
     """The first data folder, which has the dictionary; None where it is none of this machine.
 
     Args:
-        given: all that fairseq makes of its flags; None if it will refuse them.
+        given: see `with_defaults`.
         others: the words that `parse` leaves. After the first one there may be values of flags that
             it does not know.
     """

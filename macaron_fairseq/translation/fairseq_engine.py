@@ -25,6 +25,7 @@ from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
+from macaron_fairseq.model import checkpoint_sizes
 from macaron_fairseq.preflight import checks, command_line
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import training_data
@@ -249,7 +250,7 @@ def refuse_unfit(path: str, task: FairseqTask) -> None:
     if arguments.get("merge_src_tgt_embed"):
         return  # its embedding has the types of both dictionaries
     types = len(task.source_dictionary), len(task.target_dictionary)
-    checkpoints.refuse_other_dictionaries(path, state["model"], *types)
+    checkpoint_sizes.refuse_other_dictionaries(path, state["model"], *types)
 
 
 def in_a_line(error: Exception) -> str:

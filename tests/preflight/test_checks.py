@@ -212,7 +212,7 @@ def test_language_models_are_told_from_translation_models_by_their_architecture(
     for arch, model in ARCH_MODEL_REGISTRY.items():
         if model in plugin.MODELS.values():
             is_one = issubclass(model, RobertaModel | TransformerLanguageModel)
-            assert bool(checkpoints.LANGUAGE_MODELS.match(arch)) == is_one, arch
+            assert bool(checkpoints.ARCHITECTURES_OF_LANGUAGE_MODELS.match(arch)) == is_one, arch
             found[is_one] += 1
     assert min(found.values()) > 10
 

@@ -37,7 +37,7 @@ from macaron_fairseq.preflight import (
     checks,
     command_line,
     missing,
-    restored,
+    restored_optimizer,
 )
 
 STORED = FIXTURES / "stored"
@@ -109,7 +109,7 @@ def test_the_optimizer_has_the_name_that_fairseqs_trainer_saves(flags, optimizer
     args = options.parse_args_and_arch(options.get_training_parser(), words)
     cfg = convert_namespace_to_omegaconf(args)
     trainer = Trainer(cfg, task(), build_model(args, task()), torch.nn.Module())
-    found = restored.wrapper_of(command_line.parse(words)[0])
+    found = restored_optimizer.wrapper_of(command_line.parse(words)[0])
     assert found == type(trainer.optimizer).__name__
 
 
@@ -121,7 +121,8 @@ def test_another_optimizer_in_half_precision_is_told_though_its_wrapper_is_the_s
         ("nag", ["--optimizer was FairseqAdam, and now it is FairseqNAG"]),
     ):
         words = ["data", "--fp16", "--criterion", "x", "--optimizer", optimizer]
-        assert [*restored.other_in_optimizer(state, command_line.parse(words)[0])] == expected
+        args, _ = command_line.parse(words)
+        assert [*restored_optimizer.other_in_optimizer(state, args)] == expected
 
 
 @pytest.fixture
@@ -135,7 +136,8 @@ def goes_on(tmp_path):
         words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", *SMALL]
         words += ["--arch", arch, *flags]
         path, line = tmp_path / "checkpoint_last.pt", command_line.read(words)
-        checks.check_restored(path, state, line.args, restored.completed(line.flags), tmp_path)
+        given = command_line.with_defaults(line.flags)
+        checks.check_restored(path, state, line.args, given, tmp_path)
 
     return check
 
@@ -318,7 +320,7 @@ def test_training_starts_from_a_checkpoint_with_names_of_an_older_fairseq(tmp_pa
 
 
 def test_fairseq_drops_a_head_of_other_classes():
-    """The fault of fairseq's that `preflight.restored` is for."""
+    """The fault of fairseq's that `preflight.restored_parameters` is for."""
     saved = classifier("roberta_tiny_pre_norm", classes=3).state_dict()
     model = classifier("roberta_tiny_pre_norm", classes=2)
     first = model.classification_heads[HEAD].out_proj.weight.clone()

@@ -2,7 +2,7 @@
 
 fairseq drops a classification head for another number of classes, with a warning, and trains a new
 one (`test_fairseq_drops_a_head_of_other_classes`). It answers another dictionary or number of
-positions with a traceback. `preflight.restored` checks the rest of a checkpoint.
+positions with a traceback. `preflight.restored_parameters` checks the rest of a checkpoint.
 """
 
 from collections.abc import Mapping
@@ -55,6 +55,27 @@ def refuse_other_sizes(
         raise UserError(
             f"{name} has {found} positions and the model {positions}: give --max-positions {found}"
         )
+
+
+def refuse_other_dictionaries(
+    name: str, parameters: Mapping[str, Tensor], source: int, target: int
+) -> None:
+    """Raise a `UserError` if a model was trained with dictionaries of other sizes.
+
+    Args:
+        name: what to call the checkpoint.
+        parameters: its parameters by name.
+        source: how many types the source dictionary has.
+        target: how many the target dictionary has.
+    """
+    for side, language, types in (("encoder", "source", source), ("decoder", "target", target)):
+        embedding = parameters.get(f"{side}.embed_tokens.weight")
+        if embedding is not None and len(embedding) != types:
+            raise UserError(
+                f"{name} embeds {len(embedding)} {language} types, but the {language} dictionary "
+                f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
+                "with"
+            )
 
 
 def rows(weights: Mapping[str, Tensor], name: str) -> int | None:
