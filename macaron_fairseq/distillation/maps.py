@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from macaron_fairseq.distillation import layers
-from macaron_fairseq.distillation.layers import Pairs
+from macaron_fairseq.distillation.layer_plan import Pairs
 
 
 class Map(nn.Linear):

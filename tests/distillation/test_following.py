@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import layers, text_spans
+from macaron_fairseq.distillation import layer_plan, layers, text_spans
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
@@ -41,17 +41,17 @@ def of_scheme(name, number, side="encoder"):
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("scheme", splitting.SCHEMES)
 def test_layers_of_one_scheme_divide_the_time_evenly(scheme, side):
-    found = layers.times(of_scheme(scheme, 4, side))
+    found = layer_plan.times(of_scheme(scheme, 4, side))
     assert found == pytest.approx([0.25, 0.5, 0.75, 1])
-    assert layers.times([SimpleNamespace()] * 4) == pytest.approx(found)
+    assert layer_plan.times([SimpleNamespace()] * 4) == pytest.approx(found)
 
 
 def test_a_layer_of_longer_steps_takes_longer():
     long = splitting.step(2, splitting.SELF), splitting.step(2, splitting.WHOLE)
     mixed = [*of_scheme("lie-trotter", 1), SimpleNamespace(steps=long)]
-    assert layers.times(mixed) == pytest.approx([1 / 3, 1])
+    assert layer_plan.times(mixed) == pytest.approx([1 / 3, 1])
     at_once = [*of_scheme("parallel", 1), *of_scheme("strang-marchuk", 1)]  # F and G, each a time 1
-    assert layers.times(at_once) == pytest.approx([1 / 2, 1])
+    assert layer_plan.times(at_once) == pytest.approx([1 / 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ def test_a_layer_of_longer_steps_takes_longer():
 )
 def test_layers_meet_at_the_same_times(student, teacher, pairs):
     sides = of_scheme("yoshida4", student), of_scheme("strang-marchuk", teacher)
-    assert layers.match_in_time(*map(layers.times, sides)) == pairs
+    assert layer_plan.match_in_time(*map(layer_plan.times, sides)) == pairs
 
 
 def test_named_layers_are_read():
     for text in ("1:2, 3:6", "3:6,1:2", "1:2,3:6,1:2"):
-        assert layers.read_pairs(text, "--flag", "encoder", 3, 6) == [(1, 2), (3, 6)]
+        assert layer_plan.read_pairs(text, "--flag", "encoder", 3, 6) == [(1, 2), (3, 6)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_named_layers_are_read():
 )
 def test_layers_that_do_not_exist_are_refused(text, message):
     with pytest.raises(UserError) as refused:
-        layers.read_pairs(text, "--flag", "encoder", 3, 6)
+        layer_plan.read_pairs(text, "--flag", "encoder", 3, 6)
     assert message in str(refused.value)
 
 

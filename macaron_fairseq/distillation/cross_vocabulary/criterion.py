@@ -27,13 +27,8 @@ from macaron_fairseq.distillation.cross_vocabulary.crossing import (
     Sra,
 )
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder
-from macaron_fairseq.distillation.layers import (
-    DECODER,
-    ENCODER,
-    LayerPlan,
-    match_last,
-    refuse_layer_dropout,
-)
+from macaron_fairseq.distillation.layer_plan import LayerPlan, match_last
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, refuse_layer_dropout
 from macaron_fairseq.distillation.memory import Answer
 from macaron_fairseq.distillation.taught import TaughtConfig, TaughtCriterion
 from macaron_fairseq.fast.criterion import for_features, has_plain_projection, on_the_host, unwrap

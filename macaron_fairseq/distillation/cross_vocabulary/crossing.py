@@ -18,7 +18,8 @@ from macaron_fairseq.distillation import layers
 from macaron_fairseq.distillation.cross_vocabulary import losses, minimum_edit
 from macaron_fairseq.distillation.cross_vocabulary.last_token import Attended, attended
 from macaron_fairseq.distillation.cross_vocabulary.recoding import Recoder, bare
-from macaron_fairseq.distillation.layers import DECODER, ENCODER, Pairs, States, read_by
+from macaron_fairseq.distillation.layer_plan import Pairs
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.spans import centres, members_of_ranges

@@ -22,7 +22,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from sacrebleu.metrics import BLEU
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation import teacher_files
+from macaron_fairseq.distillation import teacher_fit
 from macaron_fairseq.distillation.sequence_level import translated_pairs
 from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
 from macaron_fairseq.distillation.sequence_level.translated_pairs import (
@@ -188,4 +188,4 @@ def refuse_other_teacher(path: str, training: TrainingSet) -> None:
     task = TranslationTask(config, *training.dictionaries)
     for name in path.split(os.pathsep):
         way_out = "or give the data that it was trained with"
-        teacher_files.refuse_other_training(Path(name), task, way_out)
+        teacher_fit.refuse_other_training(Path(name), task, way_out)

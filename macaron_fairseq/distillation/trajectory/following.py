@@ -14,14 +14,8 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.distillation import layers, text_spans
-from macaron_fairseq.distillation.layers import (
-    DECODER,
-    ENCODER,
-    NONE,
-    LayerPlan,
-    States,
-    read_by,
-)
+from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
+from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
 from macaron_fairseq.distillation.maps import Maps
 from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
