@@ -112,7 +112,7 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     from gpu.setups import EXACT
     from torch.nn import functional
 
-    from macaron_fairseq.fast import launches
+    from macaron_fairseq.fast import gpu_kernels
     from macaron_fairseq.fast.attention import Attention
     from macaron_fairseq.fast.beam_search import CandidateModel
     from macaron_fairseq.fast.layers import FusedLayer
@@ -129,8 +129,8 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     attention = Row("fairseq's instead, caches too", instead=((Attention, "is_standard", never),))
     ours, stock = Row("all is there"), Row("a Transformer of equal size", side="stock")
     steps = FusedLayer, "takes_plain_steps", never
-    relu = launches, "dropped_relu", dropped_relu
-    joined = launches, "joined_linear", joined_linear
+    relu = gpu_kernels, "dropped_relu", dropped_relu
+    joined = gpu_kernels, "joined_linear", joined_linear
     weights = CandidateModel, "constant_weights", lambda *_: nullcontext()
     return {
         "training": {

@@ -56,7 +56,7 @@ def is_fused(args: Namespace) -> bool:
     return not is_quantised and getattr(args, "macaron_kernels", None) != FAIRSEQ
 
 
-class Fused(BaseFairseqModel):
+class FusedOrPlain(BaseFairseqModel):
     """A model of `fast/`; where `is_fused` says no, that of `model/` is built in its place."""
 
     plain: type[BaseFairseqModel]
@@ -74,19 +74,19 @@ class Fused(BaseFairseqModel):
         return cls.plain.build_model(args, task)
 
 
-class MacaronTransformerModel(Fused, FusedTransformerModel):
+class MacaronTransformerModel(FusedOrPlain, FusedTransformerModel):
     """`macaron_transformer` as fairseq knows it."""
 
     plain = transformer.MacaronTransformerModel
 
 
-class MacaronRobertaModel(Fused, FusedRobertaModel):
+class MacaronRobertaModel(FusedOrPlain, FusedRobertaModel):
     """`macaron_roberta` as fairseq knows it."""
 
     plain = masked_language_model.MacaronRobertaModel
 
 
-class MacaronLanguageModel(Fused, FusedLanguageModel):
+class MacaronLanguageModel(FusedOrPlain, FusedLanguageModel):
     """`macaron_transformer_lm` as fairseq knows it."""
 
     plain = language_model.MacaronLanguageModel

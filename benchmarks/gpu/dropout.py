@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from gpu.checks import Outcome
 from gpu.setups import OURS, TINY, Device
-from macaron_fairseq.fast import launches
+from macaron_fairseq.fast import gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
 
 ELEMENTS = 200_000
@@ -48,12 +48,12 @@ def draws(device: Device, p: float) -> dict[str, Callable[[], Tensor]]:
     weight = torch.eye(WIDTH, device=device.name)
 
     def of_ffn() -> Tensor:
-        return launches.dropped_relu(square, weight, torch.zeros_like(weight[0]), p)
+        return gpu_kernels.dropped_relu(square, weight, torch.zeros_like(weight[0]), p)
 
     def of_steps() -> Tensor:
-        kept = launches.draw_kept(2, square, p)
+        kept = gpu_kernels.draw_kept(2, square, p)
         zero = torch.zeros_like(square)
-        first, second = (launches.add_dropped(zero, square, one, p, 1.0) for one in kept)
+        first, second = (gpu_kernels.add_dropped(zero, square, one, p, 1.0) for one in kept)
         if torch.equal(first, second):  # of two steps of a layer
             return zero
         return torch.cat((first, second))

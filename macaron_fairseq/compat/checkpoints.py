@@ -47,7 +47,7 @@ SENT_GLOBALS: list[Any] = [
 ]
 
 # Tasks whose models go on from one another, or decode for one another.
-KINDS = {
+KIND_OF_TASK = {
     **dict.fromkeys(("translation", "macaron_translation"), "translation"),
     **dict.fromkeys(("masked_lm", "sentence_prediction"), "masked"),
     "language_modeling": "causal",
@@ -156,7 +156,7 @@ def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None)
     fairseq would report that no parameter fits, or look for data of another kind.
     """
     trained = task_of(state)
-    if len({KINDS[name] for name in (trained, task) if name in KINDS}) > 1:
+    if len({KIND_OF_TASK[name] for name in (trained, task) if name in KIND_OF_TASK}) > 1:
         raise UserError(f"{path} was trained for {trained}, and is not a model for {task}")
 
 

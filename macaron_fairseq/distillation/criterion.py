@@ -136,11 +136,11 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
             UserError: if a number makes no sense or a teacher does not go with the task.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        numbers.refuse_no_share("--distill-weight", distill_weight)
-        numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
+        numbers.require_share("--distill-weight", distill_weight)
+        numbers.require_temperature("--distill-temperature", distill_temperature)
         self.mixture = Mixture(distill_weight, distill_temperature, not no_temperature_squared)
-        numbers.refuse_no_weight("--trajectory-weight", trajectory_weight)
-        numbers.refuse_no_room("--teacher-memory", teacher_memory)
+        numbers.require_weight("--trajectory-weight", trajectory_weight)
+        numbers.require_room("--teacher-memory", teacher_memory)
         self.trajectory_weight = trajectory_weight
         self.needs_student = trajectory_weight > 0
         self.plan = Plan(

@@ -13,7 +13,7 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.spans import members_within
 
-KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
+SPAN_KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
 
 # How subword-nmt marks a part of a word that goes on, and SentencePiece one that begins.
 GOES_ON, BEGINS = "@@", "▁"
@@ -131,7 +131,7 @@ def members(
     """The spans of a batch, (batch, spans, length), see `spans`.
 
     Args:
-        kind: one of `KINDS`. Phrases that an unknown token may have moved are left out.
+        kind: one of `SPAN_KINDS`. Phrases that an unknown token may have moved are left out.
         tokens: (batch, length).
         words: of the dictionary.
         padding: the symbol of padding.

@@ -11,7 +11,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import caches, launches
+from macaron_fairseq.fast import caches, gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import ConstantLinear, Linear, linear
 from macaron_fairseq.fast.replaceable import is_linear, is_watched
@@ -105,7 +105,7 @@ class Attention(MultiheadAttention):
         super()._apply(*args, **kwargs)
         if self.is_standard() and self.k_proj.weight.is_cuda:
             of_keys = [self.k_proj, self.v_proj]
-            launches.lay_together([self.q_proj, *of_keys] if self.self_attention else of_keys)
+            gpu_kernels.lay_together([self.q_proj, *of_keys] if self.self_attention else of_keys)
         return self
 
     # --- whole sentences -------------------------------------------------------------------------
@@ -177,8 +177,8 @@ class Attention(MultiheadAttention):
     def project(self, x: Tensor, *projections: nn.Linear) -> list[Tensor]:
         """Project x, (time, batch, channel), to (batch, heads, time, head channel) for each."""
         count = len(projections)
-        if launches.are_for(x):
-            y = launches.joined_linear(x, projections)
+        if gpu_kernels.suit(x):
+            y = gpu_kernels.joined_linear(x, projections)
             y = y.view(*x.shape[:2], count, self.num_heads, self.head_dim)
             parts = y.unbind(2) if count > 1 else (y.squeeze(2),)  # which costs no kernel back
         else:  # each head's parts side by side, for a CPU's matrix products

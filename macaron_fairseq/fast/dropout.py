@@ -117,10 +117,10 @@ def draw_by(loop: Callable[..., int], *args: Any) -> None:
 def loops() -> Any:
     """The compiled loops, or None where PyTorch is to draw; the log then says why, once."""
     try:
-        from macaron_fairseq.fast import compiled
+        from macaron_fairseq.fast import dropout_loops
 
-        if draws_as_pytorch(compiled):
-            return compiled
+        if draws_as_pytorch(dropout_loops):
+            return dropout_loops
         reason = "this PyTorch draws other numbers"
     except ImportError as error:
         reason = f"{error}: pip install numba"
@@ -130,7 +130,7 @@ def loops() -> Any:
     return None
 
 
-def draws_as_pytorch(compiled: Any) -> bool:
+def draws_as_pytorch(loops: Any) -> bool:
     """Whether the loops draw what PyTorch draws, which differs between builds and processors."""
     state = torch.get_rng_state()
     if len(state) != SIZE:
@@ -142,12 +142,12 @@ def draws_as_pytorch(compiled: Any) -> bool:
             torch.set_rng_state(state)
             drawn = torch.empty(700, dtype=torch.bool)  # the state is renewed within
             if by_loop:
-                draw_by(compiled.draw_kept, drawn.numpy(), ceil(probability * 2**53))
+                draw_by(loops.draw_kept, drawn.numpy(), ceil(probability * 2**53))
             else:
                 drawn.copy_(torch.empty(700).bernoulli_(probability))
             results.append((drawn, torch.get_rng_state()))
     finally:
         torch.set_rng_state(state)
     one = np.ones(1, np.float32)
-    compiled.drop(one, one > 0, one, np.float32(1))  # compiled now, not in the first update
+    loops.drop(one, one > 0, one, np.float32(1))  # compiled now, not in the first update
     return all(map(torch.equal, *results))

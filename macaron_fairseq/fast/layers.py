@@ -8,7 +8,7 @@ from fairseq.modules import gelu
 from torch import Tensor, nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import activation, caches, launches
+from macaron_fairseq.fast import activation, caches, gpu_kernels
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear
@@ -49,11 +49,11 @@ class FusedLayer(SplittingLayer):
         """
         dropout = self.dropout_module
         p = dropout.share()
-        is_direct = launches.are_for(x) and self.takes_plain_steps() and not is_watched(dropout)
+        is_direct = gpu_kernels.suit(x) and self.takes_plain_steps() and not is_watched(dropout)
         if not is_direct or p == 1:
             return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
-        all_kept = launches.draw_kept(len(steps), x, p) if p else [None] * len(steps)
+        all_kept = gpu_kernels.draw_kept(len(steps), x, p) if p else [None] * len(steps)
         for step, kept in zip(steps, all_kept, strict=True):
             network, layer_norm = self.weights(step.operators[0])
             y = layer_norm(x) if self.normalize_before else x
@@ -61,7 +61,7 @@ class FusedLayer(SplittingLayer):
             if kept is None:
                 x = torch.add(x, y, alpha=step.size)
             else:
-                x = launches.add_dropped(x, y, kept, p, step.size)
+                x = gpu_kernels.add_dropped(x, y, kept, p, step.size)
             if not self.normalize_before:
                 x = layer_norm(x)
         return x
@@ -79,8 +79,8 @@ class FusedLayer(SplittingLayer):
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:
             return super().feed_forward(network, x)
-        if launches.are_for(x) and is_linear(fc1) and p < 1:
-            return fc2(launches.dropped_relu(x, fc1.weight, fc1.bias, p))
+        if gpu_kernels.suit(x) and is_linear(fc1) and p < 1:
+            return fc2(gpu_kernels.dropped_relu(x, fc1.weight, fc1.bias, p))
         return fc2(functional.relu(dropout(fc1(x))))
 
     def move(self, x: Tensor, slope: Tensor, size: float) -> Tensor:

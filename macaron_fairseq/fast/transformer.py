@@ -1,4 +1,17 @@
-"""The model with this room's layers."""
+"""The model with this room's layers.
+
+fairseq's encoder, decoder and layers have fixed arguments. What else is known of a batch goes with
+it as attributes:
+
+    attribute                   set by                               read by
+    encoder.is_padded           the model, for one pass              the encoder
+    decoder.begins_with_words   the model, for one pass              the decoder
+    mask.hides_future           the decoder's buffered_future_mask   attention
+    padding.added_to_scores     attention, in the first layer        attention, in the others
+
+A copy of a mask has no attribute: attention then takes the mask itself, with the same result. So
+nobody may change a padding mask in place.
+"""
 
 from typing import Any
 

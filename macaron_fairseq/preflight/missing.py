@@ -36,7 +36,7 @@ def refuse(line: CommandLine) -> None:
     if not args.task and (path := next(command_line.to_decode_with(args), None)):
         args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
-    is_known = args.task in checkpoints.KINDS
+    is_known = args.task in checkpoints.KIND_OF_TASK
     if not is_known or not others or others[0].startswith("-") or command_line.is_remote(others[0]):
         return
     folder = Path(others[0].split(":")[0])

@@ -215,6 +215,6 @@ def types_in(data: Path, task: str) -> int | None:
     if not path.is_file():
         return None
     dictionary = Dictionary.load(str(path))
-    if checkpoints.KINDS[task] == "masked":
+    if checkpoints.KIND_OF_TASK[task] == "masked":
         dictionary.add_symbol("<mask>")
     return len(dictionary)

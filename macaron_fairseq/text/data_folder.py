@@ -76,7 +76,7 @@ class DataFolder:
             known: their SHA-256 by name; other files, and missing ones, are passed over.
             origin: who says so, as the end of a sentence.
         """
-        for path in makes_tokens(self.path, self.source, self.target):
+        for path in vocabulary_files(self.path, self.source, self.target):
             expected = known.get(path.name)
             if expected and files.sha256(path) != expected:
                 raise UserError(
@@ -147,7 +147,7 @@ def write(
     Raises:
         UserError: if it cannot be written.
     """
-    described = makes_tokens(path, source, target)
+    described = vocabulary_files(path, source, target)
     content = {
         "source": source,
         "target": target,
@@ -160,7 +160,7 @@ def write(
     files.write(path / NAME, files.as_json(content))
 
 
-def makes_tokens(path: Path, source: str, target: str) -> list[Path]:
+def vocabulary_files(path: Path, source: str, target: str) -> list[Path]:
     """The files that turn text into token numbers, those that exist: merges and dictionaries."""
     names = f"dict.{source}.txt", f"dict.{target}.txt", "dict.txt"  # the last: a language model's
     found = [path / CODES, *(path / "data-bin" / name for name in dict.fromkeys(names))]

@@ -61,7 +61,7 @@ class CTranslate2Engine:
                 other data, or the device lacks the computation type.
         """
         library = import_ctranslate2()
-        refuse_no_export(folder)
+        require_export(folder)
         content = files.read_json(
             folder / EXPORT_JSON, FIELDS, "give a folder that macaron-fairseq export wrote"
         )
@@ -133,7 +133,7 @@ class CTranslate2Engine:
         return [[token for token in tokens if token not in SPECIAL] for tokens in best]
 
 
-def refuse_no_export(folder: Path) -> None:
+def require_export(folder: Path) -> None:
     """Raise a `UserError` if what is to be an export's folder is something else for sure."""
     if folder.is_file():
         raise UserError(f"{folder} is not an export: make one of it with macaron-fairseq export")

@@ -467,7 +467,7 @@ def test_the_criterion_is_the_formula(kind, world):
 
 
 @pytest.mark.parametrize("task", ["translation", "language_modeling"])
-@pytest.mark.parametrize("kind", crossing.KINDS)
+@pytest.mark.parametrize("kind", crossing.LOSSES)
 def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
     """Two epochs of two batches."""
     options = {"cross_vocabulary_loss": kind}
@@ -492,7 +492,7 @@ def test_losses_and_gradients_are_those_without_a_memory(kind, task, world):
         )
 
 
-@pytest.mark.parametrize("kind", crossing.KINDS)
+@pytest.mark.parametrize("kind", crossing.LOSSES)
 def test_padding_does_not_matter(kind, world):
     model = student_of(world)
     ours = taught(world, model, cross_vocabulary_loss=kind)
@@ -501,7 +501,7 @@ def test_padding_does_not_matter(kind, world):
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", crossing.KINDS)
+@pytest.mark.parametrize("kind", crossing.LOSSES)
 def test_a_batch_without_a_common_span(kind, world):
     """Only unknown words: nothing to compare, and every map still has a gradient."""
     model = student_of(world)
@@ -519,7 +519,7 @@ def test_a_student_that_is_its_teacher_has_no_loss(world):
     same = SimpleNamespace(**vars(world))
     same.data, same.path = str(world.folder / "student"), str(world.folder / "same.pt")
     model = save(same.path, *FLAGS, for_task=world.task, source_lang="en", target_lang="de").train()
-    for kind in crossing.KINDS:
+    for kind in crossing.LOSSES:
         ours = taught(same, model, cross_vocabulary_loss=kind, distill_weight=1.0)
         for to_teacher in () if ours.sra is None else ours.sra.maps.values():
             nn.init.eye_(to_teacher[0].weight)
@@ -556,7 +556,7 @@ def test_evaluation_and_a_weight_of_0_ask_no_teacher(world):
 
 def test_half_precision_meets_a_full_teacher(world):
     model = student_of(world).to(torch.bfloat16)
-    for kind in crossing.KINDS:
+    for kind in crossing.LOSSES:
         ours = taught(world, model, cross_vocabulary_loss=kind).to(torch.bfloat16)
         loss, *_ = ours(model, batch(world))
         loss.backward()
@@ -759,7 +759,7 @@ def test_dictionaries_without_a_common_type_are_refused(world):
         ours.follow(model)
 
 
-@pytest.mark.parametrize("kind", crossing.KINDS)
+@pytest.mark.parametrize("kind", crossing.LOSSES)
 def test_nan_in_a_teachers_output_is_refused(kind, world, tmp_path):
     path = str(tmp_path / "t.pt")
     task = TranslationTask(world.task.cfg, world.theirs, world.theirs)
@@ -770,7 +770,7 @@ def test_nan_in_a_teachers_output_is_refused(kind, world, tmp_path):
         ours(model, batch(world))
 
 
-@pytest.mark.parametrize("kind", crossing.KINDS)
+@pytest.mark.parametrize("kind", crossing.LOSSES)
 def test_a_teacher_whose_logits_alone_overflow_is_refused(kind, world):
     model = student_of(world)
     ours = taught(world, model, cross_vocabulary_loss=kind)

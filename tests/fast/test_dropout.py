@@ -16,7 +16,7 @@ from macaron_fairseq.fast.dropout import Dropout, RememberedDropout
 
 
 @pytest.fixture(autouse=True)
-def compiled():
+def loops():
     """The compiled loops."""
     found = dropout.loops()
     if found is None:
@@ -85,25 +85,25 @@ def test_dropout_remembers_a_byte_for_an_element():
 
 
 @pytest.mark.parametrize("skip", [0, 1, 622, 623, 624])
-def test_the_compiled_twister_is_numpys(skip, compiled):
+def test_the_compiled_twister_is_numpys(skip, loops):
     theirs = np.random.MT19937(5)
     key = theirs.state["state"]
     state, skipped, words = key["key"].copy(), np.empty(skip, np.uint32), np.empty(2000, np.uint32)
-    left = compiled.draw(state, 624 - key["pos"], skipped)
-    left = compiled.draw(state, left, words)
+    left = loops.draw(state, 624 - key["pos"], skipped)
+    left = loops.draw(state, left, words)
     assert np.array_equal(np.concatenate((skipped, words)), theirs.random_raw(skip + 2000))
     assert np.array_equal(state, theirs.state["state"]["key"])
     assert left == 624 - theirs.state["state"]["pos"]
 
 
-def test_a_draw_is_below_the_next_number_and_not_below_itself(compiled):
+def test_a_draw_is_below_the_next_number_and_not_below_itself(loops):
     """In the lower half of the comparison, which decides once in two million times."""
     first, second = (int(x) for x in np.random.MT19937(5).random_raw(2))
     drawn = (first % 2**21) << 32 | second
     for threshold, expected in ((drawn, 0), (drawn + 1, 1), (drawn + 2**32, 1), (drawn - 2**32, 0)):
         key = np.random.MT19937(5).state["state"]
         kept = np.empty(1, bool)
-        compiled.draw_kept(key["key"], 624 - key["pos"], kept, threshold)
+        loops.draw_kept(key["key"], 624 - key["pos"], kept, threshold)
         assert kept[0] == expected
 
 
@@ -140,14 +140,14 @@ def fresh():
 def test_without_loops_dropout_is_pytorchs_and_the_log_says_why(
     missing, fresh, monkeypatch, caplog
 ):
-    monkeypatch.delitem(sys.modules, "macaron_fairseq.fast.compiled", raising=False)
-    monkeypatch.delattr(fast, "compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "macaron_fairseq.fast.dropout_loops", raising=False)
+    monkeypatch.delattr(fast, "dropout_loops", raising=False)
     if missing == "numba":
         monkeypatch.setitem(sys.modules, "numba", None)
     elif missing == "folder":  # as Numba says where none can be written to
         monkeypatch.setattr("numba.njit", lambda **_: exec("raise RuntimeError('no locator')"))
     else:
-        monkeypatch.setattr(dropout, "draws_as_pytorch", lambda compiled: False)
+        monkeypatch.setattr(dropout, "draws_as_pytorch", lambda loops: False)
     caplog.set_level(logging.INFO)
     results = []
     for kind in (FairseqDropout, Dropout, Dropout):
@@ -161,19 +161,19 @@ def test_without_loops_dropout_is_pytorchs_and_the_log_says_why(
 
 
 @pytest.mark.parametrize("change", ["other numbers", "one number more", "another state"])
-def test_draws_that_differ_from_pytorchs_are_not_used(change, compiled, monkeypatch):
+def test_draws_that_differ_from_pytorchs_are_not_used(change, loops, monkeypatch):
     class Other:
-        drop = staticmethod(compiled.drop)
+        drop = staticmethod(loops.drop)
 
         @staticmethod
         def draw_kept(words, left, kept, threshold):
             if change == "other numbers":
                 threshold = 2**53 - threshold
-            left = compiled.draw_kept(words, left, kept, threshold)
+            left = loops.draw_kept(words, left, kept, threshold)
             return left - 2 if change == "one number more" else left
 
     before = torch.get_rng_state()
-    assert dropout.draws_as_pytorch(compiled)
+    assert dropout.draws_as_pytorch(loops)
     if change == "another state":
         monkeypatch.setattr(dropout, "SIZE", 16)
     assert not dropout.draws_as_pytorch(Other)

@@ -19,7 +19,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation import numbers, teachers
 from macaron_fairseq.distillation.cross_vocabulary import crossing, losses
 from macaron_fairseq.distillation.cross_vocabulary.crossing import (
-    KINDS,
+    LOSSES,
     MINED,
     SRA,
     MinEd,
@@ -58,7 +58,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
             "vocabularies; 0: without a teacher"
         },
     )
-    cross_vocabulary_loss: ChoiceEnum([*KINDS]) = field(  # type: ignore[valid-type]
+    cross_vocabulary_loss: ChoiceEnum([*LOSSES]) = field(  # type: ignore[valid-type]
         default=SRA,
         metadata={
             "help": "sra: spans' centres of mass; uld: sorted probabilities; mined: tokens of the "
@@ -109,10 +109,10 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                 prefix is to be ignored.
         """
         super().__init__(task, sentence_avg, label_smoothing, ignore_prefix_size, report_accuracy)
-        numbers.refuse_no_share("--distill-weight", distill_weight)
-        numbers.refuse_no_temperature("--distill-temperature", distill_temperature)
-        numbers.refuse_no_weight("--geometry-weight", geometry_weight)
-        numbers.refuse_no_room("--teacher-memory", teacher_memory)
+        numbers.require_share("--distill-weight", distill_weight)
+        numbers.require_temperature("--distill-temperature", distill_temperature)
+        numbers.require_weight("--geometry-weight", geometry_weight)
+        numbers.require_room("--teacher-memory", teacher_memory)
         self.weight = distill_weight
         self.kind = str(cross_vocabulary_loss)
         self.temperature = distill_temperature

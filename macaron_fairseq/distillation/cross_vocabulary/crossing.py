@@ -25,7 +25,7 @@ from macaron_fairseq.distillation.memory import Answer, Place
 from macaron_fairseq.distillation.spans import centres, members_of_ranges
 from macaron_fairseq.fast.chunked_loss import chunks
 
-SRA, ULD, MINED = KINDS = "sra", "uld", "mined"
+SRA, ULD, MINED = LOSSES = "sra", "uld", "mined"
 
 Sample = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
 from macaron_fairseq.distillation.maps import Maps
-from macaron_fairseq.distillation.text_spans import KINDS, PHRASES, Phrases, Words
+from macaron_fairseq.distillation.text_spans import PHRASES, SPAN_KINDS, Phrases, Words
 from macaron_fairseq.distillation.trajectory.losses import LayerPair, align, trajectory_loss
 
 
@@ -36,7 +36,7 @@ class Plan(LayerPlan):
             UserError: if there is no such kind.
         """
         named = [
-            look_up({x: x for x in KINDS}, word.strip(), "kind of spans", "--trajectory-spans")
+            look_up({x: x for x in SPAN_KINDS}, word.strip(), "kind of spans", "--trajectory-spans")
             for word in self.spans.split(",")
         ]
         return [named[i * len(named) // count] for i in range(count)]

@@ -1,4 +1,4 @@
-"""`fast/launches.py`: what a GPU computes in fewer kernels, computed on a CPU."""
+"""`fast/gpu_kernels.py`: what a GPU computes in fewer kernels, computed on a CPU."""
 
 import copy
 
@@ -10,7 +10,7 @@ from helpers.small import NO_DROPOUT, SMALL, batch, build
 from torch import nn
 from torch.nn import functional
 
-from macaron_fairseq.fast import launches
+from macaron_fairseq.fast import gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
 
 EXACT = {"dtype": torch.float64, "requires_grad": True}
@@ -30,7 +30,7 @@ def test_relu_and_dropout_are_pytorchs_to_the_second_derivative(p):
 
     def drawn_once(*leaves):
         torch.manual_seed(1)
-        return launches.dropped_relu(*leaves, p)
+        return gpu_kernels.dropped_relu(*leaves, p)
 
     assert has_its_gradients(drawn_once, leaves)
     y, plain = drawn_once(*leaves), functional.linear(*leaves).relu()
@@ -45,19 +45,19 @@ def test_relu_and_dropout_are_pytorchs_to_the_second_derivative(p):
 def test_dropout_within_the_sum_is_the_formula_to_the_second_derivative():
     x, y = torch.randn(4, 3, **EXACT), torch.randn(4, 3, **EXACT)
     torch.manual_seed(1)
-    kept = launches.draw_kept(2, x, 0.3)
+    kept = gpu_kernels.draw_kept(2, x, 0.3)
     assert kept.shape == (2, 4, 3) and not torch.equal(kept[0], kept[1])
-    found = launches.add_dropped(x, y, kept[0], 0.3, 0.5)
+    found = gpu_kernels.add_dropped(x, y, kept[0], 0.3, 0.5)
     torch.testing.assert_close(found, x + 0.5 * y * kept[0] / 0.7)
 
     def add(x, y):
-        return launches.add_dropped(x, y, kept[0], 0.3, 0.5)
+        return gpu_kernels.add_dropped(x, y, kept[0], 0.3, 0.5)
 
     assert has_its_gradients(add, (x, y))
 
 
 def test_dropout_keeps_the_share_that_it_should():
-    kept = launches.draw_kept(3, torch.empty(100, 100), 0.3).double()
+    kept = gpu_kernels.draw_kept(3, torch.empty(100, 100), 0.3).double()
     assert kept.mean().item() == pytest.approx(0.7, abs=4 * (0.21 / 30000) ** 0.5)
 
 
@@ -68,13 +68,13 @@ def test_joined_maps_are_the_single_ones_to_the_second_derivative(has_bias, toge
     x = torch.randn(4, 2, 5, **EXACT)
     before = copy.deepcopy(maps)
     if together:
-        launches.lay_together(maps)
+        gpu_kernels.lay_together(maps)
     leaves = [x, *(p for m in maps for p in m.parameters())]
     one = torch.cat([m(x) for m in before], -1)
-    torch.testing.assert_close(launches.joined_linear(x, maps), one)
+    torch.testing.assert_close(gpu_kernels.joined_linear(x, maps), one)
 
     def joined(*_):
-        return launches.joined_linear(x, maps)
+        return gpu_kernels.joined_linear(x, maps)
 
     assert has_its_gradients(joined, leaves)
 
@@ -82,19 +82,19 @@ def test_joined_maps_are_the_single_ones_to_the_second_derivative(has_bias, toge
 def test_weights_that_lie_together_are_not_copied_and_neither_are_gradients():
     maps = [nn.Linear(5, 6) for _ in range(3)]
     parts = [m.weight for m in maps]
-    assert launches.whole(parts).data_ptr() != parts[0].data_ptr()
-    launches.lay_together(maps)
+    assert gpu_kernels.whole(parts).data_ptr() != parts[0].data_ptr()
+    gpu_kernels.lay_together(maps)
     assert all(isinstance(x, nn.Parameter) for x in parts)
-    assert launches.whole(parts).data_ptr() == parts[0].data_ptr()
-    assert torch.equal(launches.whole(parts), torch.cat(parts))
-    launches.joined_linear(torch.randn(4, 5), maps).sum().backward()
+    assert gpu_kernels.whole(parts).data_ptr() == parts[0].data_ptr()
+    assert torch.equal(gpu_kernels.whole(parts), torch.cat(parts))
+    gpu_kernels.joined_linear(torch.randn(4, 5), maps).sum().backward()
     assert len({x.grad.untyped_storage().data_ptr() for x in parts}) == 1
     # Someone moves one: the values count, not the place.
     parts[1].data = parts[1].data.clone()
-    assert torch.equal(launches.whole(parts), torch.cat(parts))
+    assert torch.equal(gpu_kernels.whole(parts), torch.cat(parts))
     # The end of one block of memory is not the beginning of the next.
     halves = torch.arange(6.0).chunk(2)
-    assert torch.equal(launches.whole(halves[::-1]), torch.cat(halves[::-1]))
+    assert torch.equal(gpu_kernels.whole(halves[::-1]), torch.cat(halves[::-1]))
 
 
 def gradients(model):
@@ -126,8 +126,8 @@ def test_a_model_in_fewer_kernels_is_fairseqs(flags, monkeypatch):
         drawn.append(count)
         return torch.ones(count, *x.shape, dtype=torch.bool)
 
-    monkeypatch.setattr(launches, "are_for", lambda x: asked.append(x) or True)
-    monkeypatch.setattr(launches, "draw_kept", draw_all)
+    monkeypatch.setattr(gpu_kernels, "suit", lambda x: asked.append(x) or True)
+    monkeypatch.setattr(gpu_kernels, "draw_kept", draw_all)
     my_y, found = gradients(mine)
     assert asked and bool(drawn) == (flags[:2] not in SCHEMES)
     torch.testing.assert_close(my_y, y, rtol=1e-5, atol=1e-6)
@@ -142,7 +142,7 @@ def test_without_dropout_a_model_in_fewer_kernels_is_fairseqs(dropout, flags, mo
     """As in translating; a dropout of all elements counts in training alone."""
     flags = [*SMALL, *flags, *NO_DROPOUT, "--dropout", dropout]
     stock, mine = (build("macaron_transformer", *flags, *x) for x in (STOCK, []))
-    monkeypatch.setattr(launches, "are_for", lambda x: True)
+    monkeypatch.setattr(gpu_kernels, "suit", lambda x: True)
     source, lengths, previous = batch(sizes=SHORT)
     for mode in ["eval"] if dropout != "1" else ["eval", "train"]:
         with torch.no_grad():

@@ -14,7 +14,7 @@ from torch.nn import functional
 aten: Any = torch.ops.aten
 
 
-def are_for(x: Tensor) -> bool:
+def suit(x: Tensor) -> bool:
     """Whether these functions are for x: on a GPU, and nobody casts or transforms operations."""
     return (
         x.is_cuda
