@@ -479,6 +479,15 @@ def test_different_schemes_of_encoder_and_decoder_are_not_one_architecture(out):
         report([folders[0], folders[2]], out / "report")
 
 
+def test_the_transformer_is_named_among_schemes_and_its_test_comes_before_dev(out):
+    folders = [make_run(out / name, MACARON, 1, tests=("dev", "test")) for name in ("one", "two")]
+    more = ["--macaron-scheme", "lie-trotter"]
+    edit(folders[0] / "manifest.json", lambda x: x["flags"].extend(more))
+    text, data = report(folders, out / "report", baseline=f"{MACARON}/lie-trotter")
+    assert f"`{MACARON}` against `{MACARON}/lie-trotter` (the Transformer) on test: " in text
+    assert [test["name"] for test in data["tests"]] == ["test", "dev"]
+
+
 def test_where_lower_is_better_it_is_said(out):
     folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
     for folder in folders:

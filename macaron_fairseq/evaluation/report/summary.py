@@ -48,9 +48,11 @@ def summarize(
         UserError: if a text cannot be read.
     """
     archs = {run.arch: [r for r in found if r.arch == run.arch] for run in found}
-    comparisons = len(found[0].tests) * max(len(archs) - 1, 1)
+    # What models are tested on comes before what they were chosen by.
+    names = sorted(found[0].tests, key=lambda name: name.startswith(("dev", "valid")))
+    comparisons = len(names) * max(len(archs) - 1, 1)
     examples = min(EXAMPLES, ALL_EXAMPLES // comparisons)
-    read = [translations.read(name, archs) for name in found[0].tests]
+    read = [translations.read(name, archs) for name in names]
     counts = translations.frequencies(read, train_text) if train_text else None
     tests = [
         translations.summarize(test, baseline, published, counts, examples)

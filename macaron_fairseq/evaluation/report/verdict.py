@@ -63,7 +63,7 @@ def kind(comparison: Summary) -> str:
 def sentence(comparison: Summary, baseline: str, where: str) -> str:
     """How one architecture scores against the baseline."""
     seeds, difference = comparison["seeds"], comparison["difference"]
-    both = f"`{comparison['arch']}` against `{baseline}`{where}"
+    both = f"{named(comparison['arch'])} against {named(baseline)}{where}"
     if not seeds:
         return f"{both}: not compared."
     text = f"{both}: {signed(difference['mean'])} {comparison['metric']}"
@@ -73,6 +73,14 @@ def sentence(comparison: Summary, baseline: str, where: str) -> str:
         return f"{text} with seed {seeds[0]}."
     low, high = (signed(x) for x in difference["interval"])
     return f"{text} over {len(seeds)} seeds, 95 % interval {low} to {high}."
+
+
+def named(arch: str) -> str:
+    """An architecture by its name; one with the Transformer's order of operators is said to be it.
+
+    A comparison by schemes calls it macaron_transformer_tiny/lie-trotter.
+    """
+    return f"`{arch}`" + (" (the Transformer)" if arch.endswith("/lie-trotter") else "")
 
 
 def signed(value: float) -> str:
