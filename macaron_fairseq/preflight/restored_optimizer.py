@@ -1,8 +1,8 @@
 """A checkpoint whose optimizer's state is that of another training.
 
-fairseq answers it with a traceback; where a student has maps to its teacher in training or before,
-not in both, it would give the state to other parameters. Each check can go when fairseq says it in
-a sentence.
+fairseq answers it with a traceback. A student may have maps to its teacher's layers only before or
+only now: then fairseq would give the state to other parameters. Each check can go when
+fairseq says it in a sentence.
 """
 
 from argparse import Namespace
