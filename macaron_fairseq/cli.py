@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError
@@ -82,30 +82,14 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; a user's mistake ends it with one sentence and a status that is not 0."""
-    # fairseq logs each file that it loads, and its `logging.basicConfig` makes others log, too.
-    for library in ("fairseq", "matplotlib", "PIL", "sacrebleu"):
-        logging.getLogger(library).setLevel(logging.WARNING)
-    # PyTorch 2.14 warns every user of functions that fairseq calls.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
-    # Where Python may not keep what it compiles, it warns of fairseq's escapes at each start.
-    warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
+    quieten()
     for name, mode in (("stdin", "r"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as some daemons start programs
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     words = sys.argv[1:] if argv is None else argv
     args = None
     try:
-        parser = make_parser(words[:1])  # which may import PyTorch, for seconds
-        if not words:
-            parser.print_help(sys.stderr)
-            sys.exit(2)
-        if not words[0].startswith("-") and words[0] not in COMMANDS:
-            parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
-        try:
-            args = parser.parse_args(words)
-        except SystemExit:  # as after --help
-            flush_stdout()
-            raise
+        args = parse(words)
         args.run(args)
         flush_stdout()
     except KeyboardInterrupt:
@@ -115,19 +99,48 @@ def main(argv: Sequence[str] | None = None) -> None:
         close_stdout()
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            name = f"{str(error.filename)[:60]}..."
-            raise UserError(f"{name} looks like text: give the name of a file") from error
-        if error.errno is None:  # of a library that does not load
-            raise
-        if isinstance(error, OF_A_PATH) and error.filename is not None:
-            raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
-        if error.filename is not None:
-            raise
-        if error.errno not in OF_OUTPUT:
-            raise UserError(f"the operating system reports: {error.strerror}") from error
+        explain(error)
+
+
+def quieten() -> None:
+    """Leave out what libraries report for developers."""
+    # fairseq logs each file that it loads, and its `logging.basicConfig` makes others log, too.
+    for library in ("fairseq", "matplotlib", "PIL", "sacrebleu"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    # PyTorch 2.14 warns every user of functions that fairseq calls.
+    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
+    # Where Python may not keep what it compiles, it warns of fairseq's escapes at each start.
+    warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*/fairseq/")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What the command line says; --help and mistakes in it end the program."""
+    parser = make_parser(words[:1])  # which may import PyTorch, for seconds
+    if not words:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    if not words[0].startswith("-") and words[0] not in COMMANDS:
+        parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
+    try:
+        return parser.parse_args(words)
+    except SystemExit:  # as after --help
+        flush_stdout()
+        raise
+
+
+def explain(error: OSError) -> NoReturn:
+    """Raise a `UserError` for a system error that a user can mend; else the error itself."""
+    if error.errno == errno.ENAMETOOLONG:
+        name = f"{str(error.filename)[:60]}..."
+        raise UserError(f"{name} looks like text: give the name of a file") from error
+    if isinstance(error, OF_A_PATH) and error.errno is not None and error.filename is not None:
+        raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
+    if error.errno is None or error.filename is not None:  # the first of libraries
+        raise error
+    if error.errno in OF_OUTPUT:
         close_stdout()
         raise UserError(f"cannot write the output: {error.strerror}") from error
+    raise UserError(f"the operating system reports: {error.strerror}") from error
 
 
 def flush_stdout() -> None:

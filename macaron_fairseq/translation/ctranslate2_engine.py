@@ -19,8 +19,13 @@ FIELDS = {"max_source_positions": int, "max_target_positions": int, "dictionarie
 SPECIAL = ("<s>", "<pad>", "</s>")  # fairseq's, of which none is a word
 # What weights can be quantised to, in CTranslate2's words.
 QUANTIZATIONS = (
-    *("float32", "float16", "bfloat16"),
-    *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
+    "float32",
+    "float16",
+    "bfloat16",
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
 )
 # What it computes in. The default is the model's type, or the nearest that the device has.
 COMPUTE_TYPES = ("default", "auto", *QUANTIZATIONS)
