@@ -479,7 +479,7 @@ def describe(
         [12, 6]
     """
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
-    from macaron_fairseq.analysis import description
+    from macaron_fairseq.analysis import description, empty_models
 
     if min(tokens, types) < 1:
         raise UserError(f"tokens {tokens} and types {types} should be above 0")
@@ -488,8 +488,8 @@ def describe(
     if isinstance(model, Path) or model.endswith(".pt") or Path(model).is_file():
         if given:
             raise UserError("a checkpoint says itself what it is: give no flags of the model")
-        return description.examine(*description.of_checkpoint(Path(model)), tokens)
-    found = description.of_architecture(model, description.flags_of(model, given), types)
+        return description.examine(*empty_models.of_checkpoint(Path(model)), tokens)
+    found = empty_models.of_architecture(model, empty_models.flags_of(model, given), types)
     return description.examine(*found, tokens)
 
 

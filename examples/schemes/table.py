@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
-from macaron_fairseq.analysis import description
+from macaron_fairseq.analysis import description, empty_models
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import spread, table
@@ -46,8 +46,8 @@ def read(variant: str, found: Sequence[Run]) -> Row:
     for run in found:
         if run.training.best_valid_loss is None or run.training.words_per_second is None:
             raise UserError(f"{run.folder} was not trained to its end: run run.sh again")
-    args, task = description.of_checkpoint(found[0].folder / "checkpoint_best.pt")
-    size = description.size(description.build(Namespace(**vars(args)), task), "", TOKENS)
+    args, task = empty_models.of_checkpoint(found[0].folder / "checkpoint_best.pt")
+    size = description.size(empty_models.build(Namespace(**vars(args)), task), "", TOKENS)
     tests = found[0].tests
     return Row(
         variant,

@@ -23,7 +23,7 @@ OWN = ("run", "arch", "path", "types", "tokens")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command; with all flags of the model, so that fairseq is imported here."""
     from macaron_fairseq import plugin
-    from macaron_fairseq.analysis import description
+    from macaron_fairseq.analysis import empty_models
     from macaron_fairseq.model import architectures
 
     parser.description = (
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--types",
         type=positive,
         metavar="N",
-        help=f"with --arch: the size of both dictionaries (default: {description.TYPES})",
+        help=f"with --arch: the size of both dictionaries (default: {empty_models.TYPES})",
     )
     parser.add_argument(
         "--tokens",
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print it."""
-    from macaron_fairseq.analysis import description
+    from macaron_fairseq.analysis import description, empty_models
     from macaron_fairseq.common import files
     from macaron_fairseq.common.errors import UserError
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
                 "a checkpoint says itself what it is: give no flags of the model, and no --types, "
                 "with --path"
             )
-        model = description.of_checkpoint(args.path)
+        model = empty_models.of_checkpoint(args.path)
     else:
-        model = description.of_architecture(args.arch, flags, args.types or description.TYPES)
+        model = empty_models.of_architecture(args.arch, flags, args.types or empty_models.TYPES)
     files.write(Path("-"), description.describe(*model, args.tokens))
