@@ -45,7 +45,7 @@ COMMANDS = {
 
 DESCRIPTION = """\
 Tools for Macaron Net, a Transformer whose layers apply half an FFN before attention and half after
-it. Training is fairseq-train's work; these commands do what comes before, after and around it.
+it. fairseq-train trains the models; these commands do what comes before, during and after training.
 """
 
 EPILOG = """\

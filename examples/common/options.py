@@ -287,7 +287,7 @@ def add_training(
         option(name, "N", help, type=above_zero)
     switch("--bf16", "train in bf16 on GPUs (default: fp16; on a CPU always fp32)")
     switch("--fp32", "train in fp32 on GPUs")
-    switch("--cpu", "use no GPU")
+    switch("--cpu", "compute on the CPU even if there is a GPU")
     switch("--dry-run", "print the training commands and do nothing")
 
 

@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
     add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
     add("--work", type=Path, metavar="FOLDER", help=f"default: runs/{name}")
     launch.add_options(add)
-    add("--cpu", action="store_true", help="use no GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
     add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
     add("--tasks-file", type=Path, default=file, metavar="FILE", help=f"default: {file.name}")
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Needs shtab: the package's extra [completion]."
     )
     parser.epilog = EXAMPLES
-    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="which one")
+    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help="the shell")
     parser.set_defaults(run=run)
 
 

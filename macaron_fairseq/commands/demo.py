@@ -16,9 +16,9 @@ from macaron_fairseq.translation.demo import Phrase
 
 DESCRIPTION = """\
 Translate phrases from English to German with a small Transformer and a small Macaron Net. Both come
-with the package; it takes some seconds on a CPU and needs no input. References stand next to the
-translations. Neither model has seen these phrases. Both were trained on others of the same kind,
-which examples/quickstart makes, and know nothing else.
+with the package; it takes less than a minute on a CPU and needs no input. References stand next to
+the translations. Neither model has seen these phrases. Both were trained on others of the same
+kind, which examples/quickstart makes, and know nothing else.
 """
 
 EXAMPLES = """\

@@ -154,7 +154,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_jacobian_arguments(parser)
     add_graph_arguments(parser)
-    add("--cpu", action="store_true", help="use no GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
     add(
         "-o",
         "--output",
@@ -217,7 +217,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--graph-correlation",
         choices=("pearson", "spearman"),
-        help="of two coordinates (default: pearson)",
+        help="how to correlate two coordinates (default: pearson)",
     )
     add(
         "--graph-edges",
@@ -247,7 +247,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--graph-method",
         choices=("louvain", "leiden"),
-        help="of finding communities; leiden needs the extra [leiden] (default: louvain)",
+        help="how to find communities; leiden needs the extra [leiden] (default: louvain)",
     )
     add(
         "--graph-centrality",
@@ -270,7 +270,7 @@ def add_graph_arguments(parser: argparse.ArgumentParser) -> None:
         "--graph-permutations",
         type=whole(1, 10**6, "from 1 to a million"),
         metavar="N",
-        help="of the coupling's p-value (default: 9999)",
+        help="permutations for the coupling's p-value (default: 9999)",
     )
     add(
         "--graph-sensitivity",

@@ -22,8 +22,8 @@ example, each time before training starts or resumes:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments and what its --help says."""
     parser.description = (
-        "Write RUN/manifest.json, or add a start to it. A start with other flags or other data "
-        "than RUN's is refused. Folders may have moved."
+        "Write RUN/manifest.json; or, if it is there, add to it that training starts again. Other "
+        "flags or other data than RUN's are then refused. Folders may have moved."
     )
     parser.epilog = EXAMPLES
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of the training run")

@@ -7,10 +7,10 @@ from macaron_fairseq.commands.arguments import above_zero, positive, seed
 from macaron_fairseq.common.errors import UserError, explain_missing
 
 DESCRIPTION = """\
-Measure the error of one step of length h, h/2, h/4 ..., and the slope of its logarithm: 2 for a
-method of order 1, 3 for one of order 2. Without --path it measures toy systems whose flow is known,
-attention and an FFN with random weights. With --path it measures the layers of a trained model at
-the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| / |x|.
+Measure the error of one step of length h, h/2, h/4 ..., and the slope of log error over log h: 2
+for a method of order 1, 3 for one of order 2. Without --path it measures toy systems whose flow is
+known, attention and an FFN with random weights. With --path it measures the layers of a trained
+model at the states of real sentences, by step halving: |Phi_h(x) - Phi_h/2(Phi_h/2(x))| / |x|.
 """
 
 EXAMPLES = """\
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="H",
         help="the longest step, up to 4 on toy systems (default: 0.01, with --path 1)",
     )
-    add("--seed", type=seed, metavar="N", help="draws the weights of toy systems (default: 1)")
+    add("--seed", type=seed, metavar="N", help="seed of toy systems' weights (default: 1)")
     add("--path", type=Path, metavar="FILE", help="measure the layers of this checkpoint instead")
     add("--data", type=Path, metavar="DATA", help="with --path: the data folder")
     add("--target", type=Path, metavar="TARGET", help="the translation of INPUT, line by line")

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from macaron_fairseq.analysis.particles.choices import CHOICES
+from macaron_fairseq.analysis.particles.choices import CHOICES, NEURONS, STRENGTH
 from macaron_fairseq.commands.arguments import number, positive, whole
 from macaron_fairseq.common.errors import explain_missing
 
@@ -49,128 +49,154 @@ or in any other form:
 # Beyond it, fp64 no longer tells the cosines of near particles apart.
 BETA = number(0, 1e9, "a number from 0 to 1e9")
 ABOVE_0 = number(1e-9, 1e9, "a number from 1e-9 to 1e9")
+NOT_NEGATIVE = number(0, 1e9, "a number from 0 to 1e9")
 SEVERAL = whole(2, 10**6, "from 2 to a million")
 
-# How each option is read, what --help calls its value and says of it; some mean something else in
-# one of the choices. Which a choice takes, and with which defaults: `analysis.particles.choices`.
-OPTIONS: dict[str, tuple[Callable[[str], Any], str, str]] = {
-    "system": (str, "NAME", "sa, usa, usa-scaled or none"),
-    "perceptron": (str, "ACTIVATION", "add a perceptron block: relu, gelu or tanh"),
-    "neurons": (positive, "M", "neurons of the perceptron, in random directions (default: 4)"),
-    "strength": (ABOVE_0, "S", "s_m is S or -S, at random (default: 1)"),
-    "weights": (Path, "FILE", "the perceptron's weights, see below"),
-    "beta": (BETA, "B", "inverse temperature"),
-    "beta-min": (BETA, "B", "lowest inverse temperature"),
-    "beta-max": (BETA, "B", "highest inverse temperature"),
-    "betas": (SEVERAL, "N", "how many inverse temperatures, evenly between them"),
+
+class Option(NamedTuple):
+    """How an option's value is read, what --help calls it, and what it says of it."""
+
+    read: Callable[[str], Any]
+    metavar: str
+    meaning: str
+
+
+# Which of these a choice takes, and with which defaults: `analysis.particles.choices`.
+OPTIONS = {
+    "system": Option(str, "NAME", "sa, usa, usa-scaled or none"),
+    "perceptron": Option(str, "ACTIVATION", "add a perceptron block: relu, gelu or tanh"),
+    "neurons": Option(
+        positive, "M", f"neurons of the perceptron, in random directions (default: {NEURONS})"
+    ),
+    "strength": Option(ABOVE_0, "S", f"s_m is S or -S, at random (default: {STRENGTH:g})"),
+    "weights": Option(Path, "FILE", "the perceptron's weights, see below"),
+    "beta": Option(BETA, "B", "inverse temperature"),
+    "beta-min": Option(BETA, "B", "lowest inverse temperature"),
+    "beta-max": Option(BETA, "B", "highest inverse temperature"),
+    "betas": Option(SEVERAL, "N", "how many inverse temperatures, evenly between them"),
     # A step takes time like their number squared.
-    "particles": (
+    "particles": Option(
         whole(2, 10**5, "from 2 to 100000"),
         "N",
         "how many particles; they start uniformly on the sphere",
     ),
-    "dim": (SEVERAL, "D", "dimensions of the space around the sphere"),
-    "rho": (float, "COSINE", "cosine of all pairs at the start (default: 0, orthogonal)"),
-    "seed": (whole(0, 2**63, "of at least 0"), "N", "of all that is drawn at random"),
-    "cosine": (
+    "dim": Option(SEVERAL, "D", "dimensions of the space around the sphere"),
+    "rho": Option(float, "COSINE", "cosine of all pairs at the start (default: 0, orthogonal)"),
+    "seed": Option(whole(0, 2**63, "of at least 0"), "N", "seed of all random draws"),
+    "cosine": Option(
         number(-1, 1 - 1e-9, "a cosine below 1"),
         "C",
         "above it two particles are taken for one",
     ),
-    "time": (ABOVE_0, "T", "how long to simulate; 1 is about a layer"),
-    "frames": (SEVERAL, "N", "how many times to write down, evenly from 0 to T"),
-    "shown": (
-        number(0, 1e9, "a number from 0 to 1e9"),
+    "time": Option(ABOVE_0, "T", "how long to simulate; 1 is about a layer"),
+    "frames": Option(SEVERAL, "N", "how many times to write down, evenly from 0 to T"),
+    "shown": Option(
+        NOT_NEGATIVE,
         "T",
         "times to show a histogram of (default: 0, 1/8, 1/4, 1/2 and 1 of --time)",
     ),
-    "trials": (positive, "N", "how many random starts, the same for each beta"),
-    "equiangular system": (str, "NAME", "sa, usa or usa-scaled"),
-    "equiangular beta": (BETA, "B", "inverse temperatures"),
-    "equiangular particles": (
-        whole(2, 512, "from 2 to 512"),
-        "N",
-        "how many particles, in as many dimensions: more change nothing",
-    ),
+    "trials": Option(positive, "N", "how many random starts, the same for each beta"),
     # The perceptron paper, arXiv 2601.21366.
-    "direction": (str, "NAME", "ascent, or descent of the energy: x_i' with the opposite sign"),
-    "cluster-scale": (
+    "direction": Option(
+        str, "NAME", "ascent, or descent of the energy: x_i' with the opposite sign"
+    ),
+    "cluster-scale": Option(
         ABOVE_0,
         "C",
         "particles of a cluster are at most min(C / sqrt(beta), pi / (2 d)) apart, in radians",
     ),
-    "drift": (ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"),
-    "mass": (number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"),
-    "block-frames shown": (
-        number(0, 1e9, "a number from 0 to 1e9"),
-        "T",
-        "times to show (default: the first, the middle, the last; on a sphere also the quarters)",
+    "drift": Option(
+        ABOVE_0, "V", "particles rest when none is faster than V and clusters are stable"
     ),
-    "over": (str, "NAME", "what to change from run to run: strength, of the block, or dim"),
-    "values": (ABOVE_0, "V", "its values (default: nine, from 0.003 to 2, or from 2 to 64)"),
-}
-# --- arXiv 2312.10794 and its relatives -----------------------------------------------------------
-
-MATRIX = (
-    "V: polytope (I), hyperplanes (entries in (0, 1)), codimension (symmetric) or product "
-    "(1 and -1/2 on the diagonal)"
-)
-TOKENS = (whole(2, 512, "from 2 to 512"), "N", "how many tokens")
-GROWN = (ABOVE_0, "T", "how long to simulate (default: until the fastest mode has grown)")
-LONG = (ABOVE_0, "T", "how long to simulate")
-OPTIONS |= {
-    "value-matrix": (
+    "mass": Option(
+        number(1e-9, 1, "a share of at most 1"), "M", "share that makes a cluster heavy"
+    ),
+    "over": Option(str, "NAME", "what to change from run to run: strength, of the block, or dim"),
+    "values": Option(ABOVE_0, "V", "its values (default: nine, from 0.003 to 2, or from 2 to 64)"),
+    # arXiv 2312.10794 and its relatives.
+    "value-matrix": Option(
         str,
         "NAME",
         "V: identity, gram (G G^T / sqrt d), keys or minus-keys (B or -B)",
     ),
-    "key-matrix": (
+    "key-matrix": Option(
         str,
         "NAME",
         "B = Q^T K: identity, gaussian (a product of two) or goe (symmetric)",
     ),
-    "shared": (str, "WHAT", "what has the same matrices: no two, trials (of one beta) or all"),
-    "regenerate": (ABOVE_0, "T", "draw the matrices anew after that time"),
-    "phase-random particles": (
-        whole(2, 512, "from 2 to 512"),
-        "N",
-        "how many particles; they start uniformly on the sphere",
+    "shared": Option(
+        str, "WHAT", "what has the same matrices: no two, trials (of one beta) or all"
     ),
-    "geometry": (str, "NAME", MATRIX),
-    "positive": (
+    "regenerate": Option(ABOVE_0, "T", "draw the matrices anew after that time"),
+    "geometry": Option(
+        str,
+        "NAME",
+        "V: polytope (I), hyperplanes (entries in (0, 1)), codimension (symmetric) or product "
+        "(1 and -1/2 on the diagonal)",
+    ),
+    "positive": Option(
         positive,
         "K",
         "positive eigenvalues of V in codimension and product (default: all but one)",
     ),
-    "step": (ABOVE_0, "H", "the longest step of the Runge-Kutta method"),
-    "rescaled particles": TOKENS,
-    "rescaled dim": (
-        whole(2, 512, "from 2 to 512"),
-        "D",
-        "dimensions; from 4 on coordinates are drawn and no paths",
-    ),
-    "rescaled time": LONG,
-    "block-sweep dim": (SEVERAL, "D", "dimensions, if not swept over (default: 2)"),
-    "leaders particles": TOKENS,
-    "leaders dim": (whole(2, 512, "from 2 to 512"), "D", "dimensions; 2 shows who leads whom"),
-    "leaders time": (ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),
-    "staircase system": (str, "NAME", "sa or usa, times e^-beta"),
-    "staircase beta": (number(0, 1e5, "a number from 0 to 1e5"), "B", "inverse temperatures"),
-    "gaps": (
+    "step": Option(ABOVE_0, "H", "the longest step of the Runge-Kutta method"),
+    "gaps": Option(
         number(1e-3, 1e3, "a number from 0.001 to 1000"),
         "G",
         "angles between neighbours at the start, in units of ln(beta) / (2 sqrt(beta))",
     ),
-    "first-clusters particles": (whole(2, 10**6, "from 2 to a million"), "N", "how many particles"),
-    "first-clusters time": GROWN,
-    "mean-field time": GROWN,
-    "cells": (whole(32, 10**5, "from 32 to 100000"), "N", "cells of the circle"),
-    "noise": (
+    "cells": Option(whole(32, 10**5, "from 32 to 100000"), "N", "cells of the circle"),
+    "noise": Option(
         number(1e-12, 1, "a number from 1e-12 to 1"),
         "S",
         "standard deviation of the density in a cell at the start",
     ),
-    "scheme": (str, "NAME", "finite-volumes, or lax-friedrichs with steps of 1/50 of a cell"),
+    "scheme": Option(str, "NAME", "finite-volumes, or lax-friedrichs with steps of 1/50 of a cell"),
+}
+
+FEW = whole(2, 512, "from 2 to 512")
+TOKENS = Option(FEW, "N", "how many tokens")
+GROWN = Option(ABOVE_0, "T", "how long to simulate (default: until the fastest mode has grown)")
+# What means something else in one choice, or has other limits there.
+OPTIONS_IN = {
+    "equiangular": {
+        "system": Option(str, "NAME", "sa, usa or usa-scaled"),
+        "beta": Option(BETA, "B", "inverse temperatures"),
+        "particles": Option(
+            FEW, "N", "how many particles, in as many dimensions: more change nothing"
+        ),
+    },
+    "block-frames": {
+        "shown": Option(
+            NOT_NEGATIVE,
+            "T",
+            "times to show (default: the first, the middle, the last; on a sphere also the "
+            "quarters)",
+        ),
+    },
+    "block-sweep": {"dim": Option(SEVERAL, "D", "dimensions, if not swept over (default: 2)")},
+    "phase-random": {
+        "particles": Option(FEW, "N", "how many particles; they start uniformly on the sphere"),
+    },
+    "rescaled": {
+        "particles": TOKENS,
+        "dim": Option(FEW, "D", "dimensions; from 4 on coordinates are drawn and no paths"),
+        "time": Option(ABOVE_0, "T", "how long to simulate"),
+    },
+    "leaders": {
+        "particles": TOKENS,
+        "dim": Option(FEW, "D", "dimensions; 2 shows who leads whom"),
+        "time": Option(ABOVE_0, "T", "how long to simulate; V's largest eigenvalue is 1"),
+    },
+    "staircase": {
+        "system": Option(str, "NAME", "sa or usa, times e^-beta"),
+        "beta": Option(number(0, 1e5, "a number from 0 to 1e5"), "B", "inverse temperatures"),
+    },
+    "first-clusters": {
+        "particles": Option(whole(2, 10**6, "from 2 to a million"), "N", "how many particles"),
+        "time": GROWN,
+    },
+    "mean-field": {"time": GROWN},
 }
 WITH_MOVIE = ("trajectories", "histograms")
 WITH_PAGE = ("trajectories",)
@@ -222,14 +248,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             if name == "landscape" and option == "dim":  # a circle
                 one.set_defaults(dim=default)
                 continue
-            kind, metavar, meaning = OPTIONS.get(f"{name} {option}") or OPTIONS[option]
+            read, metavar, meaning = OPTIONS_IN.get(name, {}).get(option) or OPTIONS[option]
             several = isinstance(default, list)
             shown = " ".join(map(str, default)) if several else default
             if "default" not in meaning and option != "weights":
                 meaning += f" (default: {'none' if default is None else shown})"
             one.add_argument(
                 f"--{option}",
-                type=kind,
+                type=read,
                 nargs="+" if several or option in ("shown", "values") else None,
                 default=default,
                 metavar=metavar,

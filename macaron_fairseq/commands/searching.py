@@ -70,7 +70,9 @@ def batching_of(args: argparse.Namespace) -> Batching:
 
 def add_device(parser: argparse.ArgumentParser) -> Any:
     """Add where and in what precision fairseq computes; returns the group of the latter."""
-    parser.add_argument("--cpu", action="store_true", help="use no GPU")
+    parser.add_argument(
+        "--cpu", action="store_true", help="compute on the CPU even if there is a GPU"
+    )
     precision = parser.add_mutually_exclusive_group()
     for name in PRECISIONS:
         precision.add_argument(

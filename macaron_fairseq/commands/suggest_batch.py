@@ -11,9 +11,9 @@ from macaron_fairseq.common.errors import UserError
 
 DESCRIPTION = """\
 Try updates of more and more tokens, and suggest the --max-tokens that trains fastest on this
-machine. Sizes are doubled until a GPU's memory or the training set runs out. The smallest is
-suggested whose speed is within 3 % of the best. All flags of fairseq-train follow "--"; nothing is
-saved.
+machine. Sizes are doubled until a GPU's memory or the training set runs out. It suggests the
+smallest size whose speed is within 3 % of the best. All flags of fairseq-train follow "--". Nothing
+is saved.
 """
 
 EXAMPLES = """\
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=65536,
         metavar="N",
-        help="tokens of the largest (default: %(default)s; on a CPU think of its memory)",
+        help="tokens of the largest (default: %(default)s; on a CPU choose less, since its memory "
+        "may run out)",
     )
     add(
         "--updates",
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="updates that are timed for each size (default: %(default)s)",
     )
-    add("flags", nargs="+", metavar="FLAG", help="of fairseq-train, after --")
+    add("flags", nargs="+", metavar="FLAG", help="all flags of fairseq-train, after --")
     parser.set_defaults(run=run)
 
 

@@ -21,6 +21,7 @@ from macaron_fairseq.analysis.particles import (
     simulation,
 )
 from macaron_fairseq.analysis.particles.block_experiments import Criteria, Ends, Paths
+from macaron_fairseq.analysis.particles.choices import NEURONS, STRENGTH
 from macaron_fairseq.analysis.particles.found import Found
 from macaron_fairseq.analysis.particles.systems import Perceptron, System
 from macaron_fairseq.common.errors import UserError
@@ -180,9 +181,9 @@ def _title(args: Namespace) -> str:
     if args.weights:
         parts.append(f"{args.perceptron} block of {args.weights.name}")
     else:
-        parts.append(f"{args.perceptron} block of {args.neurons or settings.NEURONS} neurons")
+        parts.append(f"{args.perceptron} block of {args.neurons or NEURONS} neurons")
         if swept != "strength":
-            parts.append(f"strength {args.strength or settings.STRENGTH:g}")
+            parts.append(f"strength {args.strength or STRENGTH:g}")
     trials = getattr(args, "trials", 1)
     return ", ".join(parts) + (f", {trials} starts" if trials > 1 else "")
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from macaron_fairseq.common.names import look_up
 
+NEURONS, STRENGTH = 4, 1.0  # of a perceptron, unless others are given
+
 SYSTEM: dict[str, Any] = {"system": "sa", "perceptron": None}
 SYSTEM |= dict.fromkeys(("neurons", "strength", "weights"))
 BETAS: dict[str, Any] = {"beta-min": 0, "beta-max": 9, "betas": 46}

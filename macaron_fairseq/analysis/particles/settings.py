@@ -8,13 +8,13 @@ import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import systems
+from macaron_fairseq.analysis.particles.choices import NEURONS, STRENGTH
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 
 MOST_NUMBERS = 1 << 25  # in one array: 256 MiB
-NEURONS, STRENGTH = 4, 1.0  # of a perceptron, unless others are given
 
 
 def times(args: Namespace) -> Floats:
