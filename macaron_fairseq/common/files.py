@@ -157,6 +157,11 @@ def is_there(path: str | Path) -> bool:
         raise
 
 
+def is_remote(name: str) -> bool:
+    """Whether a name is an address, such as s3://bucket/checkpoint.pt, which fairseq fetches."""
+    return "://" in name
+
+
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
     for path in inputs:

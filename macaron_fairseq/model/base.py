@@ -15,6 +15,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import listed
 from macaron_fairseq.compat import checkpoints
@@ -61,7 +62,7 @@ class MacaronModel(UnpublishedModel):
             UserError: if a checkpoint is bad, naming it.
         """
         # fairseq takes archives and addresses, too.
-        if not Path(model_name_or_path).is_file() and "://" not in model_name_or_path:
+        if not Path(model_name_or_path).is_file() and not files.is_remote(model_name_or_path):
             for name in checkpoint_file.split(os.pathsep):
                 checkpoints.load_checked(Path(model_name_or_path, name))
         return super().from_pretrained(

@@ -21,12 +21,10 @@ logger = logging.getLogger(__name__)
 SHORT = "The GPU is out of memory: "
 TRAIN = (
     f"{SHORT}halve --max-tokens and double --update-freq, which leaves the update as it is; --fp16 "
-    "and --checkpoint-activations take less memory, too."
+    "and --checkpoint-activations take less memory, too"
 )
-SEARCH = (
-    f"{SHORT}lower --max-tokens or --batch-size, or else --beam; --fp16 takes less memory, too."
-)
-SCORE = f"{SHORT}lower --max-tokens or --batch-size; --fp16 takes less memory, too."
+SEARCH = f"{SHORT}lower --max-tokens or --batch-size, or else --beam; --fp16 takes less memory, too"
+SCORE = f"{SHORT}lower --max-tokens or --batch-size; --fp16 takes less memory, too"
 SAID = {"train": TRAIN, "generate": SEARCH, "interactive": SEARCH}
 TOO_LONG = re.compile(r"should not exceed max_tokens=(\d+)")  # an AssertionError of fairseq
 

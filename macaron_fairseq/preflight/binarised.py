@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from fairseq.data.indexed_dataset import MMapIndexedDataset, _code_to_dtype
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.preflight import command_line
 
@@ -27,7 +28,7 @@ def refuse_truncated_folders(words: Sequence[str], *subsets: str) -> None:
     names = {name for subset in subsets for name in subset.split(",")}
     for word in words:
         for folder in word.split(os.pathsep):
-            if not command_line.is_remote(word) and command_line.is_folder(folder):
+            if not files.is_remote(word) and command_line.is_folder(folder):
                 refuse_truncated(Path(folder), names)
 
 

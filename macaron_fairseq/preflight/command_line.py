@@ -17,6 +17,8 @@ from fairseq.checkpoint_utils import get_maybe_sharded_checkpoint_filename
 from fairseq.dataclass import configs
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
+from macaron_fairseq.common import files
+
 SAMPLE_OF_EVAL_LM = 1024  # tokens, where fairseq-eval-lm is not told
 TASKS = {"eval-lm": "language_modeling", "validate": None}  # of commands; others: translation
 COMMANDS = {"train", "generate", "interactive", "validate", "eval-lm"}
@@ -135,7 +137,7 @@ def first_folder(given: Namespace | None, others: Sequence[str]) -> Path | None:
     """
     name = getattr(given, "data", None) or next(iter(others), "")
     first = name.split(os.pathsep)[0]
-    return Path(first) if not is_remote(name) and first and is_folder(first) else None
+    return Path(first) if not files.is_remote(name) and first and is_folder(first) else None
 
 
 def is_folder(word: str) -> bool:
@@ -165,14 +167,14 @@ def to_restore(args: Namespace) -> Iterator[Path]:
         is_sharded = is_folder(str(path.parent)) and any(
             path.parent.glob(f"{path.stem}-shard*{path.suffix}")
         )
-        if not is_remote(args.restore_file) and (is_file(path) or not is_sharded):
+        if not files.is_remote(args.restore_file) and (is_file(path) or not is_sharded):
             yield path
         return
     last = Path(args.save_dir, with_suffix(default, args))
     named = args.finetune_from_model if args.continue_once is None else args.continue_once
     if is_file(last):
         yield last
-    elif named and not is_remote(named):  # which fairseq takes as it is
+    elif named and not files.is_remote(named):  # which fairseq takes as it is
         yield Path(named)
 
 
@@ -183,7 +185,7 @@ def with_suffix(name: str, args: Namespace) -> str:
 
 def to_decode_with(args: Namespace) -> Iterator[Path]:
     """The files of the models that decode; fairseq answers a missing one with a traceback."""
-    if not args.path or is_remote(args.path) or args.model_parallel_size > 1:
+    if not args.path or files.is_remote(args.path) or args.model_parallel_size > 1:
         return
     shards = args.checkpoint_shard_count
     for name in args.path.split(os.pathsep):
@@ -191,8 +193,3 @@ def to_decode_with(args: Namespace) -> Iterator[Path]:
             yield Path(
                 get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)
             )
-
-
-def is_remote(name: str) -> bool:
-    """Whether fairseq would fetch it."""
-    return "://" in name

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
 
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import command_line, labelled
@@ -37,7 +38,7 @@ def refuse(line: CommandLine) -> None:
         args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
     is_known = args.task in checkpoints.KIND_OF_TASK
-    if not is_known or not others or others[0].startswith("-") or command_line.is_remote(others[0]):
+    if not is_known or not others or others[0].startswith("-") or files.is_remote(others[0]):
         return
     folder = Path(others[0].split(":")[0])
     if not folder.is_dir():

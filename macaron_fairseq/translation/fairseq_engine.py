@@ -27,6 +27,7 @@ from macaron_fairseq.fast import parallel
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model import checkpoint_sizes
 from macaron_fairseq.preflight import checks, command_line
+from macaron_fairseq.preflight.batches import SEARCH as OUT_OF_MEMORY
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
 from macaron_fairseq.translation import training_data
 from macaron_fairseq.translation.translator import Search
@@ -126,10 +127,7 @@ class FairseqEngine:
         try:
             found = self.task.inference_step(self.generator, self.models, sample)
         except torch.OutOfMemoryError as error:
-            raise UserError(
-                "the GPU's memory does not suffice: lower --batch-size or --max-tokens, or else "
-                "--beam; --fp16 takes less memory, too"
-            ) from error
+            raise UserError(OUT_OF_MEMORY) from error
         except AssertionError as error:  # with NaN fairseq's search does not come to an end
             raise UserError(NOT_FINITE) from error
         if not all(beam and math.isfinite(beam[0]["score"]) for beam in found):

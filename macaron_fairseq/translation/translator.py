@@ -185,7 +185,7 @@ def refuse_missing(paths: str, what: str) -> None:
         paths: of the models, with ":" between them.
         what: what each of them is.
     """
-    if "://" in paths:
+    if files.is_remote(paths):
         return
     try:
         missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
