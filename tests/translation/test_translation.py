@@ -83,8 +83,8 @@ def reversal(data, exported, request):
         reverser = CTranslate2Engine(exported, folder, Search())
     encode = folder.encoder("en")
 
-    def translate(lines, **options):
-        return translator.translate(lines, reverser, encode, folder.decode, Batching(**options))
+    def translate(text, **options):
+        return translator.translate(text, reverser, encode, folder.decode, Batching(**options))
 
     return translate
 
