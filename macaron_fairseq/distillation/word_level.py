@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from macaron_fairseq.fast.chunked_loss import SCALE, ChunkedLoss, add_product, chunks
+from macaron_fairseq.fast.chunked_loss import ChunkedLoss, chunks
 from macaron_fairseq.fast.linear import multiply_transposed
+from macaron_fairseq.fast.linear_gradients import SCALE, LinearGradients
 
 # What a teacher says of some of the target tokens: logits or log-probabilities, (tokens, types).
 Logits = Callable[[slice], Tensor]
@@ -146,18 +147,16 @@ class DistilledLoss(torch.autograd.Function):
         dtype = torch.promote_types(weight.dtype, torch.float32)
         own, taught = 1.0 - mixture.weight, mixture.factor / temperature
         ctx.dtype = weight.dtype
-        needed = [training and x for x in ctx.needs_input_grad[:2]]
         features, weight = features.to(products), weight.to(products)
         target = target.unsqueeze(1)
-        scale = SCALE / max(own + taught, 1.0) if products != dtype else 1.0
-        grads = [
-            x.new_zeros(x.shape, dtype=dtype) if is_needed else None
-            for x, is_needed in zip((features, weight), needed, strict=True)
-        ]
-        buffer = torch.empty_like(weight if needed[1] and products != dtype else weight[:0])
+        pieces = chunks(len(target), weight)
+        longest = max((rows.stop - rows.start for rows in pieces), default=0)
+        needed = [*(training and x for x in ctx.needs_input_grad[:2]), False]  # no bias
+        scale = SCALE / max(own + taught, 1.0)
+        gradients = LinearGradients(features, weight, needed, dtype, longest, scale)
         # Four tensors, not views of one: of a view, fairseq could not set the loss to 0.
         loss, nll, kl, entropy = (features.new_zeros((), dtype=dtype) for _ in range(4))
-        for rows in chunks(len(target), weight):
+        for rows in pieces:
             logits = project(features[rows], weight)
             log_p = log_softmax(logits, 1)
             log_p_t = log_p if temperature == 1 else log_softmax_at(logits, temperature)
@@ -182,18 +181,9 @@ class DistilledLoss(torch.autograd.Function):
             if own:
                 at_target = grad.new_full(target[rows].shape, -own * peak)
                 grad.scatter_add_(1, target[rows], at_target)
-            lower = (grad if scale == 1 else grad.mul_(scale)).to(products)
-            features_grad, weight_grad = grads
-            if features_grad is not None:
-                features_grad[rows] = torch.mm(lower, weight)
-            if weight_grad is not None and products == dtype:
-                weight_grad.addmm_(lower.t(), features[rows])
-            elif weight_grad is not None:
-                add_product(weight_grad, lower.t(), features[rows], buffer)
-        for grad_sum in grads:
-            if grad_sum is not None and scale != 1:
-                grad_sum /= scale
-        ctx.save_for_backward(*grads)
+            gradients.add(rows, grad)
+        features_grad, weight_grad, _ = gradients.sums()
+        ctx.save_for_backward(features_grad, weight_grad)
         loss += mixture.factor * kl
         ctx.mark_non_differentiable(nll, kl, entropy)
         return loss, nll, kl, entropy

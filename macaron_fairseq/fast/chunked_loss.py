@@ -9,17 +9,12 @@ import torch
 from torch import Tensor
 
 from macaron_fairseq.fast.linear import multiply_transposed
+from macaron_fairseq.fast.linear_gradients import SCALE, LinearGradients
 
 # Tokens x types in memory at a time. From about this size on, matrix products on a CPU are as fast
 # as in one piece. An accelerator wants fewer and larger ones.
 CHUNK_ELEMENTS_CPU = 2**22
 CHUNK_ELEMENTS = 2**25
-
-# A CPU copies what it adds in another precision, so the gradients of this many types at a time.
-TYPES_AT_ONCE = 2**11
-
-# Gradients by logits are within [-1, 1]; fp16 would lose more of the small ones as they are.
-SCALE = 4
 
 
 def label_smoothed_nll_loss(
@@ -107,15 +102,6 @@ class ChunkedLoss(torch.autograd.Function):
         target = target.unsqueeze(1)
         losses, nlls = features.new_empty(2, len(target), 1, dtype=dtype)
         divergence = losses.new_zeros(())
-        scale = SCALE / (1 + alpha)  # R-Drop's gradients are larger by about so much
-        features_grad = weight_grad = bias_grad = None
-        if training and ctx.needs_input_grad[0]:
-            features_grad = features.new_zeros(features.shape, dtype=dtype)
-        if training and ctx.needs_input_grad[1]:
-            weight_grad = weight.new_zeros(weight.shape, dtype=dtype)
-        if training and ctx.needs_input_grad[2]:
-            bias_grad = weight.new_zeros(types, dtype=dtype)
-
         # All logits of a token, summed, are its features by the sum of all types' weights.
         totals = torch.mv(exact, weight_sum).unsqueeze(1)
         if bias is not None:
@@ -123,19 +109,11 @@ class ChunkedLoss(torch.autograd.Function):
         pieces = chunks(len(target), weight, together=2 if alpha else 1)
         longest = max((rows.stop - rows.start for rows in pieces), default=0)
         buffer = weight.new_empty(longest, types, dtype=dtype)
-        is_trained = any(x is not None for x in (features_grad, weight_grad, bias_grad))
-        is_lower = is_trained and products != dtype
-        lower_buffer = weight.new_empty(longest if is_lower else 0, types)
-        is_summed = is_lower and weight_grad is not None
-        lower_grad = torch.empty_like(weight if is_summed else weight[:0])
+        needed = [training and x for x in ctx.needs_input_grad[:3]]
+        scale = SCALE / (1 + alpha)  # R-Drop's gradients are larger by about so much
+        gradients = LinearGradients(features, weight, needed, dtype, longest, scale)
         for rows in pieces:
-            scores = buffer[: rows.stop - rows.start]
-            if products == dtype:
-                scores = multiply_transposed(features[rows], weight, out=scores)
-            else:
-                scores.copy_(torch.mm(features[rows], weight.t()))
-            if bias is not None:
-                scores += bias
+            scores = logits(features[rows], weight, bias, buffer[: rows.stop - rows.start])
             target_score = scores.gather(1, target[rows])
             highest = scores.amax(1, keepdim=True)
             log_ratio = scores[0::2] - scores[1::2] if alpha else None
@@ -147,29 +125,11 @@ class ChunkedLoss(torch.autograd.Function):
                 log_ratio -= log_normalizer[0::2] - log_normalizer[1::2]
                 scores /= normalizer
                 normalizer.fill_(1)
-                divergence += diverge(scores[0::2], scores[1::2], log_ratio, alpha / 2, is_trained)
-            if not is_trained:
-                continue
-            scores.scatter_add_(1, target[rows], -peak * normalizer)
-            if bias_grad is not None:
-                bias_grad += torch.mv(scores.t(), normalizer.reciprocal().squeeze(1))
-            if products == dtype:  # divide the smaller side of the products
-                if features_grad is not None:
-                    of_rows = features_grad[rows]
-                    product = multiply_transposed(scores, weight.t(), out=of_rows)
-                    torch.div(product, normalizer, out=of_rows)
-                if weight_grad is not None:
-                    weight_grad.addmm_(scores.t(), features[rows] / normalizer)
-            else:
-                lower = torch.mul(scores, scale / normalizer, out=lower_buffer[: len(scores)])
-                if features_grad is not None:
-                    features_grad[rows] = torch.mm(lower, weight)
-                if weight_grad is not None:
-                    add_product(weight_grad, lower.t(), features[rows], lower_grad)
-
-        for grad in (features_grad, weight_grad):
-            if grad is not None and products != dtype:
-                grad /= scale
+                divergence += diverge(scores[0::2], scores[1::2], log_ratio, alpha / 2, any(needed))
+            if any(needed):
+                scores.scatter_add_(1, target[rows], -peak * normalizer)
+                gradients.add(rows, scores, normalizer)
+        features_grad, weight_grad, bias_grad = gradients.sums()
         # What all logits' gradients have in common.
         if features_grad is not None:
             features_grad -= share * weight_sum
@@ -214,13 +174,13 @@ def diverge(p: Tensor, q: Tensor, log_ratio: Tensor, weight: float, training: bo
     return (p_from_q + q_from_p).sum() / 2
 
 
-def add_product(total: Tensor, x: Tensor, y: Tensor, buffer: Tensor) -> None:
-    """Add x y to `total`, (types, dim), by way of `buffer`; all but `total` in lower precision."""
-    torch.mm(x, y, out=buffer)
-    count = TYPES_AT_ONCE if total.device.type == "cpu" else len(total)
-    parts = (z.split(count) for z in (total, buffer))
-    for some, more in zip(*parts, strict=True):
-        some += more
+def logits(features: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """features weight^T + bias, (tokens, types), in the dtype of `out`: there, or in new memory."""
+    if features.dtype == out.dtype:
+        out = multiply_transposed(features, weight, out=out)
+    else:
+        out.copy_(torch.mm(features, weight.t()))
+    return out if bias is None else out.add_(bias)
 
 
 def chunks(tokens: int, weight: Tensor, together: int = 1) -> list[slice]:

@@ -9,7 +9,7 @@ from helpers.students import translation
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from macaron_fairseq.fast import chunked_loss
+from macaron_fairseq.fast import chunked_loss, linear_gradients
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -106,7 +106,7 @@ def test_other_decoder_output_width():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_about_as_exact_as_fairseqs(dtype, monkeypatch):
-    monkeypatch.setattr(chunked_loss, "TYPES_AT_ONCE", 25)  # of the 64
+    monkeypatch.setattr(linear_gradients, "TYPES_AT_ONCE", 25)  # of the 64
     model = build(ARCHITECTURES[0], *SMALL).to(dtype)
     weight = model.decoder.output_projection.weight
     data = sample(sizes=((9, 30),) * 8)
