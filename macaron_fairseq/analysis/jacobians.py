@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from scipy.sparse.linalg import LinearOperator, svds
 from torch import Tensor
 from torch.func import jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from macaron_fairseq.analysis.measures import Floats
 
 Field = Callable[[Tensor], Tensor]
 
@@ -23,9 +26,7 @@ NEGLIGIBLE = 1e-4
 # Rows of the block computed at once, which bounds memory.
 ROWS = 64
 
-ITERATIONS = 100
-CONVERGED = 1e-4
-AGREEING = 3
+TOLERANCE = 1e-5  # of the square of the largest singular value, as a share
 
 
 @contextmanager
@@ -104,20 +105,20 @@ def products(field: Field, x: Tensor) -> tuple[Field, Field]:
 
 
 def largest_singular_value(field: Field, x: Tensor, generator: torch.Generator) -> float:
-    """That of the whole J at the state x, by power iteration on J^T J with JVPs and VJPs.
-
-    It ends once `AGREEING` iterations in a row change it by less than `CONVERGED` of itself, or
-    after `ITERATIONS`. A single small change may be a rest at a smaller singular value.
-    What it finds is never above the true value but for rounding.
-    """
-    v = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
-    value, agreeing = 0.0, 0
+    """That of the whole J at the state x, by Lanczos with products J v and J^T w (ARPACK)."""
     forwards, backwards = products(field, x)
-    for _ in range(ITERATIONS):
-        image = forwards(v / v.norm())
-        before, value = value, image.norm().item()
-        agreeing = agreeing + 1 if value - before <= CONVERGED * value else 0
-        if agreeing == AGREEING or not value:
-            break
-        v = backwards(image)
-    return value
+    start = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    if not forwards(start.to(x.device)).any():  # ARPACK refuses a matrix of zeros
+        return 0.0
+
+    def on_arrays(product: Field) -> Callable[[Floats], Floats]:
+        return lambda v: product(torch.from_numpy(v).to(x).view_as(x)).cpu().numpy().ravel()
+
+    size = x.numel()
+    matrix = LinearOperator(
+        (size, size), on_arrays(forwards), on_arrays(backwards), dtype=start.numpy().dtype
+    )
+    found = svds(
+        matrix, k=1, v0=start.numpy().ravel(), tol=TOLERANCE, return_singular_vectors=False
+    )
+    return float(found[0])

@@ -1,5 +1,7 @@
 """Means, deviations and histograms of values that come a few at a time, in constant memory."""
 
+from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -28,11 +30,17 @@ class Running:
         self.count = total
 
     def figures(self) -> dict[str, Any]:
-        """Mean, standard deviation (n - 1; 0 for one value) and number; None without values."""
+        """Mean, standard deviation (n - 1) and number; None of what so few values do not have."""
         if not self.count:
             return {"mean": None, "sd": None, "n": 0}
-        sd = np.sqrt(self.squares / max(self.count - 1, 1))
-        return {"mean": rounded(self.mean), "sd": rounded(sd), "n": self.count}
+        sd = rounded(np.sqrt(self.squares / (self.count - 1))) if self.count > 1 else None
+        return {"mean": rounded(self.mean), "sd": sd, "n": self.count}
+
+
+def finite_mean(values: Iterable[float]) -> float | None:
+    """The mean of those that are finite; None without any."""
+    finite = [x for x in values if np.isfinite(x)]
+    return fmean(finite) if finite else None
 
 
 class Histogram:

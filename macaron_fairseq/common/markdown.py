@@ -19,6 +19,13 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
+def p_value(p: float | None) -> str:
+    """A p value, or a dash."""
+    if p is None:
+        return NOTHING
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def spread(values: Sequence[float], form: str = ".2f") -> str:
     """The mean and, of several values, the sample standard deviation."""
     mean = format(statistics.mean(values), form)

@@ -407,7 +407,7 @@ def test_jacobian_by_differences(fields, name):
         torch.testing.assert_close(jacobians.own_block(field, x, token), j[token, :, token], **NEAR)
     n = x.numel()
     found = jacobians.largest_singular_value(field, x, torch.Generator().manual_seed(1))
-    assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=2e-2)
+    assert found == pytest.approx(torch.linalg.matrix_norm(j.reshape(n, n), 2).item(), rel=1e-4)
 
 
 def test_what_does_nothing_has_the_singular_value_0():
@@ -541,7 +541,7 @@ def test_running_figures_of_little():
     figures = running_statistics.Running()
     assert figures.figures() == {"mean": None, "sd": None, "n": 0}
     figures.add(2.5)
-    assert figures.figures() == {"mean": 2.5, "sd": 0, "n": 1}
+    assert figures.figures() == {"mean": 2.5, "sd": None, "n": 1}
 
 
 def test_histogram():

@@ -510,6 +510,10 @@ def test_mistakes_end_in_a_sentence(flags, sentence, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=sentence):
         cli.main(["particles", *flags])
     assert not list(tmp_path.iterdir())
+    (tmp_path / "particles").mkdir()  # the user's own stays
+    with pytest.raises(SystemExit, match=sentence):
+        cli.main(["particles", *flags])
+    assert (tmp_path / "particles").is_dir() and not list((tmp_path / "particles").iterdir())
 
 
 @pytest.mark.parametrize(

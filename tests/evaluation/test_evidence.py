@@ -12,6 +12,7 @@ import sacrebleu
 from helpers.evidence import record
 from scipy import optimize, stats
 
+from macaron_fairseq.common import markdown
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import (
     estimates,
@@ -515,6 +516,23 @@ def test_the_gallery_has_a_row_for_each_task_and_scheme():
     assert f'{said}SCHEME --seeds "SEEDS" --cpu`' in text
     assert "- 3 runs with PyTorch of an unknown version; code unknown." in text
     assert "- (1) WER: `s`" in text and "| PER 37.50 | 1 2 |" in rows[0]
+
+
+def test_the_gallery_names_any_number_of_commands():
+    """Of which each may end with its seed."""
+    runs = [
+        record(seed=i, command=f"reproduce.sh --tasks t --jobs {i // 2} --seeds {i}")
+        for i in range(60)
+    ]
+    text = evidence_gallery.gallery(runs)
+    notes = [line for line in text.split("\n") if line.startswith("- command ")]
+    assert len(notes) == 30 and notes[29].startswith("- command d2, ")
+    assert notes[29].endswith('`reproduce.sh --tasks TASK --jobs 29 --seeds "SEEDS"`')
+
+
+def test_small_p_values_are_not_zero():
+    found = [*map(markdown.p_value, (None, 0.0004, 0.0006, 0.25))]
+    assert found == ["-", "<0.001", "<0.001", "0.250"]
 
 
 def test_a_task_without_a_family_is_refused():

@@ -479,6 +479,13 @@ def test_different_schemes_of_encoder_and_decoder_are_not_one_architecture(out):
         report([folders[0], folders[2]], out / "report")
 
 
+def test_the_transformer_among_schemes_is_the_baseline():
+    archs = [MACARON, f"{MACARON}/lie-trotter"]
+    assert reporting.choose_baseline(archs, None) == archs[1]
+    assert reporting.choose_baseline([MACARON, BASE], None) == BASE
+    assert reporting.choose_baseline([MACARON], None) == MACARON
+
+
 def test_the_transformer_is_named_among_schemes_and_its_test_comes_before_dev(out):
     folders = [make_run(out / name, MACARON, 1, tests=("dev", "test")) for name in ("one", "two")]
     more = ["--macaron-scheme", "lie-trotter"]
@@ -494,6 +501,19 @@ def test_where_lower_is_better_it_is_said(out):
         edit(folder / "test_a/scores.json", lambda x: x["scores"][0].update(metric="WER"))
     text, _ = report(folders, out / "report")
     assert " WER (lower is better) over 2 seeds" in text and "WER: lower is better." in text
+
+
+def test_tokens_may_be_scored_by_bleu_too(out):
+    """They are of no language that Moses knows."""
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    for folder in folders:
+        edit(folder / "manifest.json", lambda x: x["data"].update(target="phonemes"))
+        edit(folder / "test_a/scores.json", lambda x: x.update(tokens=True))
+        edit(folder / "test_a/scores.json", lambda x: x["scores"][0].update(metric="WER"))
+        path = folder / "test_a/scores.json"
+        edit(path, lambda x: x["scores"][1].update(metric="tokenised BLEU"))
+    text, _ = report(folders, out / "report")
+    assert "BLEU of tokens by length of the reference" in text
 
 
 def test_chrfs_interval_over_sentences_holds_its_score(out):

@@ -418,11 +418,13 @@ def test_a_tokenised_reference_is_read_once(scored, tmp_path):
     flags = ["--metric", "wer", "per", "--tokenized-reference", pipe, "--keep-tokens"]
     record, _, _ = scored(generated, ["Ein Hund.", "Zwei Hunde."], *flags)
     assert [x["score"] for x in record["scores"]] == [50, pytest.approx(100 / 6)]
+    assert record["tokens"]
     writer.join()
 
 
 def test_a_record_tells_the_hypotheses(scored):
     record, hypotheses, _ = scored(GENERATED)
+    assert not record["tokens"]
     assert record["hypotheses_sha256"] == hashlib.sha256(hypotheses.encode()).hexdigest()
 
 

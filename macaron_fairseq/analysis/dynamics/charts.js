@@ -157,10 +157,11 @@ function drawLines(figure, data, view, label, tip) {
   return several ? [root, dashes(lines)] : [root];
 }
 
+// Lines of layers are over time where an operator stands often in each.
 function where(x, of) {
+  if (!Number.isInteger(x)) return `within layer ${Math.ceil(x)}`;
   if (of === "layers") return `layer ${x}`;
-  if (x === 0) return "before the first layer";
-  return Number.isInteger(x) ? `after layer ${x}` : `within layer ${Math.ceil(x)}`;
+  return x === 0 ? "before the first layer" : `after layer ${x}`;
 }
 
 function dashes(lines) {

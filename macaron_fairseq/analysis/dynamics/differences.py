@@ -20,7 +20,8 @@ class Difference:
     layer: int  # from 1
     is_of_state: bool  # after the layer; otherwise it is of the layer itself
     means: tuple[float, float]  # the baseline's and the model's
-    effects: list[float]  # (model - baseline) / pooled standard deviation, of each layer
+    effects: list[float]  # (model - baseline) / pooled standard deviation, of layers that have it
+    layers: int  # of both models
 
     @property
     def effect(self) -> float:
@@ -75,7 +76,7 @@ def of_rows(
     place = effects.index(max(known, key=abs))
     row, other = pairs[place]
     means = mean(row, measure.name), mean(other, measure.name)
-    yield Difference(measure, side, row["layer"], is_of_state, means, known)
+    yield Difference(measure, side, row["layer"], is_of_state, means, known, len(pairs))
 
 
 def effect(row: Row, other: Row, name: str) -> float | None:
@@ -96,10 +97,9 @@ def in_words(x: Difference, baseline: str, model: str) -> str:
         size = f"{other / ours - 1:+.0%}, {size}"
     values = f"{other:.3g} in {model}, {ours:.3g} in {baseline} ({size})"
     sentence = f"{x.measure.title} {place}: {values}."
-    layers = len(x.effects)
-    if layers == 1:
+    if x.layers == 1:
         return sentence
     word = "larger" if x.effect > 0 else "smaller"
     agreeing = sum((effect > 0) == (x.effect > 0) for effect in x.effects)
-    where = "all" if agreeing == layers else f"{agreeing} of"
-    return f"{sentence} It is {word} in {where} {layers} layers."
+    where = "all" if agreeing == x.layers else f"{agreeing} of"
+    return f"{sentence} It is {word} in {where} {x.layers} layers."

@@ -73,8 +73,9 @@ def line(i: int, occurrence: int, rows: Sequence[Row], measure: Measure, x: str)
     if not rows:
         return None
     sds = None
-    if measure.band and not measure.log and all(measure.name in row["figures"] for row in rows):
-        sds = [row["figures"][measure.name]["sd"] for row in rows]
+    if measure.band and not measure.log:
+        known = [row["figures"].get(measure.name, {}).get("sd") for row in rows]
+        sds = None if None in known else known
     means = [mean(row, measure.name) for row in rows]
     label = occurrence_label(occurrence)
     return Line(i, [row[x] for row in rows], means, sds, occurrence - 1, label)

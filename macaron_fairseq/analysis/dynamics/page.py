@@ -180,24 +180,32 @@ def one_side(name: str, models: Sequence[Model], words: dict[str, Any]) -> Itera
             yield card(measure, picture(panel, labels, "states"), words)
     yield "</div>"
     for group in MOVES:
-        yield f"<h3>{group.title}</h3><p>{group.introduction.format(**words)}</p>"
-        for measure in group.measures:
-            found = {x: move_lines(sides, measure, x) for x in operators_of(sides)}
-            together = [line for lines in found.values() for line in lines]
-            if not together:
-                continue
-            limits = figures.limits(together, measure.log)
-            panels = (
-                picture(
-                    Panel(f"{measure.title}, {title}", lines, limits, measure.log),
-                    labels,
-                    "layers",
-                    title,
-                )
-                for operator, lines in found.items()
-                if lines and (title := escape(NAMES.get(operator, operator)))
-            )
-            yield card(measure, html_page.panels(panels), words)
+        cards = [x for measure in group.measures for x in moves(measure, sides, labels, words)]
+        if cards:  # there are no Jacobians with --jacobian-sentences 0
+            yield f"<h3>{group.title}</h3><p>{group.introduction.format(**words)}</p>"
+            yield from cards
+
+
+def moves(
+    measure: Measure, sides: Sequence[Side], labels: Sequence[str], words: dict[str, Any]
+) -> Iterator[str]:
+    """A measure of sub-layers and layers, with a picture for each operator; none without values."""
+    found = {x: move_lines(sides, measure, x) for x in operators_of(sides)}
+    together = [line for lines in found.values() for line in lines]
+    if not together:
+        return
+    limits = figures.limits(together, measure.log)
+    panels = (
+        picture(
+            Panel(f"{measure.title}, {title}", lines, limits, measure.log),
+            labels,
+            "layers",
+            title,
+        )
+        for operator, lines in found.items()
+        if lines and (title := escape(NAMES.get(operator, operator)))
+    )
+    yield card(measure, html_page.panels(panels), words)
 
 
 def card(measure: Measure, content: str, words: dict[str, Any]) -> str:
@@ -365,5 +373,5 @@ def cell(row: Row, name: str) -> str:
     value = mean(row, name)
     if value is None:
         return ""
-    figure = row["figures"].get(name)
-    return f"{value:.3g}" + (f" <small>± {figure['sd']:.2g}</small>" if figure else "")
+    sd = row["figures"].get(name, {}).get("sd")
+    return f"{value:.3g}" + (f" <small>± {sd:.2g}</small>" if sd is not None else "")

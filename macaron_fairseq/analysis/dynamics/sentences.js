@@ -168,11 +168,12 @@ class Maps {
       if (isDifference) {
         if (!model) continue;
         const isSame = sameTokens(map.tokens, base.map.tokens) &&
-          sameTokens(map.keys, base.map.keys) && map.layer === base.map.layer;
+          sameTokens(map.keys, base.map.keys) && map.layer === base.map.layer &&
+          map.occurrence === base.map.occurrence;
         if (!isSame || head) {
           const reason = head
             ? "Heads of two models have no common order: choose the mean."
-            : "The models read other tokens here, or have not this layer.";
+            : "The models read other tokens here, or one does not have this layer or attention.";
           figures.push(html("p", { class: "nothing" }, `${LABELS[model]}: ${reason}`));
           continue;
         }
@@ -195,19 +196,19 @@ class Maps {
       marks.push({ figure, map, value, strength, above, below, model, head });
     }
     this.large.replaceChildren(...figures);
-    const show = (c, r) => {
+    const show = (pointed) => (c, r) => {
       marks.forEach(({ mark, map }) => r < map.rows && c < map.columns && mark(c, r));
       this.values.replaceChildren(...marks
         .filter(({ map }) => r < map.rows && c < map.columns)
         .map(({ map, value, model }) => html("div", {}, key(model),
           `${LABELS[model]}: ${this.pair(map, r, c)} ${number(value(r, c), isDifference)}`)));
-      this.pointAt(r, c);
+      this.pointAt(pointed.map, r, c);
     };
     const hide = () => marks.forEach(({ mark }) => mark(null, 0));
     for (const x of marks) {
       const colourOf = (r, c) => tint(x.strength(x.value(r, c)), x.above, x.below);
       const label = `${LABELS[x.model]}, ${this.name(x.map, x.head)}.`;
-      const drawn = tokenMap(x.map, label, x.figure.clientWidth, colourOf, show, hide);
+      const drawn = tokenMap(x.map, label, x.figure.clientWidth, colourOf, show(x), hide);
       x.mark = drawn.mark;
       x.figure.append(drawn.root);
     }
@@ -273,14 +274,13 @@ class Cosines extends Maps {
     this.drawMeetings();
   }
 
-  // The cosine of the pair that is pointed at by the layer.
-  pointAt(r, c) {
+  // The cosine of the pair that is pointed at by the layer, of all models that read these tokens.
+  pointAt(map, r, c) {
     const lines = [...LABELS.keys()].map((i) => {
-      const maps = this.maps(i).filter((map) => r < map.rows && c < map.columns);
-      return { series: i, dash: 0, label: "", x: maps.map((map) => map.layer),
-        means: maps.map((map) => map.value(0, r, c)), sds: null };
+      const maps = this.maps(i).filter((other) => sameTokens(other.tokens, map.tokens));
+      return { series: i, dash: 0, label: "", x: maps.map((other) => other.layer),
+        means: maps.map((other) => other.value(0, r, c)), sds: null };
     }).filter((line) => shown.has(line.series) && line.x.length);
-    const [map] = this.maps(0);
     const all = lines.flatMap((line) => line.means);
     const limits = [Math.min(0, ...all) - 0.05, Math.max(1, ...all) + 0.05];
     const title = `Cosine of “${map.tokens[r]}” and “${map.tokens[c]}”`;
@@ -357,10 +357,15 @@ class Attentions extends Maps {
     return { map, head: Math.min(this.chosen.column, map.heads) };
   }
 
+  // Some schemes have several attentions in a layer.
+  place(map) {
+    const several = this.kinds.length && LABELS.some((_, i) =>
+      this.maps(i).some((x) => x.occurrence > 1));
+    return `layer ${map.layer}${several ? `, number ${map.occurrence}` : ""}`;
+  }
+
   name(map, head) {
-    const several = this.maps(0).some((x) => x.occurrence > 1);
-    const which = several ? `, number ${map.occurrence}` : "";
-    return `layer ${map.layer}${which}, ${head ? `head ${head}` : "mean of the heads"}`;
+    return `${this.place(map)}, ${head ? `head ${head}` : "mean of the heads"}`;
   }
 
   strength(value) {
@@ -371,7 +376,7 @@ class Attentions extends Maps {
     const maps = this.maps(model);
     const heads = Array.from({ length: maps[0].heads + 1 }, (_, i) => i);
     const { map, head } = this.current(model);
-    return { rowTitles: maps.map((x) => `layer ${x.layer}`),
+    return { rowTitles: maps.map((x) => this.place(x)),
       columnTitles: heads.map((i) => (i ? String(i) : "mean")),
       cells: maps.map((x) => heads.map((i) => cell(x, i))), place: [maps.indexOf(map), head] };
   }

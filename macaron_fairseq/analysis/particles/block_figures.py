@@ -43,7 +43,7 @@ def counts(result: Counts, block: Perceptron, title: str, mass: float) -> bytes:
     numbers = (
         ("clusters", "clusters"),
         ("modes", "modes of the density"),
-        ("heavy", f"clusters of {mass:.0%} of the particles or more"),
+        ("heavy", f"clusters of {100 * mass:.3g} % of the particles or more"),
     )
     for axes, (name, label) in zip(grid[0, :3], numbers, strict=True):
         for ends, colour, side in _sides(result):
@@ -89,7 +89,7 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
     for root, row in zip(roots, result.with_block.masses, strict=True):
         for of_start in row:
             masses.plot([root] * len(of_start), of_start, ".", color=WITH, alpha=0.5)
-    least = masses.get_ylim()[0]
+    least = min(x for row in result.with_block.masses for of_start in row for x in of_start)
     scale_by_logarithm(masses)
     masses.set_ylim(min(0.08, least / 1.5), 1.2)
     masses.set_title("shares of all clusters, with the block", fontsize="medium")
@@ -189,11 +189,12 @@ def _draw_mean(
 
     A single setting is a line across all of x.
     """
-    mean, deviation = values.mean(axis=1), values.std(axis=1)
+    mean, several = values.mean(axis=1), values.shape[1] > 1
     if dashed:
         axes.plot(x, np.broadcast_to(mean, x.shape), color=colour, ls="--", lw=0.9)
         return
     axes.plot(x, mean, "o-", color=colour, ms=4, label=label)
-    if values.shape[1] > 1:
+    if several:
+        deviation = values.std(axis=1, ddof=1)
         low = np.maximum(mean - deviation, values.min(axis=1))  # no time or number below 0
         axes.fill_between(x, low, mean + deviation, color=colour, alpha=0.15, lw=0)

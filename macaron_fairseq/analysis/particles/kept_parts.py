@@ -5,7 +5,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,13 @@ def keep_nothing(name: str, compute: Callable[[], Any]) -> Any:
     return compute()
 
 
-@dataclass(frozen=True)
 class KeptParts:
     """The parts of one run, a JSON file for each, written whole or not at all."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        """Name the folder of the parts, in that of the results; nothing is written yet."""
+        self.folder = folder
+        self.is_first = not folder.parent.exists()
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Start a run with these settings, or go on with one that had the same.
@@ -70,5 +71,6 @@ class KeptParts:
         """Forget the parts, if there are any: the run has come to its end, or never will."""
         if (self.folder / SETTINGS).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
-            with suppress(OSError):  # it holds something: the results
-                self.folder.parent.rmdir()
+            if self.is_first:
+                with suppress(OSError):  # it holds the results
+                    self.folder.parent.rmdir()

@@ -18,7 +18,7 @@ from macaron_fairseq.analysis.residual.effects import Ablation
 from macaron_fairseq.analysis.residual.interventions import Place
 from macaron_fairseq.analysis.residual.rows import Row, Side
 from macaron_fairseq.analysis.residual.subjects import Shape, Subject
-from macaron_fairseq.analysis.running_statistics import rounded
+from macaron_fairseq.analysis.running_statistics import finite_mean, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
@@ -49,7 +49,7 @@ class Run:
 
     sides: list[Side]
     bits: float | None  # per token
-    effects: dict[tuple[str, Places], dict[str, float]]
+    effects: dict[tuple[str, Places], dict[str, float | None]]
     placed: dict[str, list[Placed]]  # communities of each layer, by side
     measured: tuple[topology.States, topology.Sides] | None  # kept for `topology.sensitivity`
 
@@ -293,12 +293,6 @@ def singular_values(found: Sequence[Row]) -> list[float]:
     """Geometric means over tokens and runs, largest first."""
     values = np.stack([x for row in found for x in row.singular_values])
     return [rounded(x) for x in np.exp(np.log(np.maximum(values, TINY)).mean(axis=0))]
-
-
-def finite_mean(values: Sequence[float]) -> float | None:
-    """The mean of those that are finite; None without any."""
-    finite = [x for x in values if np.isfinite(x)]
-    return fmean(finite) if finite else None
 
 
 def means(of_runs: Sequence[Mapping[str, float | None]]) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from macaron_fairseq.analysis.residual.coupling import Choices, Placed
 from macaron_fairseq.analysis.residual.depth import Depth
 from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
 from macaron_fairseq.analysis.residual.rows import Row
+from macaron_fairseq.analysis.running_statistics import finite_mean
 from macaron_fairseq.analysis.sentences import Data, Sentence
 
 # Of the layers that lose a part, and of the product of all layers of their side.
@@ -48,7 +49,7 @@ class Ablation:
         side, number = place
         return self.sides[side][number - 1].whole.jacobians.mean(axis=0)
 
-    def without(self, name: str, places: Sequence[Place]) -> dict[str, float]:
+    def without(self, name: str, places: Sequence[Place]) -> dict[str, float | None]:
         """What comes of removing a part of some layers.
 
         Args:
@@ -110,8 +111,11 @@ def frobenius(matrices: Iterable[Floats]) -> float:
     return math.hypot(*(np.linalg.norm(x) for x in matrices))
 
 
-def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float]:
-    """Figures of some layers, and of the product of all layers of their sides; means."""
+def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float | None]:
+    """Figures of some layers, and of the product of all layers of their sides.
+
+    Means over tokens, of what is finite; None without any.
+    """
     wholes = [sides[side][number - 1].whole for side, number in places]
     layers = [rows.filled(Row("", one.layer, ""), one) for one in wholes]
     products = [
@@ -119,7 +123,7 @@ def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float]:
         for side in dict.fromkeys(side for side, _ in places)
     ]
     return {
-        f"{what}_{name}": float(np.mean([row.figures[name] for row in found]))
+        f"{what}_{name}": finite_mean(x for row in found for x in row.figures[name])
         for what, found, names in (
             ("layer", layers, OF_LAYERS),
             ("product", products, OF_PRODUCT),

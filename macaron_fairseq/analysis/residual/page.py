@@ -85,11 +85,13 @@ def one_side(name: str, models: Sequence[Model]) -> Iterator[str]:
     yield spectra(name, models)
     yield singular_values(name, models)
     for group in GROUPS:
+        cards = [x for measure in group.measures if (x := card(measure, name, models))]
+        if not cards:
+            continue
         yield f"<h3>{group.title}</h3>"
         if group is not MATRICES:
             yield f"<p>{escape(group.introduction)}</p>"
-        for measure in group.measures:
-            yield card(measure, name, models)
+        yield from cards
     yield topology_report.html_table(name, models)
 
 

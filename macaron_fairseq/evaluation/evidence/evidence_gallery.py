@@ -1,5 +1,6 @@
 """Tables of the runs themselves: scores with their intervals, published scores, and loops."""
 
+import shlex
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +42,7 @@ def gallery(runs: Sequence[Run]) -> str:
     for (task, scheme), theirs in by_scheme(runs).items():
         first = theirs[0]
         low, high = estimates.score_interval(theirs)
-        made_by = {ascii_lowercase[commands.index(command(run))] for run in theirs}
+        made_by = {commands.index(command(run)) for run in theirs}
         signature = signatures.index(f"{first.metric}: `{first.signatures[first.metric]}`") + 1
         rows.append(
             [
@@ -52,14 +53,14 @@ def gallery(runs: Sequence[Run]) -> str:
                 *(f"{first.parameters:,}", span([run.updates for run in theirs])),
                 f"{sum(run.seconds for run in theirs) / 3600:.1f}",
                 "; ".join(dict.fromkeys(map(machine, theirs))),
-                ", ".join(sorted(made_by)),
+                ", ".join(map(letter, sorted(made_by))),
             ]
         )
     head = ["task", "scheme", "metric", "score", "95 % interval", "other scores", "seeds"]
     head += ["parameters", "updates", "hours", "machine", "command"]
     notes = [f"- ({i}) {signature}" for i, signature in enumerate(signatures, 1)]
-    for letter, text in zip(ascii_lowercase, commands, strict=False):
-        notes.append(f"- command {letter}, with a row's task, scheme and seeds: `{text}`")
+    for i, text in enumerate(commands):
+        notes.append(f"- command {letter(i)}, with a row's task, scheme and seeds: `{text}`")
     notes.append(
         "- Score: the mean over seeds ± their standard deviation. Its interval is a bootstrap's "
         "over seeds and test items, with one seed over items alone. Rows with other seeds are not "
@@ -68,6 +69,12 @@ def gallery(runs: Sequence[Run]) -> str:
     )
     notes.append(f"- {code(runs)}")
     return table(head, rows) + "\n\n" + "\n".join(notes)
+
+
+def letter(i: int) -> str:
+    """What a command is called: a to z, then a2 to z2, and so on."""
+    again, place = divmod(i, len(ascii_lowercase))
+    return ascii_lowercase[place] + (str(again + 1) if again else "")
 
 
 def code(runs: Sequence[Run]) -> str:
@@ -104,14 +111,12 @@ def machine(run: Run) -> str:
 
 def command(run: Run) -> str:
     """What makes a run again, with placeholders for its task, scheme and seed."""
-    text = run.command
-    for flag, value, name in (
-        ("--tasks", run.task, "TASK"),
-        ("--schemes", run.scheme, "SCHEME"),
-        ("--seeds", str(run.seed), '"SEEDS"'),
-    ):
-        text = text.replace(f"{flag} {value} ", f"{flag} {name} ")
-    return text
+    words = shlex.split(run.command)
+    places = {"TASK": "--tasks", "SCHEME": "--schemes", '"SEEDS"': "--seeds"}
+    for name, flag in places.items():
+        if flag in words:
+            words[words.index(flag) + 1] = name
+    return " ".join(word if word in places else shlex.quote(word) for word in words)
 
 
 def span(numbers: Sequence[int]) -> str:

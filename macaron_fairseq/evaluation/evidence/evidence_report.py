@@ -9,7 +9,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import NOTHING, number, table
+from macaron_fairseq.common.markdown import NOTHING, number, p_value, table
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import estimates, evidence_gallery, records
 from macaron_fairseq.evaluation.evidence.estimates import Overall, TaskDifference
@@ -178,7 +178,7 @@ def over_table(overall: Sequence[Overall]) -> str:
             interval(one.effect.low, one.effect.high),
             number(one.effect.between_tasks, ".2f"),
             f"{one.better} of {one.tasks} ({counted(one.runs, 'pair')})",
-            *(number(p, ".3f") for p in (one.wilcoxon, one.wilcoxon_holm, one.sign, one.sign_holm)),
+            *map(p_value, (one.wilcoxon, one.wilcoxon_holm, one.sign, one.sign_holm)),
             number(one.detectable, ".2f"),
         ]
         for one in overall

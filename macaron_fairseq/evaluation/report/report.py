@@ -7,7 +7,7 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.report import curves, report_page, report_text, summary
+from macaron_fairseq.evaluation.report import curves, report_page, report_text, summary, verdict
 from macaron_fairseq.evaluation.scores import significance
 from macaron_fairseq.evaluation.scores.scoring import STDIO
 from macaron_fairseq.evaluation.training import runs
@@ -84,7 +84,7 @@ def choose_baseline(archs: Sequence[str], named: str | None) -> str:
         UserError: if none is meant, or several are.
     """
     if named is None:
-        return next((arch for arch in archs if "macaron" not in arch), archs[0])
+        return next(filter(verdict.is_transformer, archs), archs[0])
     if (name := runs.name_of(*named.split("/", 2))) in archs:
         return name
     others = [arch for arch in archs if arch.split("/")[0] == named]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from macaron_fairseq.common.markdown import NOTHING, number
+from macaron_fairseq.common.markdown import NOTHING, number, p_value
 from macaron_fairseq.evaluation.report.verdict import signed
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
@@ -117,7 +117,7 @@ def significance(summary: Summary) -> Table:
                 f"{x['score']:.2f}",
                 f"{x['baseline_score']:.2f}",
                 f"{x['difference']:+.2f}",
-                f"{x['p_value']:.3f}",
+                p_value(x["p_value"]),
             ]
             for x in found
         ],

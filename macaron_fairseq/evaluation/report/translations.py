@@ -48,7 +48,7 @@ class TestSet:
     @property
     def measure(self) -> str:
         """What `bleu` measures."""
-        return BLEU_OF_TOKENS if is_of_tokens(self.scored) else "BLEU"
+        return BLEU_OF_TOKENS if self.scored.of_tokens else "BLEU"
 
 
 def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
@@ -62,12 +62,12 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
     texts = runs.read_texts(found, name)
 
     def words(lines: Sequence[str]) -> list[Words]:
-        if is_of_tokens(scored):
+        if scored.of_tokens:
             return [line.split() for line in lines]
         return comparison.words_of(lines, target, scored.lowercase)
 
     def bleu(effective_order: bool) -> BLEU:
-        if is_of_tokens(scored):
+        if scored.of_tokens:
             return metrics.bleu_of_tokens(scored.lowercase, effective_order)
         return metrics.detokenised_bleu(target, scored.lowercase, effective_order)
 
@@ -80,11 +80,6 @@ def read(name: str, archs: dict[str, list[Run]]) -> TestSet:
         bleu(effective_order=False),
         bleu(effective_order=True),
     )
-
-
-def is_of_tokens(scored: Scored) -> bool:
-    """Whether translations are no text but tokens, such as phonemes, which have error rates."""
-    return {*scored.scores} <= {*metrics.LOWER_IS_BETTER}
 
 
 def summarize(

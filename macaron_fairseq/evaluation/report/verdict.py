@@ -80,7 +80,13 @@ def named(arch: str) -> str:
 
     A comparison by schemes calls it macaron_transformer_tiny/lie-trotter.
     """
-    return f"`{arch}`" + (" (the Transformer)" if arch.endswith("/lie-trotter") else "")
+    is_scheme = "/" in arch and is_transformer(arch)
+    return f"`{arch}`" + (" (the Transformer)" if is_scheme else "")
+
+
+def is_transformer(arch: str) -> bool:
+    """Whether an architecture, perhaps with its scheme, has the Transformer's layers."""
+    return "macaron" not in arch or arch.endswith("/lie-trotter")
 
 
 def signed(value: float) -> str:

@@ -1,6 +1,5 @@
 """Scores of what fairseq decoded (`macaron-fairseq score`)."""
 
-import functools
 import hashlib
 import os
 import re
@@ -45,6 +44,7 @@ class ScoredText:
     reference: Path
     reference_sha256: str
     generated_sha256: str
+    of_tokens: bool = False  # whether the hypotheses are the model's tokens
 
     def text(self) -> str:
         """The hypotheses as a file has them."""
@@ -60,6 +60,7 @@ class ScoredText:
             "reference_sha256": self.reference_sha256,
             "generated_sha256": self.generated_sha256,
             "hypotheses_sha256": hashlib.sha256(self.text().encode()).hexdigest(),
+            "tokens": self.of_tokens,
             "scores": [asdict(score) for score in self.scores],
         }
 
@@ -108,19 +109,7 @@ def score(
         UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
             an output is an input or cannot be written.
     """
-    for metric in wanted:
-        if plain and metric in OF_TOKENS:
-            refuse_plain(metric)
-        if keep_tokens and metric not in OF_TOKENS:
-            raise UserError(
-                f"{metric} compares detokenised text, which --keep-tokens does not make: drop it, "
-                f"or give --metric {' '.join(OF_TOKENS)} or some of these"
-            )
-    if plain and (keep_tokens or tokenized_reference):
-        flag = "--keep-tokens" if keep_tokens else "--tokenized-reference"
-        raise UserError(
-            f"{flag} is for the model's tokens, which plain text does not have: drop it"
-        )
+    refuse_unfit(wanted, plain, keep_tokens, bool(tokenized_reference))
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
@@ -137,14 +126,13 @@ def score(
         tokens = without_bpe(tokens, name)
         hypotheses = tokens if keep_tokens else detokenize(tokens, language)
 
-    @functools.cache
-    def tokenized() -> list[str]:
-        return read_tokenized(tokenized_reference, references, reference)
-
-    of_tokens: dict[str, Callable[[], Score]] = {
-        "tokenised-bleu": lambda: metrics.tokenised_bleu(tokens, tokenized(), lowercase),
-        "wer": lambda: metrics.wer(tokens, tokenized(), lowercase),
-        "per": lambda: metrics.per(tokens, tokenized(), lowercase),
+    tokenized: list[str] = []
+    if {*wanted} & {*OF_TOKENS}:
+        tokenized = read_tokenized(tokenized_reference, references, reference)
+    of_tokens = {
+        "tokenised-bleu": partial(metrics.tokenised_bleu, tokens, tokenized, lowercase),
+        "wer": partial(metrics.wer, tokens, tokenized, lowercase),
+        "per": partial(metrics.per, tokens, tokenized, lowercase),
     }
     scored = ScoredText(
         hypotheses,
@@ -152,6 +140,7 @@ def score(
         reference,
         sha256(reference, references),
         sha256(generated, printed),
+        keep_tokens,
     )
     contents: dict[Path, str | bytes] = {}
     if json_file:
@@ -161,6 +150,25 @@ def score(
         contents[hypotheses_file] = scored.text()
     files.write_all(contents)
     return scored
+
+
+def refuse_unfit(
+    wanted: Sequence[str], plain: bool, keep_tokens: bool, has_tokenized: bool
+) -> None:
+    """Raise a `UserError` if arguments of `score` do not go together."""
+    for metric in wanted:
+        if plain and metric in OF_TOKENS:
+            refuse_plain(metric)
+        if keep_tokens and metric not in OF_TOKENS:
+            raise UserError(
+                f"{metric} compares detokenised text, which --keep-tokens does not make: drop it, "
+                f"or give --metric {' '.join(OF_TOKENS)} or some of these"
+            )
+    if plain and (keep_tokens or has_tokenized):
+        flag = "--keep-tokens" if keep_tokens else "--tokenized-reference"
+        raise UserError(
+            f"{flag} is for the model's tokens, which plain text does not have: drop it"
+        )
 
 
 def of_texts(

@@ -40,6 +40,7 @@ class Scored:
     signatures: dict[str, str]
     checkpoint_sha256: str | None
     decoding: str | None  # which checkpoint, and the flags of fairseq-generate
+    of_tokens: bool  # whether the translations are no text but tokens, such as phonemes
 
     @property
     def lowercase(self) -> bool:
@@ -143,6 +144,8 @@ def read_scored(folder: Path) -> Scored:
         signatures=signatures,
         checkpoint_sha256=read_note(folder, "checkpoint.sha256"),
         decoding=read_note(folder, "decoding"),
+        # Not said before version 0.2, where tokens had error rates alone.
+        of_tokens=found.get("tokens", {*scores} <= {"WER", "PER"}),
     )
     refuse_other_texts(scored, again)
     known = found.get("hypotheses_sha256")  # since version 0.2

@@ -23,7 +23,8 @@ class Training:
     Losses are in bits per token; `words_per_second` is the median over the log, of target tokens.
 
     `hours` is the time in updates, fairseq's `train_wall`: each update that led to the model counts
-    once, and starting, validating and saving do not. fairseq's `wall` would not do: it starts
+    once, and starting, validating and saving do not. A run that went on from a checkpoint between
+    two lines of the log is known to one such interval. fairseq's `wall` would not do: it starts
     from 0 in each process, and stays 0 in one that resumed within an epoch. There the stopwatch is
     restored without being started (`StopwatchMeter.load_state_dict`).
     """
