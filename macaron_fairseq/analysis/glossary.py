@@ -115,7 +115,7 @@ JACOBIANS = Group(
         Measure(
             "singular_value",
             "Largest singular value",
-            "Of the whole sentence's J, by power iteration: the local Lipschitz constant, at this "
+            "Of the whole sentence's J, by Lanczos iteration: the local Lipschitz constant, at this "
             "state, of a alone and not of x + a.",
         ),
     ),
