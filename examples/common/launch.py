@@ -15,8 +15,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from common.options import above_zero
 from common.steps import ENVIRONMENT, hold, say
+from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 
 POLL_SECONDS = 5
@@ -149,7 +150,7 @@ def status_of(words: Sequence[str], log: Path) -> int:
 
 def add_options(add: Callable[..., Any]) -> None:
     """Add the options that say where jobs run, with a parser's `add_argument`."""
-    add("--jobs", type=above_zero, default=1, metavar="N", help="runs at a time (default: 1)")
+    add("--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)")
     add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
     add(
         "--slurm",
@@ -185,6 +186,29 @@ def starter(
         return local(left, at_a_time)
 
     return start
+
+
+def kept_at_once(
+    start: Callable[[Sequence[Job]], Iterator[tuple[Job, int]]], keep: Callable[[], object]
+) -> Callable[[Sequence[Job]], Iterator[tuple[Job, int]]]:
+    """What starts jobs as `start` does, and keeps the records of what is done after each.
+
+    The machine may go at any time. What `keep` refuses is said when all jobs have ended: it does
+    not end the others.
+    """
+
+    def start_and_keep(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
+        refused: UserError | None = None
+        for job, status in start(left):
+            try:
+                keep()
+            except UserError as error:
+                refused = error
+            yield job, status
+        if refused:
+            raise refused
+
+    return start_and_keep
 
 
 def finish(

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from common import benchmark
 from common.benchmark import Benchmark, Set
+from macaron_fairseq.commands.arguments import not_negative_integer, positive, whole
 from macaron_fairseq.common import names
 from macaron_fairseq.evaluation.training.runs import name_of
 
@@ -135,18 +136,6 @@ class Once(argparse.Action):
         setattr(space, self.dest, values)
 
 
-def above_zero(text: str) -> int:
-    """An argument that is a whole number above 0."""
-    if not re.fullmatch("[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"'{text}' should be a whole number above 0")
-    return int(text)
-
-
-def from_zero(text: str) -> int:
-    """An argument that is a whole number."""
-    return int(text) if text == "0" else above_zero(text)
-
-
 def words_of(text: str) -> list[str]:
     """The words of an argument, at least one."""
     if not text.split():
@@ -198,14 +187,14 @@ def parser(header: str, program: str) -> Parser:
     )
     add_training(result, default_work="runs/RECIPE, and pair and setting")
     option(
-        "--merges", "N", "BPE merges to learn from both languages (stage prepare)", type=above_zero
+        "--merges", "N", "BPE merges to learn from both languages (stage prepare)", type=positive
     )
     option(
         "--average",
         "N",
         "score the mean of the last N epochs' checkpoints; 0: the best checkpoint "
         "(default: the recipe's)",
-        type=from_zero,
+        type=not_negative_integer,
     )
     option(
         "--sizes",
@@ -284,7 +273,7 @@ def add_training(
         ("--gpus", "with --dry-run: plan as if there were N GPUs"),
         ("--workers", "processes for text work (default: all cores)"),
     ):
-        option(name, "N", help, type=above_zero)
+        option(name, "N", help, type=positive)
     switch("--bf16", "train in bf16 on GPUs (default: fp16; on a CPU always fp32)")
     switch("--fp32", "train in fp32 on GPUs")
     switch("--cpu", "compute on the CPU even if there is a GPU")
@@ -309,9 +298,12 @@ def archs_of(text: str) -> list[str]:
     return archs
 
 
+seed = whole(1, 2**32 - 1, "from 1 to below 2^32")  # as NumPy takes them
+
+
 def seeds_of(text: str) -> list[int]:
     """An argument that is whole numbers above 0, each once."""
-    found = [above_zero(word) for word in text.split()]
+    found = [seed(word) for word in text.split()]
     if len({*found}) < len(found) or not found:
         raise argparse.ArgumentTypeError(f"'{text}' should name seeds, each once")
     return found
@@ -405,6 +397,8 @@ def read(
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
+    if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
+        sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
     if average and "--no-epoch-checkpoints" in described.training.words():
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     check_schemes(shared["archs"], extra)
@@ -437,7 +431,20 @@ SET_BY_THE_RECIPE = {
     ),
     "--user-dir": "is this package, and fairseq takes one alone",
     "--log-format": "is set by the recipe, which reads the log",
-    "--restore-file": "would begin anew at each start: see fairseq's --finetune-from-model",
+    **dict.fromkeys(
+        (
+            "--restore-file",
+            "--reset-optimizer",
+            "--reset-lr-scheduler",
+            "--reset-meters",
+            "--reset-dataloader",
+        ),
+        "would begin anew at each start: see fairseq's --finetune-from-model",
+    ),
+    **dict.fromkeys(
+        ("--no-save", "--no-last-checkpoints", "--checkpoint-suffix"),
+        "would leave nothing to go on from, or to score",
+    ),
     **dict.fromkeys(
         ("--batch-size", "--max-sentences"),
         "would make updates smaller than the recipe's: see --batch and --max-tokens",

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from common import ask_fairseq, launch
-from common.options import Once, above_zero, refuse_split, seeds_of
+from common.options import Once, refuse_split, seeds_of
+from macaron_fairseq.commands.arguments import positive
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
     """
     add = parser.add_argument
     add("--seeds", type=seeds_of, action=Once, metavar='"1 2"', default=[1], help="default: 1")
-    add("--max-update", type=above_zero, metavar="N", help="end each run there")
+    add("--max-update", type=positive, metavar="N", help="end each run there")
     add(
         "--max-tokens",
-        type=above_zero,
+        type=positive,
         metavar="N",
         help="tokens on a device at once; the batch of an update stays the same",
     )

@@ -16,6 +16,7 @@ from common.steps import Words, call, code, hold, logged, made, say, step, versi
 from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.evaluation.training.runs import UNFINISHED
 
 
@@ -100,11 +101,10 @@ def what_evaluates() -> list[str]:
 def check_data(recipe: Recipe, run: Path) -> None:
     """End the program at what was trained on other data: it must not be scored with this."""
     trained_on = fingerprint(recipe.data)
-    try:
-        manifest = json.loads((run / "manifest.json").read_text("utf-8"))
-    except FileNotFoundError:
+    if not (run / manifest.NAME).is_file():
         sys.exit(f"{run} was not trained: run the stage train first")
-    if manifest["data"]["fingerprint"] != trained_on:
+    known = manifest.read(run, "train again in another --work")
+    if known["data"]["fingerprint"] != trained_on:
         sys.exit(
             f"{run} was trained on other data than {recipe.data} holds now: train again in another "
             "--work, or remove it"

@@ -20,6 +20,7 @@ from common.steps import call, ending_with_this, hold, say, shown, start
 from common.train_command import Devices
 from macaron_fairseq.common import files
 from macaron_fairseq.common.progress import Lines
+from macaron_fairseq.evaluation.training import manifest
 
 
 def plan(recipe: Recipe) -> Devices:
@@ -43,7 +44,7 @@ def plan(recipe: Recipe) -> Devices:
         say(recipe.name, "on GPUs fused_adam computes Adam's updates, and resuming is exact")
     if not has_tensorboard():
         print(f"{recipe.name}: no TensorBoard log: pip install tensorboard", file=sys.stderr)
-    is_new = any(not (run / "manifest.json").is_file() for run in recipe.runs())
+    is_new = any(not (run / manifest.NAME).is_file() for run in recipe.runs())
     comes_later = recipe.stages[0] == "prepare" or len(recipe.archs) > 1
     if recipe.dry_run or (is_new and comes_later):
         ask_fairseq.refuse_unknown_flags([(recipe, devices)])
@@ -122,6 +123,8 @@ def train_one(recipe: Recipe, devices: Devices, arch: str, seed: int) -> None:
             words, title = [*devices.launch, *flags], f"{arch}, seed {seed}"
             follow_training(words, environ, run / "train.log", title, had, most)
             had = most
+        if not (run / "checkpoint_last.pt").is_file():
+            sys.exit(f"training left no checkpoint in {run}: leave out the flags that forbid it")
         done.write_text(asked + "\n")
 
 

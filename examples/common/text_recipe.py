@@ -9,7 +9,8 @@ from typing import Any
 
 from common import options as recipe_options
 from common.benchmark import Benchmark, Set
-from common.options import Once, Parser, Recipe, above_zero
+from common.options import Once, Parser, Recipe
+from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.evaluation.training import training_flags
 
 TOKENS_PER_SAMPLE = 512
@@ -72,12 +73,12 @@ def add_text(result: Parser) -> None:
         default=[],
     )
     option("--language", "XX", "for Moses' rules (default: en)", default="en")
-    option("--merges", "N", "BPE merges to learn from the text (stage prepare)", type=above_zero)
+    option("--merges", "N", "BPE merges to learn from the text (stage prepare)", type=positive)
     option(
         "--tokens-per-sample",
         "N",
         f"tokens of a training sample, and the models' positions (default: {TOKENS_PER_SAMPLE})",
-        type=above_zero,
+        type=positive,
         default=TOKENS_PER_SAMPLE,
     )
 

@@ -166,8 +166,10 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
         words += ["--keep-last-epochs", str(recipe.average)]
     words += ["--max-tokens", str(devices.max_tokens), "--update-freq", str(devices.update_freq)]
     words += ["--max-update", str(recipe.max_update), *devices.flags]
-    words += ["--log-format", "json", "--log-interval", "10", *recipe.extra]
-    return words + ["--tensorboard-logdir", str(run / "tensorboard")] * tensorboard
+    words += ["--log-format", "json", "--log-interval", "10"]
+    if tensorboard:
+        words += ["--tensorboard-logdir", str(run / "tensorboard")]
+    return [*words, *recipe.extra]
 
 
 def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:

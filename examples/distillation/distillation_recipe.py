@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from common.tasks import Task
 from distillation_records import Run
 from distillation_systems import TEACHER, Settings, SystemRecipe
 
+from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
@@ -82,14 +83,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add(
         "--student-updates",
-        type=recipe_options.above_zero,
+        type=positive,
         metavar="N",
         help="end each student there, and with it the curve of its learning rate (default: as "
         "--max-update, which also ends the teacher)",
     )
     add(
         "--shards",
-        type=recipe_options.above_zero,
+        type=positive,
         default=1,
         metavar="N",
         help="jobs that share the translation of the training set (default: 1)",
@@ -336,7 +337,7 @@ class Plan:
         is_for_here = self.args.launcher == "local"  # else for other machines' devices
         trained = []
         for recipe in [recipe for task in self.tasks for recipe in self.left(task)]:
-            is_new = not (recipe.folder_of_run / "manifest.json").is_file()
+            is_new = not (recipe.folder_of_run / manifest.NAME).is_file()
             if is_new and not recipe.given_teacher:
                 gpus = min(1, ask_fairseq.count_gpus(recipe)) if is_for_here else 0  # a job has one
                 devices = train_command.plan(recipe, gpus, os.environ)
@@ -456,13 +457,9 @@ class Plan:
                 self.not_done[NOT_BEGUN].append(job.label)
         start = launch.starter(NAME, self.args, self.options.work / "slurm", at_a_time)
 
-        def recorded(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-            for job, status in start(left):
-                self.keep()  # at once: the machine may go
-                yield job, status
-
         self.keep()
-        found = launch.attempt(NAME, jobs, at_a_time or self.args.jobs, recorded, shown)
+        start = launch.kept_at_once(start, self.keep)
+        found = launch.attempt(NAME, jobs, at_a_time or self.args.jobs, start, shown)
         for reason, those in zip((FAILED, ELSEWHERE), found, strict=True):
             self.not_done[reason] += [job.label for job in those]
 

@@ -134,7 +134,7 @@ def of_training(recipe: SystemRecipe) -> dict[str, Any]:
 
 def revision_of(run: Path) -> str | None:
     """The state of the code that trained, or of each start where it was another."""
-    starts = json.loads((run / "manifest.json").read_text("utf-8"))["starts"]
+    starts = manifest.read(run, "train again in another --work")["starts"]
     codes = [x["code"] for x in starts if x["code"]]
     named = (code["revision"][:12] + "+" * code["modified"] for code in codes)
     return ", ".join(dict.fromkeys(named)) or None

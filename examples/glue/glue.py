@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -111,12 +112,8 @@ def finetune(glue: Glue) -> None:
     if len(left) < len(runs):
         say(NAME, f"{len(runs) - len(left)} runs are taken from {glue.records}")
 
-    def start(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        for job, status in launch.local(left, glue.jobs):
-            keep(glue)  # at once: the machine may go
-            yield job, status
-
-    launch.finish(NAME, jobs, glue.jobs, start, shown)
+    local = partial(launch.local, at_a_time=glue.jobs)
+    launch.finish(NAME, jobs, glue.jobs, launch.kept_at_once(local, partial(keep, glue)), shown)
 
 
 def refuse_other_result(glue: Glue, name: str, system: System, seed: int, rate: float) -> None:

@@ -16,10 +16,11 @@ import recipe as recipes
 from common import benchmark, text_recipe
 from common import options as recipe_options
 from common.benchmark import refuse_below, refuse_open_quotes
-from common.options import Once, Parser, above_zero, seeds_of
+from common.options import Once, Parser, seeds_of
 from common.text_recipe import TextRecipe
 from glue_tasks import TASKS
 
+from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.names import look_up
 
 HERE = Path(__file__).resolve().parent
@@ -138,17 +139,17 @@ def parser() -> Parser:
         metavar='"A B"',
         help="of fine-tuning; the best on dev is taken (default: those of finetuning.yaml)",
     )
-    add("--epochs", type=above_zero, metavar="N", help="of fine-tuning (default: the task's)")
+    add("--epochs", type=positive, metavar="N", help="of fine-tuning (default: the task's)")
     add(
         "--finetune-max-update",
-        type=above_zero,
+        type=positive,
         metavar="N",
         help="end each fine-tuning at N updates, if it has more",
     )
     add("--from-scratch", action="store_true", help="fine-tune models that were not pre-trained")
     add(
         "--jobs",
-        type=above_zero,
+        type=positive,
         default=1,
         metavar="N",
         help="runs of fine-tuning at a time (default: 1), one on each GPU or core of a CPU",
@@ -224,7 +225,7 @@ def read(words: Sequence[str]) -> Glue:
     shared = {"prepare": "prepare", "pretrain": "train"}
     fields["seeds"] = args.pretrain_seeds
     if args.short_samples:
-        refuse_bad_parts(args.short_samples, fields["block"], fields["max_update"], extra)
+        refuse_bad_parts(args.short_samples, fields["block"], fields["max_update"])
     fields["short"] = args.short_samples
     fields["benchmark"] = with_positions(fields["benchmark"], args.tokens_per_sample)
     recipe = TextRecipe(
@@ -272,28 +273,22 @@ def short_samples(text: str) -> tuple[int, int]:
     tokens, updates = text.split(":")
     if tokens == "1":
         raise argparse.ArgumentTypeError("fairseq makes no samples of one token")
-    return above_zero(tokens), above_zero(updates)
+    return positive(tokens), positive(updates)
 
 
-def refuse_bad_parts(
-    short: tuple[int, int], block: int, max_update: int, extra: Sequence[str]
-) -> None:
-    """End the program where short samples are not shorter, leave no update, or cannot be resumed.
+def refuse_bad_parts(short: tuple[int, int], block: int, max_update: int) -> None:
+    """End the program where short samples are not shorter, or leave no update.
 
     Args:
         short: their tokens, and the updates on them.
         block: the tokens of the others.
         max_update: all updates.
-        extra: the flags after --.
     """
     given = f"--short-samples {short[0]}:{short[1]}"
     if short[0] >= block:
         sys.exit(f"{given}: the others have {block} tokens; give fewer")
     if short[1] >= max_update:
         sys.exit(f"{given}: there are {max_update} updates in all; give fewer")
-    for word in extra:
-        if word.startswith("--reset-"):
-            sys.exit(f"{given} and {word} do not go together: both would begin at each part")
 
 
 def with_positions(described: benchmark.Benchmark, block: int) -> benchmark.Benchmark:

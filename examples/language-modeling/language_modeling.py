@@ -25,14 +25,16 @@ from common import (
     train_command,
 )
 from common import options as recipe_options
-from common.options import PLUGIN, STAGES, Once, Parser, from_zero
+from common.options import PLUGIN, STAGES, Once, Parser
 from common.stage_text import Counts
 from common.steps import Words, code, hash_of, hold, logged, made, say, step
 from common.text_recipe import TextRecipe
 from language_students import StudentRecipe
 
+from macaron_fairseq.commands.arguments import not_negative_integer
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.evaluation.training import manifest
 
 HERE = Path(__file__).resolve().parent
 
@@ -65,7 +67,7 @@ def parser() -> Parser:
     )
     result.add_argument(
         "--context-window",
-        type=from_zero,
+        type=not_negative_integer,
         metavar="N",
         help="tokens before each that is scored, at least (default: half of a sample's)",
     )
@@ -190,7 +192,7 @@ def prepare(
         ask_fairseq.refuse_unknown_flags(
             (recipe, devices)
             for recipe in recipes[1:]
-            if not all((run / "manifest.json").is_file() for run in recipe.runs())
+            if not all((run / manifest.NAME).is_file() for run in recipe.runs())
         )
     prepared: set[Path] = set()
     for recipe in recipes:

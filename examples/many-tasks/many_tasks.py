@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -250,13 +250,8 @@ def finish(
         if args.records:
             known.keep(chosen, every_task, options, args.records)
 
-    def recorded(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        for job, status in start(left):
-            keep()  # at once: the machine may go
-            yield job, status
-
     keep()
-    launch.finish(NAME, jobs, args.jobs, recorded, shown)
+    launch.finish(NAME, jobs, args.jobs, launch.kept_at_once(start, keep), shown)
 
 
 def shown(path: Path) -> str:

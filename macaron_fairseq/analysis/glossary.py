@@ -115,8 +115,8 @@ JACOBIANS = Group(
         Measure(
             "singular_value",
             "Largest singular value",
-            "Of the whole sentence's J, by Lanczos iteration: the local Lipschitz constant, at this "
-            "state, of a alone and not of x + a.",
+            "Of the whole sentence's J, by Lanczos iteration: the local Lipschitz constant, at "
+            "this state, of a alone and not of x + a.",
         ),
     ),
 )

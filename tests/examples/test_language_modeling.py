@@ -297,11 +297,11 @@ def write_evaluated(recipe, arch, seed, context):
         recipe.data / "held-out" / "counts.json": json.dumps(
             {name: asdict(COUNTS) for name in ("train", "test")}
         ),
-        run / "manifest.json": '{"data": {"fingerprint": "text"}}',
         run / "trained": language_modeling.train_command.identity(recipe, "text", arch, seed),
         run / "checkpoint_last.pt": "weights",
         run / "test" / "perplexity.json": json.dumps(asdict(perplexity.of_bits(1, COUNTS, 256))),
     }
+    write_manifest(run, "text")
     for path, content in paths.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
@@ -351,15 +351,19 @@ def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("spoil", "said"),
     [
-        ("trained", "of fewer updates", "was trained with other options, such as --max-update"),
-        ("manifest.json", '{"data": {"fingerprint": "x"}}', "was trained on other data"),
+        (
+            lambda run: (run / "trained").write_text("of fewer updates"),
+            "was trained with other options, such as --max-update",
+        ),
+        (lambda run: write_manifest(run, "x"), "was trained on other data"),
+        (lambda run: (run / "manifest.json").write_text("{"), "manifest.json is not a JSON file"),
     ],
 )
-def test_a_model_of_another_training_is_neither_scored_nor_reported(name, content, said, tmp_path):
+def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said, tmp_path):
     recipe, context = evaluated(tmp_path)
-    (recipe.run("a", 1) / name).write_text(content)
+    spoil(recipe.run("a", 1))
     for stage in (language_modeling.report, language_modeling.evaluate):
         assert said in refusal(stage, [recipe], context)
 

@@ -60,7 +60,7 @@ def refusal(capsys, *words):
         (["--schemes", "parallel/rk4/half-depth"], "and rk4 takes 4 times as many"),
         (["--schemes", "parallel/half-depth"], "and euler takes 1 times as many"),
         (["--seeds", "1 1"], "should name seeds, each once"),
-        (["--seeds", "0"], "should be a whole number above 0"),
+        (["--seeds", "0"], "0 is not a whole number from 1 to below 2^32"),
         (["--tasks", "g2p", "--work", "a:b"], "fairseq splits paths at ':' and ','"),
         (["evaluate"], "evaluate is neither a stage"),
         (["--", "--seed", "3"], "--seed is set by the recipe"),
@@ -511,6 +511,21 @@ def test_jobs_end_with_their_status(tmp_path):
     words = {n: [sys.executable, "-c", f"raise SystemExit({n})"] for n in (0, 3)}
     jobs = [launch.Job(str(n), words[n], tmp_path / f"{n}", tmp_path) for n in words]
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
+
+
+def test_a_record_that_is_refused_ends_no_other_run():
+    jobs, kept = [launch.Job(str(n), [], Path("log"), Path("none")) for n in range(3)], []
+
+    def keep():
+        kept.append(len(kept))
+        if len(kept) == 1:
+            raise UserError("another result")
+
+    start = launch.kept_at_once(lambda left: ((job, 0) for job in left), keep)
+    done = []
+    with pytest.raises(UserError, match="another result"):
+        done.extend(start(jobs))
+    assert len(kept) == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
