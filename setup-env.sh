@@ -117,7 +117,7 @@ make_environment() {
     mkdir -p "$state"
     touch "$state/ours"
     contents -exec rm -rf {} +
-    rm -f "$state/made" "$state/stamp"
+    rm -f "$state/made" "$state/stamp" "$state/torch"
     "$base" -m venv ${flags[@]+"${flags[@]}"} "$VENV" >"$log" 2>&1 || {
         tail -n 25 "$log" >&2
         die "Python's venv module failed, see above; on Debian and Ubuntu it is a package of its" \
@@ -128,7 +128,7 @@ make_environment() {
 
 # What the environment depends on; the same text as last time means nothing to do.
 fingerprint() {
-    "$python" - "${TORCH:-}" <<'EOF'
+    "$python" - "${TORCH:-$(cat "$state/torch" 2>/dev/null)}" <<'EOF'
 import hashlib, pathlib, sys
 text = b"".join(pathlib.Path(name).read_bytes() for name in ("pyproject.toml", "setup-env.sh"))
 text += repr((sys.version, sys.argv[1], pathlib.Path.cwd())).encode()
@@ -190,6 +190,7 @@ install_torch() {
     if [[ -n ${TORCH:-} ]]; then
         say "2/4 PyTorch as asked, $TORCH"
         run_pip install "$TORCH" 'torch>=2.6'
+        printf '%s\n' "$TORCH" >"$state/torch" # which a later call need not name again
     elif [[ -n $found ]]; then
         say "2/4 PyTorch $found is there already and is left as it is"
     elif nvidia-smi >/dev/null 2>&1; then

@@ -30,6 +30,8 @@ from unittest.mock import patch
 
 import gpu_check
 
+from macaron_fairseq.commands.arguments import positive
+
 SIZES = ["iwslt", "base", "big"]
 PROFILED = 5  # updates or searches
 OPERATORS = 25
@@ -263,7 +265,7 @@ def parse() -> argparse.Namespace:
     add("--device", choices=["cuda", "fake"], default="cuda", help="(default: cuda)")
     add("--shapes", nargs="+", default=SIZES, metavar="SHAPE", help=f"(default: {' '.join(SIZES)})")
     add("--precision", choices=["fp16", "bf16"], default="fp16", help="(default: fp16)")
-    add("--turns", type=int, default=15, metavar="N", help="(default: 15)")
+    add("--turns", type=positive, default=15, metavar="N", help="(default: 15)")
     add("--json", type=Path, metavar="FILE", help="write all figures there, after each work")
     return parser.parse_args()
 

@@ -143,8 +143,8 @@ def parse() -> argparse.Namespace:
     )
     add("--sentences", type=positive, default=128, metavar="N", help="to translate (default: 128)")
     add("--beam", type=positive, default=5, metavar="N", help="of translation (default: 5)")
-    add("--batch-size", type=positive, default=64, metavar="N", help="of it (default: 64)")
-    add("--lines", type=positive, default=1000, metavar="N", help="of it, with CTranslate2")
+    add("--batch-size", type=positive, default=64, metavar="N", help="sentences (default: 64)")
+    add("--lines", type=positive, default=1000, metavar="N", help="of CTranslate2 (default: 1000)")
     parser.set_defaults(stock=None, ours=None)  # models with random weights
     args = parser.parse_args()
     if min(args.lengths) < 2:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpu.setups import Device
+from macaron_fairseq.common import markdown
 
 PASSED, FAILED, SKIPPED = "pass", "FAIL", "not run"
 
@@ -25,7 +26,7 @@ class Outcome:
     is_judged: bool = True  # else it cannot fail here, and needs no control
 
 
-# Looks at a device; spoiled on purpose where the second argument is True.
+# Runs a check on a device. With True it breaks something on purpose, and must then fail.
 Look = Callable[[Device, bool], Outcome]
 
 
@@ -55,7 +56,8 @@ def run(name: str, look: Look, device: Device) -> Row:
         return Row(name, SKIPPED, str(reason))
     except Exception as error:
         traceback.print_exc()
-        says = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        # Of a command that fails, the end says why.
+        says = f"{type(error).__name__}: {' '.join(str(error).split())[-200:]}"
         return Row(name, FAILED, says, seconds=time.monotonic() - start)
     says, is_caught = found.says, control is None or not control.passes
     if not is_caught:
@@ -72,8 +74,7 @@ def run(name: str, look: Look, device: Device) -> Row:
 
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
-    lines = ["| check | result | control | seconds | |", "| --- | --- | --- | ---: | --- |"]
-    for row in rows:
-        cells = row.name, row.result, row.control, f"{row.seconds:.0f}", row.says
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    head = "check", "result", "control", "seconds", ""
+    return markdown.table(
+        head, [(x.name, x.result, x.control, f"{x.seconds:.0f}", x.says) for x in rows]
+    )

@@ -31,7 +31,7 @@ from macaron_fairseq.model.architectures import SIZES
 CHILD = Path(__file__).with_name("child.py")
 USER_DIR = ["--user-dir", str(Path(macaron_fairseq.__file__).parent)]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# Beginnings of the names of what allocators, thread pools and PyTorch heed.
+# Prefixes of environment variables that change speed; the report lists those that are set.
 VARIABLES = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_", "GLIBC_", "LD_PRELOAD"),
     *("CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_", "TORCH"),
@@ -88,8 +88,8 @@ def add_arguments(
     add("--size", choices=of, default="tiny", help="of the architectures (default: tiny)")
     add("--repetitions", type=positive, default=3, metavar="N", help="(default: %(default)s)")
     add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
-    add("--cpu", action="store_true", help="use no GPU")
-    add("--precision", choices=DTYPES, default="fp32", help="fp16 and bf16: on a GPU")
+    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+    add("--precision", choices=DTYPES, default="fp32", help="fp16, bf16: on a GPU (default: fp32)")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--quick", action="store_true", help="see in less than a minute whether it runs")
 

@@ -22,7 +22,7 @@ from macaron_fairseq.common.wording import counted
 
 POLL_SECONDS = 5
 LONGEST_LINE = 300
-ELSEWHERE = os.EX_TEMPFAIL  # the status of a job at which another process is
+ELSEWHERE = os.EX_TEMPFAIL  # the exit status of a run that another process is doing
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Job:
     label: str
     words: Sequence[str]
     log: Path
-    result: Path  # the file that is there once it is done
+    result: Path  # this file is there exactly when the run is done
 
 
 def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
@@ -151,13 +151,19 @@ def status_of(words: Sequence[str], log: Path) -> int:
 def add_options(add: Callable[..., Any]) -> None:
     """Add the options that say where jobs run, with a parser's `add_argument`."""
     add("--jobs", type=positive, default=1, metavar="N", help="runs at a time (default: 1)")
-    add("--launcher", choices=("local", "slurm"), default="local", help="default: local")
+    add(
+        "--launcher",
+        choices=("local", "slurm"),
+        default="local",
+        help="local: processes of this machine (default); slurm: a cluster job for each run",
+    )
     add(
         "--slurm",
         nargs="*",
         default=[],
         metavar="NAME=VALUE",
-        help="of submitit: timeout_min=600 slurm_partition=long",
+        help="what each job asks the cluster for, in submitit's words: timeout_min=600 "
+        "slurm_partition=long gpus_per_node=1",
     )
 
 

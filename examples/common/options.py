@@ -397,8 +397,11 @@ def read(
     average = described.evaluation.average if options.average is None else options.average
     shared = of_training(name, suffix, described, options)
     check_extra(extra, average)
-    if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
-        sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
+    if options.stages != ["train"]:
+        if "--no-save" in extra:
+            sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
+        if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
+            sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
     if average and "--no-epoch-checkpoints" in described.training.words():
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     check_schemes(shared["archs"], extra)
@@ -442,8 +445,8 @@ SET_BY_THE_RECIPE = {
         "would begin anew at each start: see fairseq's --finetune-from-model",
     ),
     **dict.fromkeys(
-        ("--no-save", "--no-last-checkpoints", "--checkpoint-suffix"),
-        "would leave nothing to go on from, or to score",
+        ("--no-last-checkpoints", "--checkpoint-suffix"),
+        "would leave nothing to go on from",
     ),
     **dict.fromkeys(
         ("--batch-size", "--max-sentences"),

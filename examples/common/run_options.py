@@ -85,19 +85,32 @@ def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
         file: the usual one of tasks.
     """
     add = parser.add_argument
-    add("--seeds", type=seeds_of, action=Once, metavar='"1 2"', default=[1], help="default: 1")
-    add("--max-update", type=positive, metavar="N", help="end each run there")
+    add(
+        "--seeds",
+        type=seeds_of,
+        action=Once,
+        metavar='"1 2"',
+        default=[1],
+        help="train each with each of these seeds (default: 1)",
+    )
+    add("--max-update", type=positive, metavar="N", help="end each run at N updates")
     add(
         "--max-tokens",
         type=positive,
         metavar="N",
         help="tokens on a device at once; the batch of an update stays the same",
     )
-    add("--from", dest="folder", type=Path, metavar="FOLDER", help="take the data from there")
+    add(
+        "--from",
+        dest="folder",
+        type=Path,
+        metavar="FOLDER",
+        help="take the data from there: a folder for each family of tasks, such as multi30k",
+    )
     add("--work", type=Path, metavar="FOLDER", help=f"default: runs/{name}")
     launch.add_options(add)
     add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
-    add("--sizes", choices=["any"], help="any: accept other counts and checksums of the data")
+    add("--sizes", choices=["any"], help="any: do not check counts and checksums of the data")
     add("--tasks-file", type=Path, default=file, metavar="FILE", help=f"default: {file.name}")
 
 

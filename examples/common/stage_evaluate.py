@@ -11,7 +11,7 @@ from shlex import split
 from common import train_command
 from common.ask_fairseq import count_gpus
 from common.options import PLUGIN, Recipe
-from common.stage_prepare import fingerprint
+from common.stage_prepare import CLEAN_FROM, fingerprint
 from common.steps import Words, call, code, hold, logged, made, say, step, version
 from common.summary import summary
 from macaron_fairseq.common import files
@@ -90,7 +90,7 @@ def last_epochs(run: Path, number: int) -> list[Path]:
 
 
 def what_evaluates() -> list[str]:
-    """Stands for the code that translates and scores."""
+    """Versions and a hash of what translates and scores; with others a test set is done again."""
     folders = "schemes", "model", "fast", "text"
     paths = [path for folder in folders for path in sorted((PLUGIN / folder).glob("*.py"))]
     scores = "evaluation/scores/scoring", "evaluation/scores/metrics", "commands/score"
@@ -148,6 +148,15 @@ def decoded(
         call([*words, "--json", out / "scores.json"], stdout=file)
 
 
+def is_text_of(data: Path, clean: Path) -> bool:
+    """Whether a data folder was made of that text.
+
+    A refused `prepare` may have left another one there. Data of before version 0.2 does not say it.
+    """
+    said = data / CLEAN_FROM
+    return not said.is_file() or said.read_text().strip() == made(clean)
+
+
 def report(recipe: Recipe) -> None:
     """The table of all training runs, next to what others published; prints its main figures."""
     fingerprint(recipe.data)
@@ -156,9 +165,9 @@ def report(recipe: Recipe) -> None:
     title = f"{recipe.name} {recipe.source}-{recipe.target}"
     words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", recipe.archs[0]]
     words += ["--title", title, "-o", recipe.work / "report"]
-    train_text = recipe.work / "prepare" / "clean" / f"train.{recipe.target}"
-    if train_text.is_file():  # a data folder can be there without it
-        words += ["--train-text", train_text]
+    clean = recipe.work / "prepare" / "clean"
+    if (clean / f"train.{recipe.target}").is_file() and is_text_of(recipe.data, clean):
+        words += ["--train-text", clean / f"train.{recipe.target}"]
     if published := recipe.benchmark.published:
         by_others = recipe.work / "published.json"
         by_others.write_text(json.dumps(published, indent=1) + "\n")

@@ -37,6 +37,8 @@ from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.text.tokenization import Pipeline
 
 COMMON = Path(__file__).resolve().parent
+# In a data folder: what its training text was made from. The report asks it.
+CLEAN_FROM = "clean-from"
 POSITIONS = 1023  # the most tokens of a sentence that the models take
 LEAST_BLEU = 90  # of a reference that was tokenised and detokenised
 
@@ -358,7 +360,7 @@ def parts(workers: int) -> int:
 
 
 def text_code() -> str:
-    """Stands for the code that makes tokens of text."""
+    """A hash of the code that makes tokens of text."""
     paths = [PLUGIN / "common" / "files.py", PLUGIN / "common" / "workers.py"]
     paths += sorted((PLUGIN / "text").glob("*.py"))
     return code(*paths, PLUGIN / "commands" / "tokenize.py")
@@ -375,6 +377,7 @@ def binarised(recipe: Recipe, out: Path) -> None:
     words += ["--validpref", str(work / "bpe" / "valid"), "--testpref", tests]
     words += ["--destdir", str(out / "data-bin")]
     logged(out / "preprocess.log", words, stdout=subprocess.DEVNULL)
+    (out / CLEAN_FROM).write_text(made(work / "clean") + "\n")
     for kind, folder in (("raw", "reference"), ("tokenized", "tokenized")):
         (out / folder).mkdir()
         for name, language in product(recipe.tests, recipe.languages):

@@ -39,7 +39,7 @@ def hash_of(*texts: str) -> str:
 
 
 def code(*paths: Path) -> str:
-    """Stands for code: what other code made is not taken for this one's."""
+    """A hash of source files; where it changes, a step that depends on it is done again."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())
@@ -88,7 +88,7 @@ def discard(folder: Path) -> None:
 
 
 def made(folder: Path) -> str:
-    """What stands for all that a step's folder was made from; "" where it is not done."""
+    """The hash of a finished step's inputs, from its folder; "" where it is not done."""
     try:
         return (folder / "made-from").read_text().strip()
     except FileNotFoundError:

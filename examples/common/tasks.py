@@ -69,8 +69,8 @@ class Family:
     """Tasks of one kind."""
 
     folder: str  # in that of --from
-    metric: str  # that is compared
-    test: str  # on this test set
+    metric: str  # in which schemes are compared
+    test: str  # the test set on which they are
     ffn: int  # inner width of the baseline's FFN
     layers: int  # of the encoder, and of the decoder
     benchmark: dict[str, Any]  # as a benchmark.yaml

@@ -72,7 +72,7 @@ def add_text(result: Parser) -> None:
         action=Once,
         default=[],
     )
-    option("--language", "XX", "for Moses' rules (default: en)", default="en")
+    option("--language", "XX", "of the text, for Moses' rules (default: en)", default="en")
     option("--merges", "N", "BPE merges to learn from the text (stage prepare)", type=positive)
     option(
         "--tokens-per-sample",

@@ -173,7 +173,7 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
 
 
 def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
-    """Stands for what is trained, wherever.
+    """A hash that two command lines share exactly if they train the same model.
 
     Elsewhere, on other devices or saved more often it is the same training, and finished all the
     same. So it is with either Adam, and with a teacher that was moved.

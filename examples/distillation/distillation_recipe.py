@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         action=once,
         metavar='"A B"',
         default=TASKS.split(),
-        help=f"of ../many-tasks/tasks.yaml (default: {TASKS})",
+        help=f"tasks to train for, named in ../many-tasks/tasks.yaml (default: {TASKS})",
     )
     add(
         "--systems",

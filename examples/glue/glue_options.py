@@ -137,9 +137,15 @@ def parser() -> Parser:
         type=rates_of,
         action=Once,
         metavar='"A B"',
-        help="of fine-tuning; the best on dev is taken (default: those of finetuning.yaml)",
+        help="fine-tune with each; the report takes the one with the best mean score on dev "
+        "(default: those of finetuning.yaml)",
     )
-    add("--epochs", type=positive, metavar="N", help="of fine-tuning (default: the task's)")
+    add(
+        "--epochs",
+        type=positive,
+        metavar="N",
+        help="passes over a task's training set (default: those of finetuning.yaml)",
+    )
     add(
         "--finetune-max-update",
         type=positive,

@@ -298,7 +298,10 @@ def scored(recipe: TextRecipe, arch: str, seed: int, context: int) -> perplexity
         sys.exit(f"{path} is missing: run the stage evaluate first")
     checkpoint = trained(recipe, arch, seed)
     if made(path.parent) != hash_of(*scored_from(recipe, checkpoint, context)):
-        sys.exit(f"{path} is of another checkpoint or options: run the stage evaluate")
+        sys.exit(
+            f"{path} is of another checkpoint, other options or another version of the code: run "
+            "the stage evaluate"
+        )
     return perplexity.Perplexity(**json.loads(path.read_text("utf-8")))
 
 

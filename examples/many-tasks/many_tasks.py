@@ -55,7 +55,8 @@ def parser() -> argparse.ArgumentParser:
         nargs="*",
         type=recipe_options.one_of(STAGES),
         metavar="STAGE",
-        help="tune run report (the default), or page",
+        help="tune: choose batch and dropout on dev sets; run: train and score; report: compare. "
+        "All three by default. page: draw the page of the documentation",
     )
     add(
         "--tasks",

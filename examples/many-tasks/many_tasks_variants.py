@@ -124,7 +124,10 @@ def recipe_of(
 
 
 def mark_of(recipe: RunRecipe, options: Options) -> str:
-    """Stands for all that the runs of a task share, next to its data: no scheme, no seed."""
+    """A hash of the settings that all runs of a task must share to be compared.
+
+    Data, scheme and seed are recorded apart.
+    """
     own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
     words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
     words += [recipe.size, recipe.precision, str(recipe.average)]

@@ -324,7 +324,7 @@ def test_a_report_is_of_these_models_and_options(tmp_path):
     recipe, context = evaluated(tmp_path)
     language_modeling.report([recipe], context)
     said = refusal(language_modeling.report, [recipe], context - 1)
-    assert "is of another checkpoint or options: run the stage evaluate" in said
+    assert "is of another checkpoint, other options or another version of the code" in said
     (recipe.run("a", 1) / "checkpoint_last.pt").write_text("trained on")
     assert "run the stage evaluate" in refusal(language_modeling.report, [recipe], context)
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from common import stage_prepare
+from common import stage_evaluate, stage_prepare
 from conftest import ROOT
 from helpers import archives
 from helpers.recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
@@ -59,6 +59,8 @@ def test_iwslt14_prepares_as_everybody_does(iwslt14_work):
     # 300 sentences, two talks' speakers, titles and descriptions, and of 7 odd pairs the 4 with 1
     # to 175 tokens on both sides: 310, every 23rd of which goes to valid. Five sets of 2 to 6.
     assert count == {"train.de": 297, "valid.de": 13, "test.de": 20}
+    assert (data / "clean-from").read_text() == (clean / "made-from").read_text()
+    assert stage_evaluate.is_text_of(data, clean) and not stage_evaluate.is_text_of(data, data)
     assert (data / "reference" / "test.en").read_text().split("\n")[-7] == "It's 5 &gt; 4"
     tokenized = (data / "tokenized" / "test.en").read_text()
     assert tokenized == tokenized.lower()
