@@ -245,10 +245,8 @@ def check(command, words):
         fairseq_options.parse_args_and_arch(PARSERS[command](), input_args=words)
     elif command == "examples/schemes/run.sh":
         own = words[: words.index("--")] if "--" in words else words
-        known = {"--recipe", "--variants", "--seeds", "--work"}
-        assert {x for x in own if x.startswith("--")} <= known, own
-        recipe = own[own.index("--recipe") + 1] if "--recipe" in own else "quickstart"
-        read_recipe(ROOT / "examples" / recipe, words[len(own) + 1 :])
+        args = importlib.import_module("schemes").parser().parse_args(own)
+        read_recipe(ROOT / "examples" / args.recipe, words[len(own) + 1 :])
     elif command in WITH_OWN_PARSERS:
         parser = importlib.import_module(WITH_OWN_PARSERS[command]).parser()
         own = words[: words.index("--")] if "--" in words else words

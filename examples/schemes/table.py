@@ -1,9 +1,8 @@
 """Trained variants of a layer side by side: scores, loss, speed, size and operations."""
 
-import argparse
 import json
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -129,26 +128,17 @@ def training(rows: Sequence[Row]) -> dict[str, list[str]]:
     }
 
 
-def main() -> None:
-    """Read the runs, write table.md and table.json, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("variants", nargs="+", metavar="NAME=FOLDER", help="with seedN in FOLDER")
-    parser.add_argument("--seeds", required=True, metavar='"N N"')
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
-    args = parser.parse_args()
-    seeds = [int(seed) for seed in args.seeds.split()]
-    found = {
-        name: [runs.read(Path(folder, f"seed{seed}")) for seed in seeds]
-        for name, _, folder in (pair.partition("=") for pair in args.variants)
-    }
+def write(folders: Mapping[str, Sequence[Path]], out: Path) -> None:
+    """Read the runs of each variant, write table.md and table.json, print the table.
+
+    Raises:
+        UserError: if they cannot be compared.
+    """
+    found = {name: [runs.read(folder) for folder in those] for name, those in folders.items()}
     refuse_different(list(chain.from_iterable(found.values())))
     rows = [read(name, of_variant) for name, of_variant in found.items()]
     text = markdown(rows)
     content = {"versions": environment.versions(), "rows": [asdict(row) for row in rows]}
-    files.write(args.output / "table.md", text)
-    files.write(args.output / "table.json", json.dumps(content, indent=1) + "\n")
+    files.write(out / "table.md", text)
+    files.write(out / "table.json", json.dumps(content, indent=1) + "\n")
     print(text, end="")
-
-
-if __name__ == "__main__":
-    main()

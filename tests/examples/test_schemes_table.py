@@ -2,12 +2,10 @@
 
 import json
 import re
-import runpy
 import shutil
-import sys
 
 import pytest
-from conftest import ROOT
+import table as schemes_table
 from helpers.run_folders import BASE, MACARON, edit, make_run
 from helpers.stored import CHECKPOINT
 
@@ -23,19 +21,20 @@ def made(tmp_path, request):
             folder = make_run(tmp_path / variant, arch, seed, 0.1 * seed, tests=request.param)
             shutil.copy(CHECKPOINT, folder / "checkpoint_best.pt")
 
-    def table(monkeypatch):
-        pairs = [f"{variant}={tmp_path / variant / arch}" for variant, arch in variants.items()]
-        arguments = ["table.py", *pairs, "--seeds", "1 2", "-o", str(tmp_path)]
-        monkeypatch.setattr(sys, "argv", arguments)
-        runpy.run_path(str(ROOT / "examples" / "schemes" / "table.py"), run_name="__main__")
+    def table():
+        folders = {
+            variant: [tmp_path / variant / arch / f"seed{seed}" for seed in (1, 2)]
+            for variant, arch in variants.items()
+        }
+        schemes_table.write(folders, tmp_path)
         return json.loads((tmp_path / "table.json").read_text())["rows"]
 
     return tmp_path, table
 
 
-def test_figures_are_those_of_the_runs(made, monkeypatch):
+def test_figures_are_those_of_the_runs(made):
     folder, table = made
-    rows = table(monkeypatch)
+    rows = table()
     assert [row["variant"] for row in rows] == ["baseline", "parallel"]
     bleus = rows[1]["scores"]["test_a"]["BLEU"]
     for seed, bleu, loss in zip((1, 2), bleus, rows[1]["loss"], strict=True):
@@ -50,12 +49,12 @@ def test_figures_are_those_of_the_runs(made, monkeypatch):
     assert "| 48 |" in line
 
 
-def test_translations_that_loop_are_counted(made, monkeypatch):
+def test_translations_that_loop_are_counted(made):
     folder, table = made
     path = folder / "parallel" / MACARON / "seed2" / "test_a" / "hypotheses.txt"
     lines = path.read_text().splitlines()
     path.write_text("\n".join(["on and on and on and on and on and on", *lines[1:], ""]))
-    assert [row["looping"] for row in table(monkeypatch)] == [
+    assert [row["looping"] for row in table()] == [
         {"test_a": [0, 0]},
         {"test_a": [0, 1]},
     ]
@@ -65,12 +64,12 @@ def test_translations_that_loop_are_counted(made, monkeypatch):
 
 
 @pytest.mark.parametrize("made", [("test_a", "test_b")], indirect=True)
-def test_each_test_set_has_a_table(made, monkeypatch):
+def test_each_test_set_has_a_table(made):
     folder, table = made
     for seed, bleu in ((1, 31.0), (2, 33.0)):
         path = folder / "parallel" / MACARON / f"seed{seed}" / "test_b" / "scores.json"
         edit(path, lambda content, bleu=bleu: content["scores"][0].update(score=bleu))
-    rows = table(monkeypatch)
+    rows = table()
     assert rows[1]["scores"]["test_b"]["BLEU"] == [31, 33]
     titles, second = (folder / "table.md").read_text().split("test_b:\n\n")
     assert titles.startswith("test_a:\n\n") and "| parallel | 32.00 ± 1.41 |" in second
@@ -84,24 +83,24 @@ def test_each_test_set_has_a_table(made, monkeypatch):
         (lambda content: content["flags"].extend(["--max-update", "52"]), "--max-update 52"),
     ],
 )
-def test_what_cannot_be_compared(change, said, made, monkeypatch):
+def test_what_cannot_be_compared(change, said, made):
     folder, table = made
     edit(folder / "parallel" / MACARON / "seed2" / "manifest.json", change)
     with pytest.raises(UserError, match=said):
-        table(monkeypatch)
+        table()
 
 
-def test_a_training_without_its_end_is_refused(made, monkeypatch):
+def test_a_training_without_its_end_is_refused(made):
     folder, table = made
     log = folder / "parallel" / MACARON / "seed2" / "train.log"
     log.write_text(re.sub(".*valid_loss.*", "", log.read_text()))
     with pytest.raises(UserError, match="was not trained to its end"):
-        table(monkeypatch)
+        table()
 
 
-def test_trainings_may_end_before_their_limit(made, monkeypatch):
+def test_trainings_may_end_before_their_limit(made):
     folder, table = made
     log = folder / "parallel" / MACARON / "seed2" / "train.log"
     log.write_text(log.read_text().replace('"48"', '"52"'))
-    assert table(monkeypatch)[1]["updates"] == [48, 52]
+    assert table()[1]["updates"] == [48, 52]
     assert "| 50 ± 3 |" in (folder / "table.md").read_text().splitlines()[3]

@@ -1,0 +1,99 @@
+"""Schemes side by side: one recipe with a model for each of them, and a table of all."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import recipe as recipes
+import table
+from common.options import Once, Parser, seeds_of, words_of
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent
+
+NAME = "schemes"
+# The recipe's script, and where the runs are unless --work says it.
+RECIPES = {
+    "quickstart": ("quickstart/run.sh", "runs/schemes"),
+    "multi30k": ("multi30k/reproduce.sh", "runs/schemes-multi30k"),
+}
+BASELINE = "baseline"
+VARIANTS = (
+    f"{BASELINE} lie-trotter-reversed strang-marchuk strang-marchuk-attention strang-symmetric "
+    "parallel yoshida4 strang-symmetric/midpoint parallel/midpoint parallel/rk4 "
+    "parallel/gated-rk2 yoshida4/midpoint"
+)
+OWN = ("--work", "--archs", "--seeds")  # options of the recipe that stand before --, or are set
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    result = Parser(
+        usage="run.sh [OPTION...] [-- OPTION... [-- FLAG...]]",
+        description=recipes.header(HERE / "run.sh"),
+        epilog="-- OPTION...: of the recipe; -- FLAG...: further flags of fairseq-train, for all",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = result.add_argument
+    add("--recipe", choices=RECIPES, default="quickstart", help="default: quickstart")
+    add(
+        "--variants",
+        type=words_of,
+        action=Once,
+        metavar='"A B"',
+        default=VARIANTS.split(),
+        help=f"default: {VARIANTS}",
+    )
+    add(
+        "--seeds",
+        type=seeds_of,
+        action=Once,
+        metavar='"1 2"',
+        default=[1, 2, 3],
+        help='train each with each of these seeds (default: "1 2 3")',
+    )
+    add("--work", type=Path, metavar="FOLDER", help="where all is kept (default: see above)")
+    return result
+
+
+def main(words: Sequence[str]) -> None:
+    """Train, score and compare; every mistake is one sentence and a status of 1."""
+    with recipes.refusals(NAME):
+        run(words)
+
+
+def run(words: Sequence[str]) -> None:
+    """Do what the command line says."""
+    end = words.index("--") if "--" in words else len(words)
+    args = parser().parse_args(words[:end])
+    options = words[end + 1 :]
+    for word in options[: options.index("--") if "--" in options else None]:
+        if word.partition("=")[0] in (*OWN, "--dry-run"):
+            sys.exit(f"{word.partition('=')[0]} is no option after --; see --help")
+    if len({*args.variants}) < len(args.variants):
+        sys.exit("--variants: a variant is named twice; see --help")
+    script, usual = RECIPES[args.recipe]
+    work = (args.work or EXAMPLES.parent / usual).absolute()
+    seeds = " ".join(map(str, args.seeds))
+    archs = [arch_of(variant) for variant in args.variants]
+    stages = "prepare", "train", "evaluate"
+    own = ("--work", str(work), "--archs", " ".join(archs), "--seeds", seeds)
+    recipes.run(EXAMPLES / script, [*stages, *own, *options])
+    folders = {
+        variant: [work / arch / f"seed{seed}" for seed in args.seeds]
+        for variant, arch in zip(args.variants, archs, strict=True)
+    }
+    table.write(folders, work)
+
+
+def arch_of(variant: str) -> str:
+    """What --archs calls a variant."""
+    if variant == BASELINE:
+        return "transformer_tiny_pre_norm"
+    return f"macaron_transformer_tiny/{variant}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
