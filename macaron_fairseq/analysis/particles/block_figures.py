@@ -22,8 +22,8 @@ from macaron_fairseq.analysis.particles.block_views import (
     WITH,
     WITHOUT,
     draw_potential,
-    on_circle,
 )
+from macaron_fairseq.analysis.particles.circle import on_circle
 from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
 from macaron_fairseq.analysis.particles.systems import Perceptron
 

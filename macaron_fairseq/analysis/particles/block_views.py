@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.block_experiments import Field, Frames, Path, Paths
+from macaron_fairseq.analysis.particles.circle import angles_of, draw_angles, on_circle, with_gaps
 from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME, drawn_of
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
@@ -57,16 +58,6 @@ def frames(result: Frames, block: Perceptron, title: str) -> bytes:
 # --- the circle ----------------------------------------------------------------------------------
 
 
-def angles_of(x: Floats) -> Floats:
-    """From -pi to pi, of points (..., 2): (...)."""
-    return np.arctan2(x[..., 1], x[..., 0])
-
-
-def on_circle(angles: Floats) -> Floats:
-    """The points at these angles."""
-    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
-
-
 def draw_potential(axes: Any, x: ArrayLike, y: ArrayLike, potential: Floats) -> Any:
     """Colours behind all else, from the lowest to the highest: a constant in it means nothing."""
     return axes.pcolormesh(x, y, potential, cmap=POTENTIAL, shading="gouraud", zorder=0)
@@ -88,7 +79,8 @@ def _paths_on_the_circle(
             if path is result.with_block:
                 values = np.repeat(potential[:, None], 2, axis=1)
                 draw_potential(axes, times[[0, -1]], angles, values)
-            _draw_angles(axes, times, angles_of(path.positions[first:, drawn]), colour)
+            angles_of_paths = angles_of(path.positions[first:, drawn])
+            draw_angles(axes, times, angles_of_paths, color=colour, lw=0.6)
             axes.set(xscale=scale, xlim=times[[0, -1]], ylim=(-np.pi, np.pi))
             axes.set_title(f"{name}: {_clusters(path)}", fontsize="medium")
             axes.set_yticks(PI_TICKS, PI_LABELS)
@@ -101,12 +93,6 @@ def _paths_on_the_circle(
     for axes in grid[:, 2]:
         axes.grid(alpha=0.3)
     return figure
-
-
-def _draw_angles(axes: Axes, times: Floats, angles: Floats, colour: str) -> None:
-    """Paths (t, n); no line where a particle leaves at one edge and comes back at the other."""
-    jumps = np.abs(np.diff(angles, axis=0, append=angles[-1:])) > np.pi
-    axes.plot(times, np.where(jumps, np.nan, angles), color=colour, lw=0.6)
 
 
 def _draw_histograms(axes: Axes, result: Paths) -> None:
@@ -230,9 +216,8 @@ def _paths_on_the_sphere(
         globe.scatter(*path.positions[-1].T, s=25, color="black", depthshade=False)
         globe.set_box_aspect((1, 1, 1), zoom=1.5)
         globe.set_axis_off()
-        east, north = _places(shown)
-        jumps = np.abs(np.diff(east, axis=0, append=east[-1:])) > np.pi
-        chart.plot(np.where(jumps, np.nan, east), north, color=colour, lw=0.6)
+        for east, north in zip(*(x.T for x in _places(shown)), strict=True):
+            chart.plot(*with_gaps(east, north), color=colour, lw=0.6)
         chart.plot(*_places(path.positions[-1]), "k.", ms=6)
         chart.set(xticks=[], yticks=[])
     return figure
@@ -303,8 +288,7 @@ def _draw_boundaries(axes: Axes, block: Perceptron) -> None:
         first, second = np.linalg.svd(a[None])[2][1:]
         angles = np.linspace(-np.pi, np.pi, 361)
         east, north = _places(np.cos(angles)[:, None] * first + np.sin(angles)[:, None] * second)
-        jumps = np.abs(np.diff(east, append=east[-1:])) > np.pi
-        axes.plot(np.where(jumps, np.nan, east), north, color="grey", lw=0.8)
+        axes.plot(*with_gaps(east, north), color="grey", lw=0.8)
 
 
 def _places(x: Floats) -> tuple[Floats, Floats]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
+from macaron_fairseq.analysis.particles import circle
 from macaron_fairseq.analysis.particles.experiments import (
     Equiangular,
     Histograms,
@@ -76,12 +77,9 @@ def drawn_of(n: int) -> NDArray[np.int64]:
 
 
 def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
-    x = result.positions
-    angles = np.arctan2(x[..., 1], x[..., 0])
-    # No line where a particle leaves at one edge and comes back at the other.
-    jumps = np.abs(np.diff(angles, axis=0, append=angles[-1:])) > np.pi
-    for path, colour in zip(np.where(jumps, np.nan, angles).T, colours, strict=True):
-        axes.plot(result.times, path, colour, lw=0.8)
+    angles = circle.angles_of(result.positions)
+    for path, colour in zip(angles.T, colours, strict=True):
+        circle.draw_angles(axes, result.times, path[:, None], color=colour, lw=0.8)
     axes.set(xlabel=TIME, ylabel="angle of the particle (radians)", ylim=(-np.pi, np.pi))
     axes.set_yticks(PI_TICKS, PI_LABELS)
     axes.grid(alpha=0.3)
@@ -89,10 +87,7 @@ def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> No
 
 def _draw_sphere(axes: Any, result: Trajectories, colours: Sequence[str]) -> None:
     x = result.positions
-    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
-    axes.plot_wireframe(
-        np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
-    )
+    circle.draw_wire_sphere(axes)
     for path, colour in zip(np.moveaxis(x, 1, 0), colours, strict=True):
         axes.plot(*path.T, color=colour, lw=0.8)
     axes.scatter(*x[0].T, s=8, color="grey", label="start")
@@ -111,8 +106,7 @@ def _draw_components(axes: Axes, result: Trajectories, colours: Sequence[str]) -
     for points, size, color, label in ((x[0], 8, "grey", "start"), (x[-1], 35, "black", "end")):
         shown = points @ plane.T
         axes.scatter(shown[:, 0], shown[:, 1], s=size, color=color, label=label, zorder=3)
-    circle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(np.cos(circle), np.sin(circle), color="grey", lw=0.5)
+    axes.plot(*circle.on_circle(np.linspace(0, 2 * np.pi, 200)).T, color="grey", lw=0.5)
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_aspect("equal")
     axes.legend(fontsize="small")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
+from macaron_fairseq.analysis.particles import circle
 from macaron_fairseq.analysis.particles.experiments import Histograms, Trajectories
 from macaron_fairseq.analysis.particles.figures import COSINE, TIME, plane_of
 from macaron_fairseq.common import files
@@ -98,8 +99,7 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> Movie:
 
 
 def _circle(axes: Any, x: Floats, colours: Sequence[str]) -> Callable[[int], None]:
-    angle = np.linspace(0, 2 * np.pi, 200)
-    axes.plot(np.cos(angle), np.sin(angle), color="grey", lw=0.6)
+    axes.plot(*circle.on_circle(np.linspace(0, 2 * np.pi, 200)).T, color="grey", lw=0.6)
     axes.set(aspect="equal", xlim=(-1.1, 1.1), ylim=(-1.1, 1.1))
     points = axes.scatter(*x[0].T, c=colours, s=18, zorder=3)
     tails = [axes.plot([], [], color=c, lw=0.8)[0] for c in colours[:MOST_TAILS]]
@@ -113,10 +113,7 @@ def _circle(axes: Any, x: Floats, colours: Sequence[str]) -> Callable[[int], Non
 
 
 def _sphere(axes: Any, x: Floats, colours: Sequence[str]) -> Callable[[int], None]:
-    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
-    axes.plot_wireframe(
-        np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
-    )
+    circle.draw_wire_sphere(axes)
     axes.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
     axes.set_box_aspect((1, 1, 1), zoom=1.5)
     axes.set_axis_off()

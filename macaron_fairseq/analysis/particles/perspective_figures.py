@@ -11,6 +11,7 @@ from scipy.spatial import ConvexHull
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles.circle import draw_angles
 from macaron_fairseq.analysis.particles.figures import TIME, cell_edges
 from macaron_fairseq.analysis.particles.mean_field import MeanField
 from macaron_fairseq.analysis.particles.metastability import FirstClusters
@@ -208,8 +209,7 @@ def first_clusters(result: FirstClusters, title: str) -> bytes:
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     figure.suptitle(title)
     (paths, density), (rates, growth) = figure.subplots(2, 2)
-    jumps = np.abs(np.diff(result.angles, axis=0, append=result.angles[-1:])) > np.pi
-    paths.plot(result.times, np.where(jumps, np.nan, result.angles), "C0", lw=0.3, alpha=0.6)
+    draw_angles(paths, result.times, result.angles, color="C0", lw=0.3, alpha=0.6)
     for angle in result.predicted:
         paths.axhline(angle, color="C3", ls="--", lw=1)
     paths.set(xlabel="time", ylabel=ANGLE, ylim=(0, 2 * np.pi))

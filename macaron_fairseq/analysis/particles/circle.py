@@ -1,0 +1,42 @@
+"""Circle and sphere in pictures: angles, points, and paths that go over an edge."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from macaron_fairseq.analysis.measures import Floats
+
+
+def angles_of(x: Floats) -> Floats:
+    """From -pi to pi, of points (..., 2): (...)."""
+    return np.arctan2(x[..., 1], x[..., 0])
+
+
+def on_circle(angles: Floats) -> Floats:
+    """The points at these angles, (..., 2)."""
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+
+
+def with_gaps(angles: Floats, along: Floats) -> tuple[Floats, Floats]:
+    """Angles of one path, (t,), and what goes along with them, with NaN where it goes over an edge.
+
+    A line would cross the whole picture there, from pi to -pi.
+    """
+    places = np.flatnonzero(np.abs(np.diff(angles)) > np.pi) + 1
+    return np.insert(angles, places, np.nan), np.insert(along, places, np.nan)
+
+
+def draw_angles(axes: Axes, times: Floats, angles: Floats, **style: Any) -> None:
+    """Draw paths over time: angles (t, n) in a style of matplotlib's lines."""
+    for path in angles.T:
+        path, when = with_gaps(path, times)
+        axes.plot(when, path, **style)
+
+
+def draw_wire_sphere(axes: Any) -> None:
+    """Draw the unit sphere as a net of grey lines."""
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 25), np.linspace(0, np.pi, 13))
+    axes.plot_wireframe(
+        np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
+    )
