@@ -397,7 +397,7 @@ def measure_residual_stream(
     )
     found = compare.compare(models, sample, wanted, args.initial, args.title or compare.TITLE)
     written = output.write(args.output, report.contents(found), report.OPTIONAL)
-    output.report(tables.of(found), written)
+    output.report(tables.as_text(found), written)
 
 
 def measure_tokens(

@@ -47,7 +47,7 @@ def turn(degrees):
     ids=["identity", "symmetric", "orthogonal", "antisymmetric"],
 )
 def test_a_normal_matrix_has_no_departure(matrix):
-    figures = spectra.of(matrix).figures
+    figures = spectra.of_matrix(matrix).figures
     assert figures["henrici"] == pytest.approx(0, abs=1e-7)
     assert figures["condition"] == pytest.approx(0, abs=1e-6)
     assert figures["norm"] == pytest.approx(figures["spectral_radius"])
@@ -56,7 +56,7 @@ def test_a_normal_matrix_has_no_departure(matrix):
 @pytest.mark.parametrize("a", [0.1, 1, 7])
 def test_a_shear(a):
     matrix = np.array([[1, a], [0, 1]])
-    figures = spectra.of(matrix, np.array([0.0, 3.0])).figures
+    figures = spectra.of_matrix(matrix, np.array([0.0, 3.0])).figures
     # |A|^2 is 2 + a^2, and both eigenvalues are 1. A - I is nilpotent.
     assert figures["henrici"] == pytest.approx(a / math.sqrt(2 + a**2))
     assert figures["asymmetry"] == pytest.approx(math.sqrt(2) * a / math.sqrt(8 + 2 * a**2))
@@ -73,13 +73,13 @@ def test_eigenvalues_that_are_rounding_turn_nothing(seed):
     """The Jacobian of a LayerNorm is symmetric, of rank d - 2: the sign of its zeros is chance."""
     x = torch.randn(128, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     jacobian = torch.func.jacrev(lambda x: torch.nn.functional.layer_norm(x, (128,)))(x)
-    found = spectra.of(jacobian.numpy()).figures
+    found = spectra.of_matrix(jacobian.numpy()).figures
     assert found["rotation"] == pytest.approx(0, abs=1e-9) and found["complex"] == 0
 
 
 @pytest.mark.parametrize("degrees", [10, 60, 120])
 def test_a_rotation(degrees):
-    figures = spectra.of(2 * turn(degrees)).figures
+    figures = spectra.of_matrix(2 * turn(degrees)).figures
     assert figures["complex"] == 1
     assert figures["rotation"] == pytest.approx(degrees)
     assert figures["asymmetry"] == pytest.approx(abs(math.tan(math.radians(degrees))))
@@ -90,24 +90,24 @@ def test_a_rotation(degrees):
 
 def test_figures_do_not_depend_on_the_basis():
     a, u, q = random(8, 8), random(8, seed=3), orthogonal(8)
-    found, rotated = spectra.of(a, u).figures, spectra.of(q @ a @ q.T, q @ u).figures
+    found, rotated = spectra.of_matrix(a, u).figures, spectra.of_matrix(q @ a @ q.T, q @ u).figures
     assert rotated == pytest.approx(found)
     assert "growth" in found
 
 
 def test_the_identity_adds_nothing():
-    figures = spectra.of(np.eye(3)).figures
+    figures = spectra.of_matrix(np.eye(3)).figures
     assert figures["added"] == 0
     assert math.isnan(figures["added_henrici"]) and math.isnan(figures["added_asymmetry"])
 
 
 def test_departure_does_not_see_the_identity():
     a = random(6, 6)
-    figures = spectra.of(a + np.eye(6)).figures
+    figures = spectra.of_matrix(a + np.eye(6)).figures
     # The absolute departure is unchanged by a shift.
     departure = figures["henrici"] * np.linalg.norm(a + np.eye(6))
     assert figures["added_henrici"] * np.linalg.norm(a) == pytest.approx(departure)
-    assert figures["added_asymmetry"] == pytest.approx(spectra.of(a).figures["asymmetry"])
+    assert figures["added_asymmetry"] == pytest.approx(spectra.of_matrix(a).figures["asymmetry"])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_departure_does_not_see_the_identity():
 def test_ranks(values, effective, stable):
     d = len(values)
     matrix = orthogonal(d, 4) @ np.diag(np.array(values, dtype=float)) @ orthogonal(d, 5)
-    figures = spectra.of(matrix).figures
+    figures = spectra.of_matrix(matrix).figures
     assert figures["effective_rank"] == pytest.approx(effective)
     assert figures["stable_rank"] == pytest.approx(stable)
 
@@ -287,7 +287,7 @@ def test_states_of_all_tokens(found):
 
 def test_rows(found):
     _, _, sides = found
-    for side in rows.of(sides):
+    for side in rows.of_sides(sides):
         layers = sides[side.name]
         assert [row.layer for row in side.products] == [1, 2]
         product = layers[1].whole.jacobians @ layers[0].whole.jacobians

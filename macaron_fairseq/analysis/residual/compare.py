@@ -81,7 +81,7 @@ def compare(
             `TrainedModel.check`.
     """
     refuse_other_sides(loaded)
-    found = subjects.of(loaded, sample.data, initial)
+    found = subjects.grouped(loaded, sample.data, initial)
     if settings.remove and not is_scored(sample):
         raise UserError(
             "--remove measures the loss on translations, and there are none: give --target, or "
@@ -193,10 +193,10 @@ def measure(
     with bar(f"{name}: Jacobians", total=settings.tokens, leave=False) as shown:
         sides = depth.along_depth(model, read, settings.tokens, settings.seed, shown.update)
     with bar(f"{name}: spectra", total=rows.count(sides), leave=False) as shown:
-        found = rows.of(sides, shown.update)
+        found = rows.of_sides(sides, shown.update)
     states = depth.states(model, read)
     with bar(f"{name}: communities", total=sum(map(len, sides.values())), leave=False) as shown:
-        placed = topology.of(states, sides, settings.graph, shown.update)
+        placed = topology.placed_by_layer(states, sides, settings.graph, shown.update)
     topology.add(found, placed, settings.graph)
     ablation = Ablation(
         model=model,

@@ -29,7 +29,7 @@ class Row:
 
     def add(self, matrix: Floats, move: Floats, **more: float) -> None:
         """Add the figures of one token: of its matrix, whose map moves it by so much."""
-        found = spectra.of(matrix, move)
+        found = spectra.of_matrix(matrix, move)
         for name, value in {**found.figures, **more}.items():
             self.figures[name].append(value)
         if len(self.singular_values) < SHOWN_TOKENS:
@@ -47,7 +47,7 @@ class Side:
     products: list[Row]
 
 
-def of(
+def of_sides(
     sides: Mapping[str, Sequence[Depth]], done: Callable[[], object] = lambda: None
 ) -> list[Side]:
     """All rows of a model.

@@ -27,7 +27,7 @@ class Spectra:
     singular_values: Floats  # largest first, (d,)
 
 
-def of(matrix: Floats, direction: Floats | None = None) -> Spectra:
+def of_matrix(matrix: Floats, direction: Floats | None = None) -> Spectra:
     """All figures of a square matrix A of fp64.
 
     Args:

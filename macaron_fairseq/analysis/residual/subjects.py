@@ -42,7 +42,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return [names[key] for key in keys]
 
 
-def of(loaded: Sequence[TrainedModel], data: Data, seeds: Sequence[int]) -> list[Subject]:
+def grouped(loaded: Sequence[TrainedModel], data: Data, seeds: Sequence[int]) -> list[Subject]:
     """The models of each label, in order, each before the same model untrained.
 
     Args:

@@ -34,7 +34,7 @@ CHANGED_COLUMNS = {
 }
 
 
-def of(content: dict[str, Any]) -> str:
+def as_text(content: dict[str, Any]) -> str:
     """All tables of what `compare.compare` gives."""
     models, effects = content["models"], content["interventions"]
     found = [of_models(models), of_layers(models), topology_report.tables(models).rstrip("\n")]

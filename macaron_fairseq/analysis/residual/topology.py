@@ -27,7 +27,7 @@ Sides = Mapping[str, Sequence[Depth]]
 States = Mapping[str, Sequence[Floats]]  # before each layer, by side: see `depth.states`
 
 
-def of(
+def placed_by_layer(
     states: States,
     sides: Sides,
     choices: Choices,
