@@ -1,30 +1,20 @@
-"""What several test modules share: small models, a toy corpus, and fairseq's commands."""
+"""The fixtures that several test modules share, and how pytest runs. Functions are in helpers/."""
 
 import contextlib
 import gc
-import json
 import os
-import random
-import socket
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import commands, pictures, served
-from helpers.small import SMALL
+from helpers import pictures, served
+from helpers.toy_corpus import logged, preprocess, train, write_reversal
 
 # Of PyTorch and fairseq nothing is imported here: that takes seconds, and the process of
 # pytest-xdist that hands out the tests runs none.
 
 # Tests run at the same time: with more threads they, and what they start, wait for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
-
-ROOT = Path(__file__).parent.parent
-USER_DIR = ROOT / "macaron_fairseq"
-FIXTURES = Path(__file__).parent / "fixtures"
 
 # A minute or two each: they begin first, or at the end all processes would wait for one of them.
 LONGEST = {
@@ -80,103 +70,12 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 20)
 
 
-def run(command, *args, check=True, cwd=None, stdin=None, **env):
-    """Run a command of this environment; the completed process has stdout and stderr in one."""
-    words = [*map(str, args)]
-    if command.startswith(("fairseq-", "macaron-fairseq")):
-        done = commands.run_forked(command, words, cwd, {**os.environ, **env}, stdin)
-    else:
-        done = subprocess.run(
-            [Path(sys.executable).with_name(command), *words],
-            cwd=cwd,
-            env={**os.environ, **env},
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=served.TIMEOUT,
-        )
-    if check:
-        assert done.returncode == 0, done.stdout
-    return done
-
-
-def free_port():
-    """A port of the loopback interface on which nobody listens, and that Linux gives to none."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_768)
-        with socket.socket() as s, contextlib.suppress(OSError):
-            s.bind(("127.0.0.1", port))
-            return port
-
-
-def write_reversal(folder, seed=1, **sizes):
-    """A corpus whose target is its source, a string of digits, reversed."""
-    rng = random.Random(seed)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, size in sizes.items():
-        lines = [[rng.choice("0123456789") for _ in range(rng.randint(3, 9))] for _ in range(size)]
-        (folder / f"{name}.src").write_text("".join(" ".join(x) + "\n" for x in lines))
-        (folder / f"{name}.tgt").write_text("".join(" ".join(x[::-1]) + "\n" for x in lines))
-
-
-def preprocess(folder, *flags):
-    """fairseq-preprocess what `write_reversal` wrote."""
-    run(
-        "fairseq-preprocess",
-        *("--user-dir", USER_DIR, "-s", "src", "-t", "tgt", "--joined-dictionary"),
-        *("--trainpref", folder / "train", "--validpref", folder / "valid"),
-        *("--testpref", folder / "test", "--destdir", folder / "data-bin", *flags),
-    )
-    return folder / "data-bin"
-
-
 @pytest.fixture(scope="session")
 def data_bin(tmp_path_factory):
     """A preprocessed toy corpus, in a folder whose name has a space."""
     folder = tmp_path_factory.mktemp("a corpus")
     write_reversal(folder, train=200, valid=20, test=20)
     return preprocess(folder)
-
-
-TRAIN = [
-    *("--arch", "macaron_transformer_tiny", *SMALL, "--share-all-embeddings", "--cpu"),
-    *("--optimizer", "adam", "--lr", "0.01", "--max-tokens", "200", "--seed", "3"),
-    *("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"),
-    *("--log-format", "json", "--log-interval", "1"),
-]
-
-
-def train(data, save_dir, *flags, **kwargs):
-    """fairseq-train a small model; later flags win."""
-    return run(
-        "fairseq-train",
-        data,
-        "--user-dir",
-        USER_DIR,
-        "--save-dir",
-        save_dir,
-        *TRAIN,
-        *flags,
-        **kwargs,
-    )
-
-
-def logged(output):
-    """What fairseq-train said of each update, in numbers and without the times."""
-    lines = [line.split(" | ")[-1] for line in output.splitlines() if " | train_inner | " in line]
-    names = ("loss", "nll_loss", "gnorm", "lr", "wpb", "bsz")
-    updates = {int(x["num_updates"]): [float(x[n]) for n in names] for x in map(json.loads, lines)}
-    assert updates, output
-    return updates
-
-
-def hypotheses(output):
-    """What fairseq-generate and fairseq-interactive print after H-, by the number that follows."""
-    lines = [line.split("\t") for line in output.splitlines() if line.startswith("H-")]
-    assert lines, output
-    assert len({line[0] for line in lines}) == len(lines)
-    return {int(line[0][2:]): line[2] for line in lines}
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,10 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
-from conftest import FIXTURES, USER_DIR, preprocess, run, write_reversal
 from helpers.formulas import attention, ffn, layer_norm
+from helpers.paths import FIXTURES, USER_DIR
+from helpers.processes import run
+from helpers.toy_corpus import preprocess, write_reversal
 
 WIDTH, HEADS, TYPES, LAYERS, ENCODER_FFN, DECODER_FFN = 16, 4, 24, 2, 20, 28
 

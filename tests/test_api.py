@@ -10,7 +10,7 @@ import statistics
 
 import pytest
 import sacrebleu
-from conftest import FIXTURES
+from helpers.paths import FIXTURES
 from helpers.run_folders import BASE, MACARON, make_run, sentences, write_lines
 from helpers.stored import CHECKPOINT, noisy, random_words, write_test_set
 

@@ -26,9 +26,10 @@ from pathlib import Path
 import layer
 import pytest
 from common import options as recipe_options
-from conftest import ROOT, USER_DIR, train
 from fairseq import options as fairseq_options
 from helpers import commands, prose, recipes, run_folders, served
+from helpers.paths import ROOT, USER_DIR
+from helpers.toy_corpus import train
 
 from macaron_fairseq import cli
 

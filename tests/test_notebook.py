@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 import pytest
-from conftest import ROOT, USER_DIR
+from helpers.paths import ROOT, USER_DIR
 
 pytestmark = pytest.mark.slow
 

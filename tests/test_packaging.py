@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from helpers.paths import ROOT
 from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.slow

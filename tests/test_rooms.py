@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, USER_DIR
+from helpers.paths import ROOT, USER_DIR
 
 # From the highest floor to the lowest.
 ROOMS = [

@@ -5,8 +5,8 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq import models
+from helpers.paths import FIXTURES
 from helpers.small import SMALL, arguments, build, dictionary, language_task, task
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode

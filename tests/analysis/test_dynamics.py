@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import USER_DIR
 from fairseq.models.masked_lm import MaskedLMModel, base_architecture
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer import TransformerModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from helpers import formulas
+from helpers.paths import USER_DIR
 from helpers.small import NO_DROPOUT, SMALL, batch, build, dictionary
 
 from macaron_fairseq.analysis import (

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq.data import Dictionary
 from helpers.commands import run_forked
 from helpers.formulas import DECODERS, ENCODERS, layer_of, one_step
+from helpers.paths import FIXTURES
 from helpers.small import NO_DROPOUT, SMALL, arguments, batch, build, task
 from helpers.stored import CHECKPOINT, TOKENS, altered, write_test_set
 from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import FIXTURES
+from helpers.paths import FIXTURES
 
 pytest.importorskip("scipy")
 

@@ -22,11 +22,11 @@ import single_updates
 import torch
 import training
 import versions
-from conftest import ROOT
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from harness import corpora, measuring, memory
 from helpers import served
+from helpers.paths import ROOT
 from helpers.small import build, dictionary, task
 from subword_nmt.apply_bpe import BPE
 from torch.nn.attention import SDPBackend, sdpa_kernel

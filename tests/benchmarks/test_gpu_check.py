@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import FIXTURES, ROOT, TRAIN, USER_DIR, logged
 from helpers import commands
+from helpers.paths import FIXTURES, ROOT, USER_DIR
+from helpers.toy_corpus import TRAIN, logged
 
 from macaron_fairseq.preflight import batches
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from helpers.paths import ROOT
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis.particles.choices import CHOICES

@@ -8,20 +8,13 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    FIXTURES,
-    TRAIN,
-    USER_DIR,
-    hypotheses,
-    logged,
-    preprocess,
-    run,
-    train,
-)
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from helpers import served
+from helpers.paths import FIXTURES, USER_DIR
+from helpers.processes import run
 from helpers.small import NO_DROPOUT, build, task
+from helpers.toy_corpus import TRAIN, hypotheses, logged, preprocess, train
 from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq import MacaronTransformerModel, cli

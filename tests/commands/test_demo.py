@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
 from helpers import served
+from helpers.paths import ROOT
 from helpers.stored import CHECKPOINT, write_data
 
 from macaron_fairseq import UserError, cli

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import USER_DIR, run
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from helpers.commands import apply
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from helpers.small import SMALL_DECODER, SMALL_ENCODER
 
 from macaron_fairseq import UserError, cli, plugin

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from helpers.paths import ROOT
 from helpers.run_folders import BASE, make_run
 from helpers.stored import CHECKPOINT, write_data
 

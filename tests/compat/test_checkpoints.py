@@ -16,13 +16,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES, TRAIN, USER_DIR, run
 from fairseq import checkpoint_utils, file_io
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.commands import apply
+from helpers.paths import FIXTURES, USER_DIR
+from helpers.processes import run
 from helpers.small import parse
+from helpers.toy_corpus import TRAIN
 from omegaconf import DictConfig, OmegaConf
 
 import macaron_fairseq

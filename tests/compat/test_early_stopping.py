@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import TRAIN, run, train
 from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq_cli import train as command
+from helpers.processes import run
+from helpers.toy_corpus import TRAIN, train
 
 from macaron_fairseq.compat import early_stopping
 from macaron_fairseq.fast.task import MacaronTranslationTask

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from helpers.paths import ROOT
 
 WITHOUT_TENSORBOARDX = "import sys; sys.modules['tensorboardX'] = None; "
 

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, USER_DIR, run
+from helpers.paths import ROOT, USER_DIR
+from helpers.processes import run
 
 from macaron_fairseq.schemes.splitting import SCHEMES
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import TRAIN
 from fairseq import options
 from fairseq.data import Dictionary, MonolingualDataset, TokenBlockDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -22,6 +21,7 @@ from helpers.commands import sentence_of
 from helpers.criteria import PAD, make, outcome
 from helpers.small import SMALL_DECODER, build
 from helpers.students import FLAGS, LARGER, STUDENT, asked, learnt, save
+from helpers.toy_corpus import TRAIN
 from torch import nn
 from torch.nn.functional import cosine_similarity
 from torch.nn.parallel import DistributedDataParallel

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import USER_DIR, logged, run, train
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from helpers.commands import sentence_of
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from helpers.small import (
     NO_DROPOUT,
     SMALL,
@@ -22,6 +23,7 @@ from helpers.small import (
     masked_task,
 )
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
+from helpers.toy_corpus import logged, train
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import train
 from fairseq.data import Dictionary
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
@@ -15,6 +14,7 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from helpers.criteria import PAD, Spy, make, outcome, sample
 from helpers.small import arguments, build, dictionary
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
+from helpers.toy_corpus import train
 from omegaconf import OmegaConf
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

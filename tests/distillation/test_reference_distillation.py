@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FIXTURES
+from helpers.paths import FIXTURES
 from torch.nn.functional import linear
 
 from macaron_fairseq.distillation import spans

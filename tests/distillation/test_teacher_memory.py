@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import TRAIN
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import train
 from helpers.criteria import PAD, make, sample
 from helpers.small import build, language_task
 from helpers.students import FLAGS, LARGER, STUDENT, asked, learnt, save, translation
+from helpers.toy_corpus import TRAIN
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.distillation.criterion import (

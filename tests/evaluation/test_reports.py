@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
-from conftest import run as run_command
+from helpers.processes import run as run_command
 from helpers.run_folders import (
     BASE,
     BLEU,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from conftest import run
+from helpers.processes import run
 
 from macaron_fairseq.commands import score
 from macaron_fairseq.common.errors import UserError

@@ -17,7 +17,7 @@ import zipfile
 from contextlib import contextmanager
 
 import pytest
-from conftest import ROOT
+from helpers.paths import ROOT
 from helpers.server import serve
 
 SCRIPT = ROOT / "examples" / "common" / "fetch.py"

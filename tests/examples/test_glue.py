@@ -25,12 +25,12 @@ import numpy as np
 import pytest
 import torch
 from common import ask_fairseq, stage_train, train_command
-from conftest import FIXTURES
 from fairseq import checkpoint_utils
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from glue_report import Result, System
 from glue_tasks import TASKS
 from helpers.commands import sentence_of
+from helpers.paths import FIXTURES
 from helpers.recipes import EXAMPLES
 from helpers.small import SMALL_ENCODER, arguments, build, masked_task
 from scipy.stats import wilcoxon

@@ -12,8 +12,8 @@ import glue
 import language_modeling
 import pytest
 from common import launch
-from conftest import FIXTURES
 from helpers import commands
+from helpers.paths import FIXTURES
 from helpers.recipes import EXAMPLES, environment, printed
 
 pytestmark = pytest.mark.recipe

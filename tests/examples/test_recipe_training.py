@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, free_port
 from helpers import archives
+from helpers.paths import ROOT
+from helpers.processes import free_port
 from helpers.recipes import ARCHS, FAST, FLAGS, recipe, start
 
 pytestmark = pytest.mark.recipe

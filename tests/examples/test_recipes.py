@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from common import stage_evaluate, stage_prepare
-from conftest import ROOT
 from helpers import archives
+from helpers.paths import ROOT
 from helpers.recipes import ARCHS, EXAMPLES, FAST, FLAGS, fingerprint, kill_recipe, recipe
 from helpers.server import serve
 from subword_nmt.apply_bpe import BPE

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import USER_DIR, hypotheses, run
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -18,8 +17,11 @@ from fairseq.sequence_generator import (
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from helpers.run_folders import print_generated
 from helpers.small import SMALL, batch, build, dictionary, task
+from helpers.toy_corpus import hypotheses
 
 from macaron_fairseq import MacaronTransformerModel
 from macaron_fairseq.evaluation.scores import failures

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from conftest import logged, train
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from helpers.small import SMALL, batch, build, dictionary, task
 from helpers.students import translation
+from helpers.toy_corpus import logged, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

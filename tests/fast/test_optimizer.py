@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import logged, train
 from fairseq.optim import adam
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
+from helpers.toy_corpus import logged, train
 from torch import nn
 
 from macaron_fairseq import UserError

@@ -7,13 +7,15 @@ import time
 
 import pytest
 import torch
-from conftest import USER_DIR, hypotheses, run
 from fairseq import options
 from fairseq.data import LanguagePairDataset
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import generate
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from helpers.small import SMALL, build, dictionary, task
+from helpers.toy_corpus import hypotheses
 
 from macaron_fairseq.common import environment, workers
 from macaron_fairseq.common.errors import UserError

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from conftest import logged, train
 from fairseq import checkpoint_utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
@@ -12,6 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
 )
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from helpers.small import SMALL, build, dictionary, task
+from helpers.toy_corpus import logged, train
 from torch import nn
 
 from macaron_fairseq.common.errors import UserError

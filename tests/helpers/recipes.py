@@ -14,9 +14,9 @@ from unittest import mock
 import pytest
 import recipe as entry
 from common import ask_fairseq
-from conftest import ROOT
 
 from helpers import served
+from helpers.paths import ROOT
 from helpers.small import SMALL
 
 EXAMPLES = ROOT / "examples"

@@ -10,10 +10,11 @@ import shutil
 import fairseq_cli.generate
 import numpy as np
 import torch
-from conftest import FIXTURES
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+from helpers.paths import FIXTURES
 
 CHECKPOINT = FIXTURES / "stored" / "checkpoint.pt"
 

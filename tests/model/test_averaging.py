@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 from helpers import served
+from helpers.paths import ROOT
 from helpers.small import SMALL_ENCODER, build, masked_task, texts
 
 from macaron_fairseq import UserError, cli, plugin

@@ -4,8 +4,10 @@ import random
 
 import pytest
 import sacrebleu
-from conftest import USER_DIR, hypotheses, preprocess, run
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from helpers.small import NO_DROPOUT
+from helpers.toy_corpus import hypotheses, preprocess
 
 TRAIN = [
     *("--arch", "macaron_transformer_tiny", "--share-all-embeddings", "--cpu", "--seed", "1"),

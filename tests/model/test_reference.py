@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from helpers.commands import apply, sentence_of
+from helpers.paths import FIXTURES
 
 from macaron_fairseq import UserError, cli, plugin
 from macaron_fairseq.analysis import models, sentences

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import FIXTURES, USER_DIR, run
 from fairseq import checkpoint_utils
+from helpers.paths import FIXTURES, USER_DIR
+from helpers.processes import run
 
 RELEASED = FIXTURES / "released"
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import train
 from helpers.commands import apply
 from helpers.small import NO_DROPOUT
+from helpers.toy_corpus import train
 
 from macaron_fairseq.preflight import batches
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq import checkpoint_utils, optim
 from fairseq.data import data_utils
 from fairseq.dataclass.configs import (
@@ -23,6 +22,7 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
 from fairseq.trainer import Trainer
 from helpers.commands import apply, refusal
+from helpers.paths import FIXTURES
 from helpers.small import (
     arguments,
     task,

@@ -7,12 +7,12 @@ from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
-from conftest import FIXTURES
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.configs import (
     CheckpointConfig,
 )
 from fairseq.models.transformer import TransformerConfig
+from helpers.paths import FIXTURES
 
 from macaron_fairseq.preflight import (
     binarised,

@@ -8,11 +8,11 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import logged, train
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.optim import FairseqBMUF, FairseqOptimizer, FP16Optimizer
 from helpers.commands import apply, refusal
 from helpers.small import parse
+from helpers.toy_corpus import logged, train
 
 from macaron_fairseq.compat import tpu
 from macaron_fairseq.model import bf16

@@ -1,7 +1,6 @@
 """What fairseq's commands need is missing: they end in a traceback, and we in one sentence."""
 
 import pytest
-from conftest import FIXTURES
 from fairseq import options, tasks
 from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -9,6 +8,7 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import train
 from helpers.commands import apply, sentence_of
+from helpers.paths import FIXTURES
 
 from macaron_fairseq.preflight import missing
 

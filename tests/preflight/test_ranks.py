@@ -8,7 +8,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import train
 from fairseq.dataclass.configs import (
     DistributedTrainingConfig,
     FairseqConfig,
@@ -20,6 +19,7 @@ from helpers.small import (
     arguments,
     task,
 )
+from helpers.toy_corpus import train
 from omegaconf import OmegaConf
 from torch.distributed import HashStore
 

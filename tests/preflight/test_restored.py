@@ -8,7 +8,6 @@ from argparse import Namespace
 
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq import optim, options
 from fairseq.dataclass.configs import (
     CommonConfig,
@@ -19,6 +18,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.trainer import Trainer
 from helpers.classifiers import HEAD, classifier
 from helpers.commands import apply, refusal
+from helpers.paths import FIXTURES
 from helpers.small import (
     SMALL,
     SMALL_DECODER,

@@ -8,8 +8,9 @@ import sys
 from argparse import Namespace
 
 import pytest
-from conftest import USER_DIR, run
 from helpers.commands import apply
+from helpers.paths import USER_DIR
+from helpers.processes import run
 from test_ranks import SRUN, TORCHRUN
 
 from macaron_fairseq import UserError

@@ -9,9 +9,9 @@ import ctranslate2
 import numpy as np
 import pytest
 import torch
-from conftest import FIXTURES
 from fairseq import models
 from fairseq.data import Dictionary
+from helpers.paths import FIXTURES
 from helpers.small import SMALL, batch, build, dictionary, task
 from helpers.stored import (
     CHECKPOINT,
