@@ -25,6 +25,7 @@ from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model.incremental import prepend_source
 from macaron_fairseq.model.layers import SplittingLayer
+from macaron_fairseq.schemes import splitting
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN, Operator, step
 
 # The recomputed layer may differ from the model's own by rounding only.
@@ -42,6 +43,12 @@ class Sublayer:
     increment: Callable[..., Tensor]  # a(x, h), with 1 for h where it is not given
     norm: nn.Module | None  # after the sum, where the model is post-norm
     operators: tuple[Operator, ...] = ()  # those that it is along
+
+    @property
+    def title(self) -> str:
+        """The operator, with its step where that is not 1: "ffn 1/2"."""
+        step = splitting.as_fraction(self.step, 4)
+        return self.operator if self.step == 1 else f"{self.operator} {step}"
 
     def step_alone(self, x: Tensor, h: float = 1.0) -> Tensor:
         """The state after the sub-layer, in post-norm before the LayerNorm."""

@@ -3,10 +3,15 @@
 Text is escaped by whoever gives it, with `escape`: titles, captions and cells may hold elements.
 """
 
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
+from urllib.parse import quote
 
 from macaron_fairseq.common import palette
+
+TYPES = {".json": "application/json", ".csv": "text/csv"}  # of files to download
 
 SERIES = f"""
 :root {{ {palette.declared(palette.LIGHT)} }}
@@ -121,3 +126,12 @@ def folded_table(summary: str, heads: Sequence[str], rows: Iterable[Sequence[str
         f'<details><summary>{summary}</summary><div class="scroll"><table>'
         f"<caption>{summary}</caption><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
+
+
+def download(name: str, text: str) -> str:
+    """A link to a file that the page itself holds."""
+    kind, size = TYPES[Path(name).suffix], f"{len(text.encode()) / 1000:.0f} kB"
+    href = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
+    if kind == "text/csv":  # which has little that must be escaped
+        href = f"data:{kind};charset=utf-8,{quote(text, safe=' ,:;/+-|.()')}"
+    return f'<a download="{name}" href="{href}">{name}</a> ({size})'

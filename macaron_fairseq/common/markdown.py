@@ -19,6 +19,11 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
 
 
+def three_digits(value: float | None) -> str:
+    """The value, or a dash where there is none."""
+    return number(value, "#.3g").rstrip(".")
+
+
 def p_value(p: float | None) -> str:
     """A p value, or a dash."""
     if p is None:

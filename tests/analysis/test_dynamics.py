@@ -23,6 +23,7 @@ from macaron_fairseq.analysis import (
     local_error,
     models,
     running_statistics,
+    sampling,
     trajectories,
 )
 from macaron_fairseq.analysis.dynamics import measurement
@@ -711,7 +712,7 @@ def test_jacobians_of_models_of_other_depths_are_of_the_same_tokens():
 
 
 def test_jacobians_are_taken_all_over_the_sentences():
-    places = measurement.drawn(400, seed=1)
+    places = sampling.drawn_places(400, seed=1)
     for side in ("encoder", "decoder"):
         counts = np.bincount([int(x[side] * 4) for x in places], minlength=4)
         assert len(counts) == 4
@@ -728,7 +729,7 @@ def test_same_seed_gives_the_same_figures(measured):
     [(10, 3, [0, 3, 6]), (4, 4, [0, 1, 2, 3]), (2, 8, [0, 1]), (200, 1, [0])],
 )
 def test_chosen_sentences_are_spread(sentences, wanted, expected):
-    assert measurement.chosen(sentences, wanted) == expected
+    assert sampling.evenly(sentences, wanted) == expected
 
 
 @pytest.mark.parametrize(
@@ -742,6 +743,4 @@ def test_chosen_sentences_are_spread(sentences, wanted, expected):
     ],
 )
 def test_titles(operator, step, expected):
-    assert (
-        measurement.title(trajectories.Sublayer(operator, step, lambda x, h: x, None)) == expected
-    )
+    assert trajectories.Sublayer(operator, step, lambda x, h: x, None).title == expected

@@ -165,4 +165,4 @@ def test_an_encoder_alone():
 )
 def test_sentences_that_a_picture_can_hold(lengths, wanted, expected):
     found = [Sentence(i, torch.zeros(3), torch.zeros(n)) for i, n in enumerate(lengths)]
-    assert sentence_views.chosen(found, wanted) == expected
+    assert sentence_views.readable(found, wanted) == expected

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.dynamics.lines import Model, Row, Side, find
+from macaron_fairseq.analysis.by_layer import Model, Row, Side, find
 from macaron_fairseq.common import palette
 from macaron_fairseq.common.themed_svg import STYLE
 

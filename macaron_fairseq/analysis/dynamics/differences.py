@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from macaron_fairseq.analysis.dynamics.lines import Model, Row, find, mean
+from macaron_fairseq.analysis.by_layer import Model, Row, find
+from macaron_fairseq.analysis.dynamics.lines import mean
 from macaron_fairseq.analysis.glossary import MOVES, STATES, Measure
 
 SHOWN = 5

@@ -1,43 +1,12 @@
-"""The figures of `measurement.compare` by the layer: as lines of a picture, and by name."""
+"""The figures of `measurement.compare` by the layer, as lines of a picture."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from macaron_fairseq.analysis import figures
+from macaron_fairseq.analysis.by_layer import LAYER, NAMES, Row, Side, occurrence_label
 from macaron_fairseq.analysis.figures import Line
 from macaron_fairseq.analysis.glossary import Measure
-
-# Parts of what `measurement.compare` gives.
-Row = dict[str, Any]
-Side = dict[str, Any]
-Model = dict[str, Any]
-
-LAYER = "layer"
-NAMES = {
-    "self-attention": "Self-attention",
-    "cross-attention": "Cross-attention",
-    "ffn": "FFN",
-    LAYER: "Whole layer",
-}
-
-
-def find(model: Model, name: str) -> Side:
-    """A model's encoder or decoder."""
-    return next(side for side in model["sides"] if side["side"] == name)
-
-
-def layer_by_layer(models: Sequence[Model]) -> Iterator[tuple[str, Model, Side, int]]:
-    """Each layer of each model, the first of all models first.
-
-    Yields:
-        What to call it, the model, its side, and the layer's place in the side's lists.
-    """
-    for name in [side["side"] for side in models[0]["sides"]]:
-        of_models = [(model, find(model, name)) for model in models]
-        for i in range(max(len(side["layers"]) for _, side in of_models)):
-            for model, side in of_models:
-                if i < len(side["layers"]):
-                    yield f"{name} {i + 1}", model, side, i
 
 
 def mean(row: Row, name: str) -> Any:
@@ -79,18 +48,6 @@ def line(i: int, occurrence: int, rows: Sequence[Row], measure: Measure, x: str)
     means = [mean(row, measure.name) for row in rows]
     label = occurrence_label(occurrence)
     return Line(i, [row[x] for row in rows], means, sds, occurrence - 1, label)
-
-
-def occurrence_label(occurrence: int) -> str:
-    """What a line stands for: an operator's first time in the layer, or all times together."""
-    if occurrence > figures.ALL_TOGETHER:
-        return "all in the layer"
-    return f"{ordinal(occurrence)} in the layer"
-
-
-def ordinal(n: int) -> str:
-    """1st, 2nd, 3rd, 4th."""
-    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n, 'th') }"
 
 
 def operators_of(sides: Sequence[Side]) -> list[str]:

@@ -15,13 +15,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from macaron_fairseq.analysis import jacobians, local_error, measures, output, trajectories
-from macaron_fairseq.analysis.anatomy import DECODER, ENCODER
+from macaron_fairseq.analysis import (
+    jacobians,
+    local_error,
+    measures,
+    output,
+    sampling,
+    trajectories,
+)
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.models import TrainedModel, refuse_other_sides
 from macaron_fairseq.analysis.running_statistics import Histogram, Running, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
-from macaron_fairseq.analysis.trajectories import Layer, Move, Sublayer
+from macaron_fairseq.analysis.trajectories import Layer, Move
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.schemes import splitting
@@ -145,7 +151,7 @@ def compare(
     """
     refuse_other_sides(models)
     count = min(settings.jacobian_sentences, len(sample.sentences))
-    shown = sentence_views.chosen(sample.sentences, settings.shown_sentences)
+    shown = sentence_views.readable(sample.sentences, settings.shown_sentences)
     settings = replace(settings, jacobian_sentences=count, shown_sentences=len(shown))
     bits = [model.check(sample) for model in models]
     summaries, views = [], []
@@ -181,7 +187,7 @@ def measure(
         sentences: what to run it on.
         settings: see there.
         done: called once for each sentence, and once more for each that Jacobians are taken at,
-            see `chosen`.
+            see `sampling.evenly`.
 
     Returns:
         The summaries of the model's sides.
@@ -198,29 +204,13 @@ def measure(
             add_states(side, of_side, settings)
         done()
     starts = torch.Generator().manual_seed(settings.seed)
-    at = chosen(len(sentences), settings.jacobian_sentences)
-    for i, places in zip(at, drawn(len(at), settings.seed), strict=True):
+    at = sampling.evenly(len(sentences), settings.jacobian_sentences)
+    for i, places in zip(at, sampling.drawn_places(len(at), settings.seed), strict=True):
         for layer in trajectories.run(model, sentences[i].source, sentences[i].target):
             token = int(places[layer.side] * len(layer.state))
             add_jacobians(sides[layer.side], layer, token, starts)
         done()
     return [side.summary() for side in sides.values()]
-
-
-def chosen(sentences: int, wanted: int) -> list[int]:
-    """Which sentences Jacobians are taken at: evenly spread over all of them."""
-    wanted = min(wanted, sentences)
-    return [i * sentences // wanted for i in range(wanted)]
-
-
-def drawn(sentences: int, seed: int) -> list[dict[str, float]]:
-    """Where in each sentence Jacobians are taken, from 0 to below 1, by side.
-
-    Nothing else is drawn with it, and nothing of the model enters: all models have the same tokens.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    places = torch.rand(sentences, 2, generator=generator, dtype=torch.double).tolist()
-    return [dict(zip((ENCODER, DECODER), x, strict=True)) for x in places]
 
 
 def new_side(layers: Sequence[Layer]) -> Side:
@@ -232,7 +222,7 @@ def new_side(layers: Sequence[Layer]) -> Side:
             seen.append(sublayer.operator)
             states.append(
                 Row(
-                    f"{layer.number}: {title(sublayer)}",
+                    f"{layer.number}: {sublayer.title}",
                     layer.number,
                     layer.number - 1 + i / len(layer.sublayers),
                     sublayer.operator,
@@ -242,12 +232,6 @@ def new_side(layers: Sequence[Layer]) -> Side:
             )
     whole = [Row(f"layer {x.number}", x.number, float(x.number), "layer") for x in layers]
     return Side(layers[0].side, "pre" if layers[0].is_pre_norm else "post", states, whole)
-
-
-def title(sublayer: Sublayer) -> str:
-    """The operator, with its step where that is not 1: "ffn 1/2"."""
-    step = splitting.as_fraction(sublayer.step, 4)
-    return sublayer.operator if sublayer.step == 1 else f"{sublayer.operator} {step}"
 
 
 def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:

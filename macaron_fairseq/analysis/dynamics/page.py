@@ -12,23 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
 from macaron_fairseq.analysis import figures
+from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, Side, find
 from macaron_fairseq.analysis.dynamics import differences
-from macaron_fairseq.analysis.dynamics.lines import (
-    NAMES,
-    Model,
-    Row,
-    Side,
-    find,
-    mean,
-    move_lines,
-    operators_of,
-    state_lines,
-)
+from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, operators_of, state_lines
 from macaron_fairseq.analysis.dynamics.sentence_views import SideView, View
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import ERRORS, JACOBIANS, MOVES, STATES, STEPS, Measure
@@ -38,7 +28,6 @@ HERE = Path(__file__).parent
 STYLE = HERE / "page.css"
 # One module of the page: each uses what stands in those before it.
 SCRIPTS = [HERE / f"{x}.js" for x in ("elements", "charts", "sentences", "page")]
-TYPES = {".json": "application/json", ".csv": "text/csv"}
 SCALE = 1000  # cosines and attention weights as whole numbers
 
 
@@ -68,7 +57,7 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         f'<nav aria-label="Contents">{links}</nav>',
         controls(labels),
         html_page.definitions(facts(content)),
-        f"<p>Download: {', '.join(download(*x) for x in downloads.items())}.</p>",
+        f"<p>Download: {', '.join(html_page.download(*x) for x in downloads.items())}.</p>",
         *summary(models),
         "<p class='soft'>Each sentence runs alone, so that no padding enters. Its tokens, the "
         "end-of-sentence symbol among them, are the particles; cosines are of pairs within a "
@@ -136,15 +125,6 @@ def norms(model: Model) -> Iterable[str]:
     for side in model["sides"]:
         after = "" if side["norm"] == "pre" else ", states after the LayerNorm"
         yield f"{side['side']} {side['norm']}-norm{after}"
-
-
-def download(name: str, text: str) -> str:
-    """A link to a file that the page itself holds."""
-    kind, size = TYPES[Path(name).suffix], f"{len(text.encode()) / 1000:.0f} kB"
-    href = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
-    if kind == "text/csv":  # which has little that must be escaped
-        href = f"data:{kind};charset=utf-8,{quote(text, safe=' ,:;/+-|.()')}"
-    return f'<a download="{name}" href="{href}">{name}</a> ({size})'
 
 
 def summary(models: Sequence[Model]) -> Iterator[str]:

@@ -7,17 +7,10 @@ from io import StringIO
 from typing import Any
 
 from macaron_fairseq.analysis import figures, output
+from macaron_fairseq.analysis.by_layer import LAYER, Model, find, layer_by_layer
 from macaron_fairseq.analysis.dynamics import cosines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
-from macaron_fairseq.analysis.dynamics.lines import (
-    LAYER,
-    Model,
-    find,
-    layer_by_layer,
-    mean,
-    move_lines,
-    state_lines,
-)
+from macaron_fairseq.analysis.dynamics.lines import mean, move_lines, state_lines
 from macaron_fairseq.analysis.figures import Panel
 from macaron_fairseq.analysis.glossary import MEASURES
 from macaron_fairseq.analysis.output import Content
@@ -105,10 +98,5 @@ def table(models: Sequence[Model]) -> str:
         (state,) = (x for x in side["states"] if x["time"] == row["layer"])
         values = [mean(state, name) for name in STATE_COLUMNS.values()]
         values += [mean(row, name) for name in LAYER_COLUMNS.values()]
-        rows.append([title, f"`{model['label']}`", *map(three_digits, values)])
+        rows.append([title, f"`{model['label']}`", *map(markdown.three_digits, values)])
     return markdown.table(heads, rows) + "\n"
-
-
-def three_digits(value: float | None) -> str:
-    """The value, or a dash where there is none."""
-    return markdown.number(value, "#.3g").rstrip(".")

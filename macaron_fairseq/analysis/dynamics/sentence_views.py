@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 
-from macaron_fairseq.analysis import trajectories
+from macaron_fairseq.analysis import sampling, trajectories
 from macaron_fairseq.analysis.anatomy import ENCODER
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.sentences import Data, Sentence
@@ -114,7 +114,7 @@ def attentions_of(
         x = sublayer.advance(x)
 
 
-def chosen(found: Sequence[Sentence], wanted: int) -> list[int]:
+def readable(found: Sequence[Sentence], wanted: int) -> list[int]:
     """Which sentences to show: evenly spread over those that a picture can hold.
 
     Those have at most `READABLE` tokens on each side; where there is none, the shortest are shown.
@@ -123,5 +123,4 @@ def chosen(found: Sequence[Sentence], wanted: int) -> list[int]:
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
         order = sorted(sorted(range(len(found)), key=lengths.__getitem__)[:wanted])
-    wanted = min(wanted, len(order))
-    return [order[i * len(order) // wanted] for i in range(wanted)]
+    return [order[i] for i in sampling.evenly(len(order), wanted)]

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from macaron_fairseq.analysis import interactive_page, output, trajectories
 from macaron_fairseq.analysis.anatomy import ENCODER
-from macaron_fairseq.analysis.dynamics import measurement, sentence_views
+from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.models import TrainedModel
@@ -50,7 +50,7 @@ def page(
     Args:
         models: see `models.load`.
         sample: see `sentences.read`.
-        wanted: how many of its sentences to show, see `sentence_views.chosen`.
+        wanted: how many of its sentences to show, see `sentence_views.readable`.
         title: of the page.
 
     Raises:
@@ -59,7 +59,7 @@ def page(
     """
     if wanted < 1:
         raise UserError("a page of tokens shows sentences: ask for one or more")
-    chosen = sentence_views.chosen(sample.sentences, wanted)
+    chosen = sentence_views.readable(sample.sentences, wanted)
     part = replace(sample, sentences=[sample.sentences[i] for i in chosen])
     scenes, facts = [], []
     for model in models:
@@ -92,7 +92,7 @@ def paths(model: TrainedModel, sentence: Sentence, sample: Sample) -> Iterator[t
         steps, states = ["input"], [of_side[0].state[:, 0]]
         for layer in of_side:
             for sublayer, move in trajectories.moves(layer):
-                steps.append(f"layer {layer.number}: {measurement.title(sublayer)}")
+                steps.append(f"layer {layer.number}: {sublayer.title}")
                 states.append(move.after)
         found = torch.stack(states).double().cpu().numpy()
         yield side, Path(sentence.number, tokens, steps, found)

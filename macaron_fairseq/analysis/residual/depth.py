@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from macaron_fairseq.analysis import jacobians, trajectories
-from macaron_fairseq.analysis.dynamics import measurement
-from macaron_fairseq.analysis.dynamics.lines import LAYER
+from macaron_fairseq.analysis import jacobians, sampling, trajectories
+from macaron_fairseq.analysis.by_layer import LAYER
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual.interventions import Place, Removal
 from macaron_fairseq.analysis.sentences import Sentence
@@ -84,9 +83,9 @@ def along_depth(
     Raises:
         UserError: if the model has layers that are not known, or the model has diverged.
     """
-    at = measurement.chosen(len(sentences), tokens)
+    at = sampling.evenly(len(sentences), tokens)
     found: dict[str, dict[int, list[list[AtToken]]]] = {}
-    for i, places in zip(at, measurement.drawn(len(at), seed), strict=True):
+    for i, places in zip(at, sampling.drawn_places(len(at), seed), strict=True):
         for layer in trajectories.run(model, sentences[i].source, sentences[i].target):
             token = int(places[layer.side] * len(layer.state))
             rows = at_token(layer, token, has_sublayers)
@@ -133,7 +132,7 @@ def at_token(layer: Layer, token: int, has_sublayers: bool) -> list[AtToken]:
     for sublayer in layer.sublayers if has_sublayers else ():
         after = sublayer.advance(x)
         block = jacobians.own_block(sublayer.advance, x, token)
-        title = measurement.title(sublayer)
+        title = sublayer.title
         found.append(AtToken(sublayer.operator, title, x[token, 0], after[token, 0], block))
         x = after
     return found

@@ -6,8 +6,7 @@ from html import escape
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.dynamics.lines import NAMES, find, occurrence_label
-from macaron_fairseq.analysis.dynamics.page import download
+from macaron_fairseq.analysis.by_layer import NAMES, find, occurrence_label
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.analysis.residual import pictures, topology_report
@@ -41,7 +40,7 @@ def page(content: dict[str, Any], downloads: Mapping[str, str]) -> str:
         f'<nav aria-label="Contents">{links}</nav>',
         html_page.legend(pictures.labels(models)),
         html_page.definitions(facts(content)),
-        f"<p>Download: {', '.join(download(*x) for x in downloads.items())}.</p>",
+        f"<p>Download: {', '.join(html_page.download(*x) for x in downloads.items())}.</p>",
         f'<p class="soft">{escape(introduction)} Bands show the 95 % interval over the runs of a '
         "model, by Student's t; one run has none.</p>",
         *(part for side in sides for part in one_side(side, models)),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.dynamics.lines import find
+from macaron_fairseq.analysis.by_layer import find
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.residual.glossary import MEASURES
 from macaron_fairseq.common import palette

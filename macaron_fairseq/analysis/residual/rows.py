@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from macaron_fairseq.analysis.dynamics.lines import LAYER
+from macaron_fairseq.analysis.by_layer import LAYER
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import depth, spectra
 from macaron_fairseq.analysis.residual.depth import AtTokens, Depth

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from macaron_fairseq.analysis.dynamics.lines import find, layer_by_layer
-from macaron_fairseq.analysis.dynamics.report import three_digits
+from macaron_fairseq.analysis.by_layer import find, layer_by_layer
 from macaron_fairseq.analysis.residual import pictures
 from macaron_fairseq.analysis.residual.pictures import Model
 from macaron_fairseq.common import html_page, markdown
+from macaron_fairseq.common.markdown import three_digits
 
 LEVEL = 0.05
 
