@@ -143,9 +143,8 @@ def refuse_positions(extra: list[str]) -> None:
 
 def refuse_long_warmup(flags: list[str], max_update: int) -> None:
     """End the program where the rate would still rise when the training ends."""
-    words = [part for word in flags for part in word.split("=", 1)]
-    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--warmup-updates"]
-    warmup = int(given[-1]) if given and given[-1].isdecimal() else 0
+    given = training_flags.parse(flags).get("--warmup-updates")
+    warmup = int(given[0]) if given and given[0].isdecimal() else 0
     if warmup >= max_update:
         sys.exit(
             f"the learning rate would rise for {warmup} updates, and there are {max_update}: give "

@@ -159,10 +159,10 @@ def arch_flags(name: str) -> list[str]:
 def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: bool) -> list[str]:
     """All flags of the fairseq-train of one architecture and seed."""
     own, run = recipe.benchmark.training.words(), recipe.run(arch, seed)
-    kept = [own[i + 1] for i, word in enumerate(own) if word == "--keep-last-epochs"]
+    kept = training_flags.parse(own).get("--keep-last-epochs")
     words = [str(recipe.data / "data-bin"), "--user-dir", str(PLUGIN), "--save-dir", str(run)]
     words += [*arch_flags(arch), "--seed", str(seed), *own]
-    if kept and recipe.average > int(kept[-1]):
+    if kept and recipe.average > int(kept[0]):
         words += ["--keep-last-epochs", str(recipe.average)]
     words += ["--max-tokens", str(devices.max_tokens), "--update-freq", str(devices.update_freq)]
     words += ["--max-update", str(recipe.max_update), *devices.flags]

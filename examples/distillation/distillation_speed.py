@@ -19,6 +19,7 @@ from common.steps import Words, call, say
 from common.tasks import Task
 from distillation_systems import SystemRecipe
 
+from macaron_fairseq.commands import searching
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation.scores import metrics
 from macaron_fairseq.text import data_folder
@@ -91,11 +92,8 @@ def time_it(task: Task, recipe: SystemRecipe) -> None:
 def search(decode: str) -> Search:
     """How fairseq-generate searches with these flags."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--lenpen", type=float, default=1)
-    parser.add_argument("--max-len-a", type=float, default=0)
-    parser.add_argument("--max-len-b", type=int, default=200)
-    return Search(**vars(parser.parse_known_args(split(decode))[0]))
+    searching.add_search(parser)
+    return searching.search_of(parser.parse_known_args(split(decode))[0])
 
 
 def machine(with_gpus: bool) -> dict[str, Any]:
