@@ -145,9 +145,9 @@ def test_left_alone(flags):
 
 
 @pytest.mark.slow
-def test_fairseq_train_is_refused(tmp_path, monkeypatch):
+def test_fairseq_train_is_refused(data_bin, tmp_path, monkeypatch):
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    done = train("nowhere", tmp_path / "save", *NO_DROPOUT, check=False)
+    done = train(data_bin, tmp_path / "save", *NO_DROPOUT, check=False)
     assert done.returncode == 1 and "torchrun started 2 processes" in done.stdout
     assert "Traceback" not in done.stdout and not (tmp_path / "save").exists()
