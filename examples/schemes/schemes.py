@@ -24,7 +24,8 @@ VARIANTS = (
     "parallel yoshida4 strang-symmetric/midpoint parallel/midpoint parallel/rk4 "
     "parallel/gated-rk2 yoshida4/midpoint"
 )
-OWN = ("--work", "--archs", "--seeds")  # options of the recipe that stand before --, or are set
+# Options of the recipe that are set here, or stand before --.
+SET_HERE = ("--work", "--archs", "--seeds", "--dry-run")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,9 +70,10 @@ def run(words: Sequence[str]) -> None:
     end = words.index("--") if "--" in words else len(words)
     args = parser().parse_args(words[:end])
     options = words[end + 1 :]
-    for word in options[: options.index("--") if "--" in options else None]:
-        if word.partition("=")[0] in (*OWN, "--dry-run"):
-            sys.exit(f"{word.partition('=')[0]} is no option after --; see --help")
+    of_recipe = options[: options.index("--")] if "--" in options else options
+    for name in (word.partition("=")[0] for word in of_recipe):
+        if name in SET_HERE:
+            sys.exit(f"{name} is no option after --; see --help")
     if len({*args.variants}) < len(args.variants):
         sys.exit("--variants: a variant is named twice; see --help")
     script, usual = RECIPES[args.recipe]

@@ -28,7 +28,7 @@ class LinearGradients:
         needed: Sequence[bool],
         dtype: torch.dtype,
         longest: int,
-        scale: float = SCALE,
+        scale: float,
     ) -> None:
         """Begin with zeros.
 

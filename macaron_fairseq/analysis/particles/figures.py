@@ -79,7 +79,8 @@ def drawn_of(n: int) -> NDArray[np.int64]:
 def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
     angles = circle.angles_of(result.positions)
     for path, colour in zip(angles.T, colours, strict=True):
-        circle.draw_angles(axes, result.times, path[:, None], color=colour, lw=0.8)
+        shown, times = circle.with_gaps(path, result.times)
+        axes.plot(times, shown, color=colour, lw=0.8)
     axes.set(xlabel=TIME, ylabel="angle of the particle (radians)", ylim=(-np.pi, np.pi))
     axes.set_yticks(PI_TICKS, PI_LABELS)
     axes.grid(alpha=0.3)
