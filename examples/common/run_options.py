@@ -1,10 +1,11 @@
-"""What recipes of many runs share: the options of the runner, and those that it hands to each run.
+"""What recipes of many runs share: the options of the runner, and how it hands them to each run.
 
 A runner starts a process for each run, here or on a cluster (`launch`). Tasks are those of a file
 such as many-tasks/tasks.yaml.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -29,51 +30,19 @@ class Options:
     extra: tuple[str, ...] = ()  # flags of fairseq-train after --
     is_usual: bool = True  # whether counts and hashes are checked
 
-    def words(self) -> list[str]:
-        """These as options of a run's process; what is in `extra` comes last, after --."""
-        result = ["--work", str(self.work)]
-        result += ["--from", str(self.given)] if self.given else []
-        result += ["--cpu"] * self.cpu + ["--any-sizes"] * (not self.is_usual)
-        result += ["--max-update", str(self.max_update)] if self.max_update else []
-        result += ["--max-tokens", str(self.max_tokens)] if self.max_tokens else []
-        return [*result, "--tasks-file", str(self.file)]
 
-    def extra_words(self) -> list[str]:
-        """The end of a run's command line."""
-        return ["--", *self.extra] if self.extra else []
+def as_argument(**asked: Any) -> str:
+    """What a run's process is to do, as JSON: its only argument."""
+    return json.dumps(asked, default=lambda x: str(x) if isinstance(x, Path) else vars(x))
 
 
-def add_run_options(parser: argparse.ArgumentParser, file: Path) -> None:
-    """Add the options of a run's process; `file` is the usual one of tasks."""
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--from", dest="given", type=Path)
-    parser.add_argument("--tasks-file", type=Path, default=file)
-    for name in ("--max-update", "--max-tokens"):
-        parser.add_argument(name, type=int)
-    for flag in ("--cpu", "--any-sizes"):
-        parser.add_argument(flag, action="store_true")
-
-
-def of_run(args: Any, extra: Iterable[str]) -> Options:
-    """What the options of `add_run_options` say, and the flags after --."""
-    given = args.given and args.given.absolute()
-    return shared(args, extra, args.work.absolute(), given, not args.any_sizes)
-
-
-def shared(
-    args: Any, extra: Iterable[str], work: Path, given: Path | None, is_usual: bool
-) -> Options:
-    """The options of a run or a runner: those that both have on the command line, and these."""
-    return Options(
-        work=work,
-        given=given,
-        cpu=args.cpu,
-        file=args.tasks_file.absolute(),
-        max_update=args.max_update,
-        max_tokens=args.max_tokens,
-        extra=tuple(extra),
-        is_usual=is_usual,
-    )
+def from_argument(argument: str) -> dict[str, Any]:
+    """What `as_argument` was given, with its `options` as `Options`."""
+    asked = json.loads(argument)
+    of_json = asked["options"]
+    paths = {name: of_json[name] and Path(of_json[name]) for name in ("work", "given", "file")}
+    asked["options"] = Options(**{**of_json, **paths, "extra": tuple(of_json["extra"])})
+    return asked
 
 
 def add_options(parser: argparse.ArgumentParser, name: str, file: Path) -> None:
@@ -131,7 +100,16 @@ def of_runner(args: Any, extra: Iterable[str], name: str, folders: Iterable[str]
             sys.exit(f"{given}, given by --from, has no folder {folder}")
     work = (args.work or Path(__file__).resolve().parents[2] / "runs" / name).absolute()
     refuse_split(work)
-    return shared(args, extra, work, given, not args.sizes)
+    return Options(
+        work=work,
+        given=given,
+        cpu=args.cpu,
+        file=args.tasks_file.absolute(),
+        max_update=args.max_update,
+        max_tokens=args.max_tokens,
+        extra=tuple(extra),
+        is_usual=not args.sizes,
+    )
 
 
 def on_device(options: Options, launcher: str) -> Options:

@@ -1,13 +1,12 @@
 """One job: prepare data, train and score a model, translate for the students, or time a model.
 
-usage: distillation_run.py WHAT TASK SYSTEM SEED --work FOLDER [OPTION...] [-- FLAG...]
+usage: distillation_run.py JSON
 
-WHAT is prepare, train, translate (SYSTEM is then I/N, a shard), join or time. The runner,
-distillation_recipe.py, starts it by start.py as a process, here or as a job of a cluster. It goes
-on from where an earlier start was ended. A status of 75 says that another process is at the same.
+The runner, distillation_recipe.py, starts it by start.py as a process, here or as a job of a
+cluster; JSON is what `words` writes. It goes on from where an earlier start was ended. A status of
+75 says that another process is at the same.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -25,7 +24,6 @@ import distillation_translations as translations
 import start
 from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks, train_command
 from common.launch import only_one
-from common.options import own_and_flags
 from common.run_options import Options
 from common.steps import made, step
 from common.tasks import Task
@@ -36,9 +34,6 @@ from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.training import manifest, training_log
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.translation.translator import Search
-
-WHAT = ("prepare", "train", "translate", "join", "time")
-OF_TASK = ("translate", "join")  # the teacher's, whatever SYSTEM is
 
 
 def prepare(recipe: SystemRecipe) -> None:
@@ -191,49 +186,49 @@ def figures(scores: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def words(
-    what: str,
-    task: Task,
-    system: str,
-    seed: int,
-    file: Path,
-    shared: Options,
-    given_teacher: Path | None = None,
+    what: str, recipe: SystemRecipe, shard: str, settings: Path, options: Options
 ) -> list[str]:
-    """The command that does one job."""
-    result = start.command(__file__, what, task.name, system, str(seed), *shared.words())
-    result += ["--settings", str(file)]
-    result += ["--teacher", str(given_teacher)] if given_teacher else []
-    return [*result, *shared.extra_words()]
+    """The command that does one job.
+
+    Args:
+        what: prepare, train, translate, join or time.
+        recipe: of the run; to translate and to join, the teacher's.
+        shard: what is to be translated, as I/N.
+        settings: a distillation.yaml.
+        options: that all runs share.
+    """
+    argument = run_options.as_argument(
+        what=what,
+        task=recipe.name,
+        system=recipe.system,
+        seed=recipe.seeds[0],
+        shard=shard,
+        settings=settings,
+        given_teacher=recipe.given_teacher,
+        options=options,
+    )
+    return start.command(__file__, argument)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Do what the command line says."""
-    own, extra = own_and_flags(argv)
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("what", choices=WHAT)
-    parser.add_argument("task")
-    parser.add_argument("system")
-    parser.add_argument("seed", type=int)
-    run_options.add_run_options(parser, tasks.FILE)
-    parser.add_argument("--settings", type=Path, default=systems.FILE)
-    parser.add_argument("--teacher", type=Path)
-    args = parser.parse_args(own)
-    options = run_options.of_run(args, extra)
-    task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
-    settings = systems.read(args.settings)
-    system = TEACHER if args.what in OF_TASK else args.system
-    recipe = systems.recipe(task, settings, system, args.seed, options, args.teacher)
-    if args.what == "prepare":
+def main(argument: str) -> None:
+    """Do one job; `argument` is the last of `words`."""
+    asked = run_options.from_argument(argument)
+    options, what = asked["options"], asked["what"]
+    task = tasks.chosen(tasks.read(options.file), [asked["task"]], "TASK")[0]
+    settings = systems.read(Path(asked["settings"]))
+    teacher = asked["given_teacher"] and Path(asked["given_teacher"])
+    recipe = systems.recipe(task, settings, asked["system"], asked["seed"], options, teacher)
+    if what == "prepare":
         prepare(recipe)
-    elif args.what == "train":
+    elif what == "train":
         train(task, settings, recipe, options)
-    elif args.what == "translate":
-        translations.translate(recipe, settings, args.system)
-    elif args.what == "join":
+    elif what == "translate":
+        translations.translate(recipe, settings, asked["shard"])
+    elif what == "join":
         translations.join(recipe, settings)
     else:
         distillation_speed.time_it(task, recipe)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -176,13 +176,14 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
             for name in plan.tasks:
                 for scheme in plan.schemes:
                     variant = Variant.parse(scheme)
-                    words = every_task[name], variant, plan.seed, point, options
-                    recipe = recipe_of(*words, is_tuning=True)
+                    one = every_task[name], variant, plan.seed, point, options
+                    recipe = recipe_of(*one, is_tuning=True)
                     paths[point, name, scheme] = path = many_tasks_run.dev_path(recipe)
                     known.refuse_other_tuning(path, recipe, options)
                     label = f"tuning {name} {scheme}, {point}"
                     log = path.with_name("run.log")
-                    jobs.append(Job(label, many_tasks_run.words(*words, "--tuning"), log, path))
+                    words = many_tasks_run.words(*one, is_tuning=True)
+                    jobs.append(Job(label, words, log, path))
         own = [task for task in every_task.values() if task.family == family]
         finish(jobs, own, every_task, options, args)
         means = {}
@@ -228,10 +229,9 @@ def train(
             for variant in variants:
                 path = many_tasks_run.record_path(options.work, task, variant, seed)
                 setting = settings[task.family]
-                recipe = recipe_of(task, variant, seed, setting, options)
-                known.refuse_others(path, task, recipe, options)
-                more = ["--keep-models"] * args.keep_models
-                words = many_tasks_run.words(task, variant, seed, setting, options, *more)
+                one = task, variant, seed, setting, options
+                known.refuse_others(path, task, recipe_of(*one), options)
+                words = many_tasks_run.words(*one, keeps=args.keep_models)
                 log = options.work / "logs" / task.name / f"{variant.folder}-seed{seed}.log"
                 jobs.append(Job(f"{task.name} {variant.name} seed {seed}", words, log, path))
     finish(jobs, chosen, every_task, options, args)

@@ -1,12 +1,12 @@
 """One run: prepare its task's data, train, decode, score, and write the record.
 
-usage: many_tasks_run.py TASK VARIANT SEED --work FOLDER [OPTION...] [-- FLAG...]
+usage: many_tasks_run.py JSON
 
-The runner (many_tasks.py) starts it as a process, here or as a job of a cluster. It goes on from
-where an earlier start was ended. A status of 75 says that another process is at the same run.
+The runner (many_tasks.py) starts it as a process, here or as a job of a cluster; JSON is what
+`words` writes. It goes on from where an earlier start was ended. A status of 75 says that another
+process is at the same run.
 """
 
-import argparse
 import datetime
 import json
 import shutil
@@ -20,7 +20,6 @@ from typing import Any
 import start
 from common import run_options, stage_evaluate, stage_prepare, stage_train, tasks
 from common.launch import only_one
-from common.options import own_and_flags
 from common.run_options import Options
 from common.tasks import ARCH, Setting, Task
 from many_tasks_variants import RunRecipe, Variant, mark_of, recipe_of
@@ -231,39 +230,40 @@ def clusters(sources: Sequence[str]) -> list[int]:
 
 
 def words(
-    task: Task, variant: Variant, seed: int, setting: Setting | None, options: Options, *more: str
+    task: Task,
+    variant: Variant,
+    seed: int,
+    setting: Setting | None,
+    options: Options,
+    is_tuning: bool = False,
+    keeps: bool = False,
 ) -> list[str]:
     """The command that does one run."""
-    result = start.command(__file__, task.name, variant.name, str(seed), *options.words())
-    if setting:
-        result += ["--tokens", str(setting.tokens), "--dropout", f"{setting.dropout:g}"]
-    return [*result, *more, *options.extra_words()]
+    argument = run_options.as_argument(
+        task=task.name,
+        variant=variant.name,
+        seed=seed,
+        setting=setting,
+        options=options,
+        is_tuning=is_tuning,
+        keeps=keeps,
+    )
+    return start.command(__file__, argument)
 
 
-def main(argv: Sequence[str]) -> None:
-    """Do what the command line says."""
-    own, extra = own_and_flags(argv)
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("task")
-    parser.add_argument("variant")
-    parser.add_argument("seed", type=int)
-    run_options.add_run_options(parser, tasks.FILE)
-    parser.add_argument("--tokens", type=int)
-    parser.add_argument("--dropout", type=float)
-    for flag in ("--tuning", "--keep-models"):
-        parser.add_argument(flag, action="store_true")
-    args = parser.parse_args(own)
-    options = run_options.of_run(args, extra)
-    task = tasks.chosen(tasks.read(args.tasks_file), [args.task], "TASK")[0]
-    setting = Setting(args.tokens, args.dropout) if args.tokens else None
-    variant = Variant.parse(args.variant)
-    recipe = recipe_of(task, variant, args.seed, setting, options, args.tuning)
+def main(argument: str) -> None:
+    """Do one run; `argument` is the last of `words`."""
+    asked = run_options.from_argument(argument)
+    options, seed, is_tuning = asked["options"], asked["seed"], asked["is_tuning"]
+    task = tasks.chosen(tasks.read(options.file), [asked["task"]], "TASK")[0]
+    setting = Setting(**asked["setting"]) if asked["setting"] else None
+    recipe = recipe_of(task, Variant.parse(asked["variant"]), seed, setting, options, is_tuning)
     try:
-        run(task, recipe, options, args.tuning, args.keep_models)
+        run(task, recipe, options, is_tuning, asked["keeps"])
     except OSError as error:
         where_it_is = f"{error.filename}: " * bool(error.filename)
         sys.exit(f"{task.name}: {where_it_is}{error.strerror or error}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -16,6 +16,7 @@ from unittest import mock
 import ctranslate2
 import distillation_recipe
 import distillation_records
+import distillation_refusals as refusals
 import distillation_report
 import distillation_run
 import distillation_speed
@@ -33,6 +34,7 @@ from common import (
     tasks,
     train_command,
 )
+from distillation_runs import Runs
 from helpers.commands import sentence_of
 from helpers.recipes import EXAMPLES, environment
 from helpers.run_folders import write_manifest
@@ -103,8 +105,7 @@ def call_here(words, stdout=None, stderr=None):
 def in_this_process(jobs, at_a_time):
     """Do jobs as `launch.local` does."""
     for job in jobs:
-        words = [*job.words]
-        distillation_run.main(words[words.index(distillation_run.__file__) + 1 :])
+        distillation_run.main(job.words[-1])
         yield job, 0
 
 
@@ -322,21 +323,24 @@ def no_work(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
 
-    def do(plan, what, task, system, seed):
-        recipe = plan.recipe(task, "teacher" if what in ("translate", "join") else system, seed)
+    def mark(runs, recipe):
+        task = tasks.read(runs.options.file)[recipe.name]
+        return systems.mark(task, runs.settings, recipe, runs.options_of(recipe.system))
+
+    def do(runs, what, recipe, shard):
         if what == "train":
             recipe.checkpoint.parent.mkdir(parents=True)
             if recipe.given_teacher:
                 distillation_run.put(recipe.given_teacher, recipe.checkpoint)
             else:
-                recipe.checkpoint.write_text(f"{task.name} {system}")
+                recipe.checkpoint.write_text(f"{recipe.name} {recipe.system}")
             checkpoint = files.sha256(recipe.checkpoint)
-            if system == "teacher":
+            if recipe.system == "teacher":
                 place = systems.teacher_of(recipe.work)
                 distillation_run.put(recipe.checkpoint, place)
             written(
                 recipe,
-                settings=systems.mark(task, plan.settings, recipe, plan.options_of(system)),
+                settings=mark(runs, recipe),
                 checkpoint=checkpoint,
                 data=distillation_records.fingerprint(recipe.data),
                 references="",
@@ -348,18 +352,20 @@ def no_work(tmp_path, monkeypatch):
         elif what == "time":
             write(recipe.speed, checkpoint=files.sha256(recipe.checkpoint))
         elif what == "translate":
-            write(translations.shard_path(recipe.work, system))
+            write(translations.shard_path(recipe.work, shard))
         else:
             place = systems.teacher_of(recipe.work)
             teacher = files.sha256(place) if what == "join" else ""
             made = {"teacher": [{"sha256": teacher}], "kept": 1, "sentences": 1}
             folder = recipe.work / "distilled" if what == "join" else recipe.data
-            write(folder / "preprocessing.json", fingerprint=f"{task.name} {what}", distilled=made)
+            write(
+                folder / "preprocessing.json", fingerprint=f"{recipe.name} {what}", distilled=made
+            )
 
     class Plan(distillation_recipe.Plan):
-        def job(self, *step):
-            job = super().job(*step)
-            return replace(job, words=[lambda: do(self, *step)])
+        def job(self, what, recipe, label, result, shard=""):
+            job = super().job(what, recipe, label, result, shard)
+            return replace(job, words=[lambda: do(self.runs, what, recipe, shard)])
 
     def start(jobs, at_a_time):
         for job in jobs:
@@ -487,10 +493,10 @@ def test_the_record_of_a_training_is_not_replaced_by_one_of_a_given_teacher(tmp_
 def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
     args = distillation_recipe.parser().parse_args([])
-    plan = distillation_recipe.Plan(args, settings, [task], ["none"], replace(options(), cpu=False))
+    runs = Runs(args, settings, ["none"], replace(options(), cpu=False))
     monkeypatch.setattr(ask_fairseq, "count_usable", lambda: 8)
     monkeypatch.setattr(ask_fairseq, "apart", lambda function, *words: "")
-    plan.refuse_unknown_flags()
+    refusals.refuse_unknown_flags(runs, [task])
 
 
 @pytest.mark.parametrize(
@@ -554,7 +560,7 @@ def options(work="/w", **changes):
 )
 def test_a_task_without_the_metrics_of_the_table_is_refused(name, missing):
     with pytest.raises(SystemExit, match=missing) if missing else contextlib.nullcontext():
-        distillation_recipe.refuse_without_metrics(tasks.read()[name])
+        refusals.refuse_without_metrics(tasks.read()[name])
 
 
 def test_the_metrics_of_a_task_are_looked_at_first(no_work, capsys):
@@ -621,13 +627,12 @@ def test_across_vocabularies_a_student_has_its_own_data():
 def test_students_may_end_earlier_than_their_teacher():
     settings, task = systems.read(), tasks.read()["multi30k-en-de"]
     args = distillation_recipe.parser().parse_args(["--max-update", "9", "--student-updates", "2"])
-    plan = distillation_recipe.Plan(
-        args, settings, [task], ["none"], options(max_update=args.max_update)
-    )
-    assert [recipe.max_update for recipe in plan.of(task)] == [9, 2]
-    for what, system, updates in (("train", "teacher", "9"), ("train", "none", "2")):
-        words = [*plan.job(what, task, system, 1).words]
-        assert words[words.index("--max-update") + 1] == updates
+    runs = Runs(args, settings, ["none"], options(max_update=args.max_update))
+    assert [recipe.max_update for recipe in runs.of(task)] == [9, 2]
+    plan = distillation_recipe.Plan(runs, [task])
+    for system, updates in (("teacher", 9), ("none", 2)):
+        asked = json.loads(plan.train(task, system, 1).job.words[-1])
+        assert asked["options"]["max_update"] == updates
 
 
 def test_what_says_that_a_shard_is_done_goes_with_its_parts(tmp_path):
@@ -989,12 +994,12 @@ def test_finished_students_of_a_gpu_need_none_and_others_do_not_join_them(tmp_pa
         distillation_records.keep(kept, distillation_records.known([recipe], None))
     for seeds in ("1", "1 2"):
         args = distillation_recipe.parser().parse_args(["--records", str(kept), "--seeds", seeds])
-        plan = distillation_recipe.Plan(args, settings, [task], ["none"], options(tmp_path / "cpu"))
+        runs = Runs(args, settings, ["none"], options(tmp_path / "cpu"))
         if seeds == "1":
-            plan.refuse_others(task)
+            refusals.refuse_others(runs, task)
         else:
             with pytest.raises(SystemExit, match="was made with another precision than the stud"):
-                plan.refuse_others(task)
+                refusals.refuse_others(runs, task)
 
 
 def test_a_record_of_another_training_is_refused(tmp_path):

@@ -21,7 +21,7 @@ import many_tasks_records as known
 import many_tasks_report as report
 import many_tasks_run
 import pytest
-from common import extract, launch, parallel_text, steps, tasks, train_command
+from common import extract, launch, parallel_text, run_options, steps, tasks, train_command
 from helpers import prose
 from helpers.commands import sentence_of
 from helpers.evidence import record
@@ -673,3 +673,12 @@ def test_the_script_explains_itself():
     done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "plan.md" in done.stdout and "--launcher" in done.stdout
+
+
+@pytest.mark.parametrize("given", [None, Path("/data")])
+def test_a_runs_process_is_asked_for_what_its_runner_was(given):
+    options = tasks.Options(
+        Path("/w"), given, cpu=True, file=tasks.FILE, max_update=7, extra=("--lr", "1 2")
+    )
+    asked = run_options.from_argument(run_options.as_argument(options=options, seed=3))
+    assert asked == {"options": options, "seed": 3}
