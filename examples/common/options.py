@@ -5,10 +5,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from common import benchmark
 from common.benchmark import Benchmark, Set
@@ -27,36 +27,41 @@ reads --max-source-positions and --max-target-positions among them.
 Several nodes: start it once on each with NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT set."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A benchmark with the options of one run: all that the stages go by."""
 
     name: str
     folder: Path  # of benchmark.yaml
     benchmark: Benchmark
+    stages: list[str]
+    work: Path
+    dry_run: bool = False
+
+    # The text.
     source: str
     target: str
     sets: dict[str, Set]  # those that these languages have
-    is_usual: bool  # whether sizes and checksums are checked
-    stages: list[str]
-    work: Path
-    given: Path | None  # --from
-    mirrors: list[str]
+    given: Path | None = None  # --from
+    mirrors: list[str] = field(default_factory=list)
+    is_usual: bool = True  # whether sizes and checksums are checked
+    merges: int
+    workers: int = 1
+
+    # What is trained, and scored.
     archs: list[str]
     seeds: list[int]
-    merges: int
     max_update: int
     batch: int  # tokens of an update, on all devices
-    max_tokens: int  # on a device at once
-    max_tokens_is_given: bool
-    average: int
+    extra: list[str]  # flags of fairseq-train after --
+    average: int = 0
+
+    # The devices.
     precision: str  # on GPUs
     cpu: bool
-    gpus: int | None  # as if so many were here
-    processes: int
-    workers: int
-    dry_run: bool
-    extra: list[str]  # flags of fairseq-train after --
+    max_tokens: int | None  # on a device at once; None: what divides `batch` well
+    gpus: int | None = None  # as if so many were here
+    processes: int = 1
 
     @property
     def data(self) -> Path:
@@ -79,6 +84,11 @@ class Recipe:
         return self.benchmark.training.tokens * self.benchmark.training.batches
 
     @property
+    def most_tokens(self) -> int:
+        """Tokens on a device at once, at most."""
+        return self.max_tokens or min(self.benchmark.training.tokens, self.batch)
+
+    @property
     def longest_sample(self) -> int:
         """Tokens that a batch must have room for; 0: not known."""
         return 0
@@ -99,6 +109,9 @@ class Recipe:
     def runs(self) -> list[Path]:
         """The folders of all, in the order of the report."""
         return [self.run(arch, seed) for arch in self.archs for seed in self.seeds]
+
+
+RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 class Parser(argparse.ArgumentParser):
@@ -328,36 +341,45 @@ def refuse_split(work: Path) -> None:
         sys.exit(f"fairseq splits paths at ':' and ',': choose another --work than {work}")
 
 
-def of_training(name: str, suffix: str, described: Benchmark, options: Any) -> dict[str, Any]:
-    """The fields of a `Recipe` that the options of `add_training` say.
+def of_training(
+    kind: type[RecipeT], name: str, suffix: str, described: Benchmark, options: Any, **more: Any
+) -> RecipeT:
+    """A recipe with what the options of `add_training` say.
 
     Ends the program with a sentence where they do not fit.
+
+    Args:
+        kind: of the recipe.
+        name: of the recipe.
+        suffix: of its usual folder's name.
+        described: what its benchmark.yaml says.
+        options: with those of `add_training`.
+        more: the other fields.
     """
     training = described.training
-    batch = options.batch or training.tokens * training.batches
     if options.bf16 and options.fp32:
         sys.exit("--bf16 and --fp32 exclude each other: give one of them")
     if options.gpus and not options.dry_run:
         sys.exit("--gpus is for --dry-run: hide GPUs with CUDA_VISIBLE_DEVICES")
     work = (options.work or PLUGIN.parent / "runs" / (name + suffix)).absolute()
     refuse_split(work)
-    return {
-        "name": name,
-        "benchmark": described,
-        "work": work,
-        "archs": options.archs or training.archs,
-        "seeds": options.seeds,
-        "max_update": options.max_update or training.max_update,
-        "batch": batch,
-        "max_tokens": options.max_tokens or min(training.tokens, batch),
-        "max_tokens_is_given": bool(options.max_tokens),
-        "precision": "bf16" if options.bf16 else "fp32" if options.fp32 else "fp16",
-        "cpu": options.cpu,
-        "gpus": options.gpus,
-        "processes": options.processes or 1,
-        "workers": options.workers or len(os.sched_getaffinity(0)),
-        "dry_run": options.dry_run,
-    }
+    return kind(
+        name=name,
+        benchmark=described,
+        work=work,
+        archs=options.archs or training.archs,
+        seeds=options.seeds,
+        max_update=options.max_update or training.max_update,
+        batch=options.batch or training.tokens * training.batches,
+        max_tokens=options.max_tokens,
+        precision="bf16" if options.bf16 else "fp32" if options.fp32 else "fp16",
+        cpu=options.cpu,
+        gpus=options.gpus,
+        processes=options.processes or 1,
+        workers=options.workers or len(os.sched_getaffinity(0)),
+        dry_run=options.dry_run,
+        **more,
+    )
 
 
 def read(
@@ -395,18 +417,12 @@ def read(
         sys.exit(f"{given}, given by --from, is not a folder")
     suffix = f"-{pair}" * is_other_pair + f"-{options.setting}" * bool(options.setting)
     average = described.evaluation.average if options.average is None else options.average
-    shared = of_training(name, suffix, described, options)
-    check_extra(extra, average)
-    if options.stages != ["train"]:
-        if "--no-save" in extra:
-            sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
-        if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
-            sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
-    if average and "--no-epoch-checkpoints" in described.training.words():
-        sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
-    check_schemes(shared["archs"], extra)
-    return Recipe(
-        **shared,
+    recipe = of_training(
+        Recipe,
+        name,
+        suffix,
+        described,
+        options,
         folder=file.parent,
         source=source,
         target=target,
@@ -419,6 +435,16 @@ def read(
         average=average,
         extra=extra,
     )
+    check_extra(extra, average)
+    if options.stages != ["train"]:
+        if "--no-save" in extra:
+            sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
+        if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
+            sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
+    if average and "--no-epoch-checkpoints" in described.training.words():
+        sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
+    check_schemes(recipe.archs, extra)
+    return recipe
 
 
 SET_BY_THE_RECIPE = {

@@ -9,6 +9,7 @@ from typing import Any
 
 from common import benchmark
 from common.benchmark import Benchmark, refuse_below
+from common.options import RecipeT
 from common.run_options import Options
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
@@ -195,35 +196,29 @@ def published(tasks: Iterable[Task]) -> list[Published]:
     ]
 
 
-def fields_of(task: Task, seed: int, options: Options) -> dict[str, Any]:
-    """The fields of a recipe that trains and scores one run of a task, but for what is varied.
-
-    Those are `archs` and `extra`; the others are the task's own.
-    """
+def recipe_of(kind: type[RecipeT], task: Task, seed: int, options: Options, **more: Any) -> RecipeT:
+    """The recipe that trains and scores one run of a task, with what `more` says of it."""
     described, training = task.benchmark, task.benchmark.training
-    return {
-        "name": task.name,
-        "folder": options.file.parent,
-        "benchmark": described,
-        "source": task.source,
-        "target": task.target,
-        "sets": described.sets_of(task.source, task.target),
-        "is_usual": options.is_usual,
-        "stages": ["train", "evaluate"],  # what fairseq does not know, it refuses itself
-        "work": options.work / task.name,
-        "given": options.given and options.given / task.kind.folder,
-        "mirrors": [],
-        "seeds": [seed],
-        "merges": described.preprocessing.merges,
-        "max_update": options.max_update or training.max_update,
-        "batch": training.tokens * training.batches,
-        "max_tokens": options.max_tokens or training.tokens,
-        "max_tokens_is_given": options.max_tokens is not None,
-        "average": described.evaluation.average,
-        "precision": "fp32" if options.cpu else "fp16",
-        "cpu": options.cpu,
-        "gpus": None,
-        "processes": 1,
-        "workers": 1,
-        "dry_run": False,
-    }
+    return kind(
+        name=task.name,
+        folder=options.file.parent,
+        benchmark=described,
+        source=task.source,
+        target=task.target,
+        sets=described.sets_of(task.source, task.target),
+        is_usual=options.is_usual,
+        stages=["train", "evaluate"],  # what fairseq does not know, it refuses itself
+        work=options.work / task.name,
+        given=options.given and options.given / task.kind.folder,
+        seeds=[seed],
+        max_update=options.max_update or training.max_update,
+        batch=training.tokens * training.batches,
+        max_tokens=options.max_tokens,
+        precision="fp32" if options.cpu else "fp16",
+        cpu=options.cpu,
+        **{
+            "merges": described.preprocessing.merges,
+            "average": described.evaluation.average,
+            **more,
+        },
+    )

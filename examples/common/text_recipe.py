@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from common import benchmark
 from common import options as recipe_options
-from common.benchmark import Benchmark, Set
+from common.benchmark import Set
 from common.options import Once, Parser, Recipe
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.evaluation.training import training_flags
@@ -16,7 +17,7 @@ from macaron_fairseq.evaluation.training import training_flags
 TOKENS_PER_SAMPLE = 512
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextRecipe(Recipe):
     """A recipe that learns a language from text: all that the stages go by."""
 
@@ -24,7 +25,7 @@ class TextRecipe(Recipe):
     split_at: str  # how a line begins that begins a document; "": a file is one
     held_out: dict[str, list[str]]  # names of documents, by set
     block: int  # tokens of a training sample, and the models' positions
-    short: tuple[int, int] | None  # tokens of a sample in the first so many updates
+    short: tuple[int, int] | None = None  # tokens of a sample in the first so many updates
 
     @property
     def longest_sample(self) -> int:
@@ -83,13 +84,25 @@ def add_text(result: Parser) -> None:
     )
 
 
+TextRecipeT = TypeVar("TextRecipeT", bound=TextRecipe)
+
+
 def of_text(
-    name: str, folder: Path, described: Benchmark, options: Any, extra: list[str]
-) -> dict[str, Any]:
-    """The fields of a `TextRecipe` that the options say.
+    kind: type[TextRecipeT], name: str, folder: Path, options: Any, extra: list[str], **more: Any
+) -> TextRecipeT:
+    """A recipe on text with what the options say.
 
     Ends the program with a sentence where they do not fit.
+
+    Args:
+        kind: of the recipe.
+        name: of the recipe.
+        folder: of its benchmark.yaml.
+        options: with those of `add_text` and of `add_training`.
+        extra: flags of fairseq-train after --.
+        more: the other fields.
     """
+    described = benchmark.read(folder / "benchmark.yaml")
     if not re.fullmatch("[a-z]{2,3}", options.language):
         sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
     recipe_options.check_extra(extra, 0)
@@ -97,38 +110,36 @@ def of_text(
     paths = [path.resolve() for path in options.text]
     if twice := [path for path in paths if paths.count(path) > 1]:
         sys.exit(f"--text names {twice[0]} twice: leave one out")
-    shared = recipe_options.of_training(name, "", described, options)
-    recipe_options.check_schemes(shared["archs"], extra)
-    if options.tokens_per_sample > shared["max_tokens"]:
+    recipe = recipe_options.of_training(
+        kind,
+        name,
+        "",
+        described,
+        options,
+        **{"merges": options.merges or described.preprocessing.merges, **more},
+        folder=folder,
+        source=options.language,
+        target=options.language,
+        sets={name: Set() for name in described.sets},
+        extra=extra,
+        texts=[path.absolute() for path in options.text],
+        split_at=options.split_at,
+        block=options.tokens_per_sample,
+    )
+    recipe_options.check_schemes(recipe.archs, extra)
+    if recipe.block > recipe.most_tokens:
         sys.exit(
-            f"a sample of {options.tokens_per_sample} tokens does not fit into batches of "
-            f"{shared['max_tokens']}: give a smaller --tokens-per-sample, or a larger --max-tokens"
+            f"a sample of {recipe.block} tokens does not fit into batches of "
+            f"{recipe.most_tokens}: give a smaller --tokens-per-sample, or a larger --max-tokens"
         )
-    more = f"{described.training.more_flags} --tokens-per-sample {options.tokens_per_sample}"
+    more_flags = f"{described.training.more_flags} --tokens-per-sample {recipe.block}"
     given = training_flags.parse([*described.training.words(), *extra])
     if given.get("--lr-scheduler") == ["polynomial_decay"]:
         # The schedule ends with the training, which may be shorter than the recipe's.
-        more += f" --total-num-update {shared['max_update']}"
-    training = replace(described.training, more_flags=more)
-    shared["benchmark"] = replace(described, training=training)
-    refuse_long_warmup([*training.words(), *extra], shared["max_update"])
-    return {
-        **shared,
-        "folder": folder,
-        "source": options.language,
-        "target": options.language,
-        "sets": {name: Set() for name in described.sets},
-        "is_usual": True,
-        "given": None,
-        "mirrors": [],
-        "merges": options.merges or described.preprocessing.merges,
-        "average": 0,
-        "extra": extra,
-        "texts": [path.absolute() for path in options.text],
-        "split_at": options.split_at,
-        "block": options.tokens_per_sample,
-        "short": None,
-    }
+        more_flags += f" --total-num-update {recipe.max_update}"
+    training = replace(described.training, more_flags=more_flags)
+    refuse_long_warmup([*training.words(), *extra], recipe.max_update)
+    return replace(recipe, benchmark=replace(described, training=training))
 
 
 def refuse_positions(extra: list[str]) -> None:

@@ -85,17 +85,17 @@ def read(path: Path = FILE) -> Settings:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SystemRecipe(Recipe):
     """The recipe of one run; all runs of a task with the same BPE share its data."""
 
-    system: str = TEACHER
-    reads_translations: bool = False
-    has_own_bpe: bool = False
-    learns: tuple[str, ...] = field(default=())  # the flags of the system alone
-    baseline: str = ""
-    test: str = ""  # the test set that is compared
-    given_teacher: Path | None = None  # a checkpoint that is taken as the teacher's run
+    system: str
+    reads_translations: bool
+    has_own_bpe: bool
+    learns: tuple[str, ...]  # the flags of the system alone
+    baseline: str
+    test: str  # the test set that is compared
+    given_teacher: Path | None  # a checkpoint that is taken as the teacher's run
 
     @property
     def asks_teacher(self) -> bool:
@@ -154,7 +154,6 @@ def recipe(
     given_teacher: Path | None = None,
 ) -> SystemRecipe:
     """The recipe that trains and scores one run; a given teacher is only scored."""
-    shared = tasks.fields_of(task, seed, options)
     model = settings.teacher if system == TEACHER else settings.student
     how = System() if system == TEACHER else settings.systems[system]
     given = given_teacher if system == TEACHER else None
@@ -168,18 +167,17 @@ def recipe(
         max_update=model.max_update,
         more_flags=f"{task.benchmark.training.more_flags} {model.flags}",
     )
-    shared |= {
-        "benchmark": replace(task.benchmark, training=training),
-        "archs": [model.arch],
-        "merges": how.merges or shared["merges"],
-        "max_update": options.max_update or model.max_update,
-        "batch": model.tokens * model.batches,
-        "max_tokens": options.max_tokens or model.tokens,
-        "average": 0 if given else shared["average"] if model.average < 0 else model.average,
-        "extra": [*learns, *options.extra],
-    }
-    return SystemRecipe(
-        **shared,
+    task = replace(task, benchmark=replace(task.benchmark, training=training))
+    average = task.benchmark.evaluation.average if model.average < 0 else model.average
+    return tasks.recipe_of(
+        SystemRecipe,
+        task,
+        seed,
+        options,
+        archs=[model.arch],
+        merges=how.merges or task.benchmark.preprocessing.merges,
+        average=0 if given else average,
+        extra=[*learns, *options.extra],
         system=system,
         reads_translations=how.reads_translations,
         has_own_bpe=bool(how.merges),

@@ -197,8 +197,6 @@ def read(words: Sequence[str]) -> Glue:
     """
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    described = benchmark.read(HERE / "benchmark.yaml")
-    fields = text_recipe.of_text(NAME, HERE, described, args, extra)
     stages = ["pretrain"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if args.from_scratch or args.pretrained:
         if args.dry_run:
@@ -206,6 +204,17 @@ def read(words: Sequence[str]) -> Glue:
                 "--dry-run prints the command that pre-trains, and nothing is pre-trained here"
             )
         stages = [stage for stage in stages if stage != "pretrain"]
+    # As the stages of all recipes are called.
+    called = {"prepare": "prepare", "pretrain": "train"}
+    recipe = text_recipe.of_text(
+        TextRecipe,
+        NAME,
+        HERE,
+        args,
+        extra,
+        stages=[called[stage] for stage in stages if stage in called],
+        held_out={"valid": args.valid},
+    )
     if args.pretrained:
         refuse_pretrained(args, stages)
     if args.tasks is not None and not args.tasks.split():
@@ -227,20 +236,15 @@ def read(words: Sequence[str]) -> Glue:
     if args.records:
         glue_records.read(args.records)  # which refuses what is none
     setting = benchmark.read_as(Finetuning, HERE / "finetuning.yaml")
-    # As the stages of all recipes are called.
-    shared = {"prepare": "prepare", "pretrain": "train"}
-    fields["seeds"] = args.pretrain_seeds
     if args.short_samples:
-        refuse_bad_parts(args.short_samples, fields["block"], fields["max_update"])
-    fields["short"] = args.short_samples
-    fields["benchmark"] = with_positions(fields["benchmark"], args.tokens_per_sample)
-    recipe = TextRecipe(
-        **fields,
-        stages=[shared[stage] for stage in stages if stage in shared],
-        held_out={"valid": args.valid},
-    )
+        refuse_bad_parts(args.short_samples, recipe.block, recipe.max_update)
     return Glue(
-        recipe=recipe,
+        recipe=replace(
+            recipe,
+            seeds=args.pretrain_seeds,
+            short=args.short_samples,
+            benchmark=with_positions(recipe.benchmark, recipe.block),
+        ),
         stages=stages,
         pretrained=args.pretrained and args.pretrained.absolute(),
         codes=args.codes,

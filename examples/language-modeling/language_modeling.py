@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import product
@@ -15,7 +15,6 @@ import perplexity
 import recipe as entry
 from common import (
     ask_fairseq,
-    benchmark,
     stage_evaluate,
     stage_prepare,
     stage_text,
@@ -85,38 +84,38 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     """
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    described = benchmark.read(HERE / "benchmark.yaml")
-
-    def fields(*flags: str) -> dict[str, Any]:
-        return text_recipe.of_text(NAME, HERE, described, args, [*flags, *extra])
-
     for flag in (word.partition("=")[0] for word in extra):
         if flag in OF_SAMPLES:
             sys.exit(f"{flag} would train on other samples than are scored: leave it out")
     stages = ["train"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
-    held_out = {"valid": args.valid, "test": args.test}
-    recipe = TextRecipe(**fields(), stages=stages, held_out=held_out)
+    recipe = text_recipe.of_text(
+        TextRecipe,
+        NAME,
+        HERE,
+        args,
+        extra,
+        stages=stages,
+        held_out={"valid": args.valid, "test": args.test},
+    )
     context = recipe.block // 2 if args.context_window is None else args.context_window
     if context >= recipe.block:
         sys.exit(f"--context-window {context} leaves nothing of a sample of {recipe.block} tokens")
     if args.teacher:
-        return students(args, recipe, fields), context
+        return students(args, recipe, extra), context
     if args.students or args.systems or args.teacher_data:
         sys.exit("students need --teacher CHECKPOINT")
     return [recipe], context
 
 
-def students(
-    args: Any, recipe: TextRecipe, fields: Callable[..., dict[str, Any]]
-) -> list[TextRecipe]:
+def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRecipe]:
     """The recipe of each way to learn from a teacher.
 
     Args:
         args: the options.
         recipe: without a teacher.
-        fields: the fields of a recipe that has these flags, too.
+        extra: flags of fairseq-train after --.
     """
     if len(recipe.archs) != 1:
         sys.exit("students of one teacher have one architecture: name it by --archs")
@@ -130,11 +129,22 @@ def students(
         student_systems.refuse_missing_packages([], NEEDED)
     result: list[TextRecipe] = []
     for name, flags in language_students.flags_of(systems, args, recipe.work).items():
-        how, shared = systems[name], fields(*flags)
-        shared |= {"stages": recipe.stages, "held_out": recipe.held_out}
-        shared |= {"merges": how.merges or recipe.merges, "has_own_bpe": bool(how.merges)}
-        shared |= {"baseline": how.baseline, "planned": tuple(found.main)}
-        result.append(StudentRecipe(**shared, system=name))
+        how = systems[name]
+        student = text_recipe.of_text(
+            StudentRecipe,
+            NAME,
+            HERE,
+            args,
+            [*flags, *extra],
+            stages=recipe.stages,
+            held_out=recipe.held_out,
+            merges=how.merges or recipe.merges,
+            has_own_bpe=bool(how.merges),
+            system=name,
+            baseline=how.baseline,
+            planned=tuple(found.main),
+        )
+        result.append(student)
     return result
 
 
@@ -273,7 +283,7 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
     # Several processes would score a part each.
     words += ["--distributed-world-size", "1"]
     # What fits when training fits here.
-    words += ["--max-tokens", str(recipe.max_tokens)]
+    words += ["--max-tokens", str(recipe.most_tokens)]
     words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
     def fill(out: Path) -> None:

@@ -25,7 +25,7 @@ class Students:
     main: list[str] = field(default_factory=list)  # systems whose comparison was planned
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StudentRecipe(TextRecipe):
     """The recipe of one way to learn; all that have the same BPE share its data."""
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -78,12 +78,12 @@ class Variant:
 # --- The recipe of a run ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunRecipe(Recipe):
     """The recipe of one run; all runs of a task share its data."""
 
-    variant: Variant = field(default_factory=lambda: Variant(BASELINE))
-    size: str = ""  # the baseline's layers and inner width
+    variant: Variant
+    size: str  # the baseline's layers and inner width
     place: str = "runs"  # of the runs, in the folder of the task
 
     def run(self, arch: str, seed: int) -> Path:
@@ -113,8 +113,11 @@ def recipe_of(
             flags=f"{training.flags} {flags}",
         )
         task = replace(task, benchmark=replace(task.benchmark, training=training))
-    return RunRecipe(
-        **tasks.fields_of(task, seed, options),
+    return tasks.recipe_of(
+        RunRecipe,
+        task,
+        seed,
+        options,
         archs=[ARCH],
         extra=[*variant.flags(kind), *options.extra],
         variant=variant,
