@@ -19,6 +19,5 @@ sub-layers, and each of these the state before it and what it adds as a function
 - A map of single tokens (attention, cosines): `dynamics.sentence_views`, one `SideView` a side.
 - A figure: `figures` draws lines and distributions as PNG or SVG, `common.html_page` holds the
   parts of a page, `dynamics.page` puts them together. Its script draws from the JSON next to each.
-- An ideal system: `particles.systems`; an experiment with it: `particles.experiments`, its picture
-  `particles.figures`, both named in `particles.run`.
+- An ideal system, or an experiment with one: see `particles`.
 """

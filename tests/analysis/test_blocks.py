@@ -9,7 +9,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import blocks, measures
-from macaron_fairseq.analysis.particles import experiments, settling, simulation
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.block import settling
+from macaron_fairseq.analysis.particles.sphere import experiments
 from macaron_fairseq.analysis.particles.systems import System
 
 

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from macaron_fairseq import cli
-from macaron_fairseq.analysis.particles import random_matrices, simulation
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.sphere import random_matrices
 from macaron_fairseq.common.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("undrawn")

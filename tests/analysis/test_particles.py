@@ -8,7 +8,8 @@ from helpers import pictures
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import measures
-from macaron_fairseq.analysis.particles import experiments, run, simulation, systems
+from macaron_fairseq.analysis.particles import run, simulation, systems
+from macaron_fairseq.analysis.particles.sphere import experiments
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
 pytestmark = pytest.mark.usefixtures("undrawn")

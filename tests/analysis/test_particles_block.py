@@ -8,15 +8,8 @@ from scipy.integrate import quad
 from scipy.special import iv
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis.particles import (
-    block_experiments,
-    block_views,
-    figures,
-    localization,
-    settling,
-    simulation,
-    systems,
-)
+from macaron_fairseq.analysis.particles import drawing, simulation, systems
+from macaron_fairseq.analysis.particles.block import experiments, localization, settling, views
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -117,7 +110,7 @@ def test_the_field_at_the_particles_is_their_velocity(name, descends):
     angles = np.array([-2, -0.3, 0.4, 2.9])
     block = systems.random_perceptron("gelu", 3, 2, 0.7, seed=1)
     system = System(name, 2, block, descends)
-    found = block_experiments.field(system, circle(*angles)[None], angles)
+    found = experiments.field(system, circle(*angles)[None], angles)
     tangents = circle(*(angles + np.pi / 2))
     expected = (system.velocity(circle(*angles)) * tangents).sum(axis=1)
     assert found.attention[0] + found.block == pytest.approx(expected)
@@ -126,7 +119,7 @@ def test_the_field_at_the_particles_is_their_velocity(name, descends):
 def test_the_field_of_attention_far_from_all_particles():
     """SA weighs particles against each other: the nearest has all the weight."""
     system = System("sa", 1e4, systems.random_perceptron("gelu", 3, 2, 0.7, seed=1))
-    found = block_experiments.field(system, circle(0.0, 0.5)[None], np.array([-1.5, 2.5]))
+    found = experiments.field(system, circle(0.0, 0.5)[None], np.array([-1.5, 2.5]))
     assert found.attention[0] == pytest.approx(np.sin([1.5, -2.0]))
 
 
@@ -250,10 +243,8 @@ def test_a_strong_block_decides_where_particles_end():
     """They climb to its potential's maxima or descend to its minima; without it, to one point."""
     block = systems.gradient_form("relu", np.array([[1.0, 0], [-1, 0]]), np.array([5.0, 5.0]))
     starts = simulation.random_start(20, 2, seed=1, trials=2)
-    criteria = block_experiments.Criteria(scale=0.1, drift=1e-4, time=200, mass=0.3)
-    found = block_experiments.counts(
-        System("usa-scaled", 1, block), starts, np.array([1.0]), criteria
-    )
+    criteria = experiments.Criteria(scale=0.1, drift=1e-4, time=200, mass=0.3)
+    found = experiments.counts(System("usa-scaled", 1, block), starts, np.array([1.0]), criteria)
     assert found.without.clusters.tolist() == [[1, 1]]
     assert found.with_block.clusters.tolist() == [[2, 2]]
     assert found.with_block.modes.tolist() == [[2, 2]]
@@ -264,7 +255,7 @@ def test_a_strong_block_decides_where_particles_end():
     assert found.with_block.heavy.tolist() == [[1 + (min(x, 1 - x) >= 0.3) for x in east]]
     assert found.predicted_mode.tolist() == [1]
     up, down = (
-        block_experiments.paths(
+        experiments.paths(
             System("usa-scaled", 1, block, descends), starts[0], np.array([0, 40.0]), 0.1
         ).with_block.positions[-1]
         for descends in (False, True)
@@ -276,20 +267,20 @@ def test_a_strong_block_decides_where_particles_end():
 @pytest.mark.parametrize("system", [System("none", 1), System("usa", 1, descends=True)])
 def test_where_no_mode_grows_none_is_predicted(system):
     starts = simulation.random_start(4, 2, seed=1, trials=1)
-    criteria = block_experiments.Criteria(scale=0.1, drift=1e-4, time=1, mass=0.3)
-    found = block_experiments.counts(system, starts, np.array([1.0]), criteria)
+    criteria = experiments.Criteria(scale=0.1, drift=1e-4, time=1, mass=0.3)
+    found = experiments.counts(system, starts, np.array([1.0]), criteria)
     assert found.predicted_mode is None
 
 
 def test_cells_of_the_sphere_have_one_area():
     """The middle of each is in it, and even points are."""
-    longitudes, heights = block_views.CELLS
+    longitudes, heights = views.CELLS
     east = -np.pi + 2 * np.pi / longitudes * (np.arange(longitudes)[:, None] + 0.5)
     up = -1 + 2 / heights * (np.arange(heights) + 0.5) + 0 * east
     flat = np.sqrt(1 - up**2)
     x = np.stack([flat * np.cos(east), flat * np.sin(east), up], axis=-1)
-    assert (block_views.counts_of_cells(x.reshape(-1, 3)) == 1).all()
-    counts = block_views.counts_of_cells(simulation.random_start(10**5, 3, seed=1))
+    assert (views.counts_of_cells(x.reshape(-1, 3)) == 1).all()
+    counts = views.counts_of_cells(simulation.random_start(10**5, 3, seed=1))
     assert np.abs(counts / 10**5 * longitudes * heights - 1).max() < 0.25  # 5 standard deviations
 
 
@@ -331,9 +322,9 @@ def test_command_writes_numbers_and_a_picture(choice, flags, drawn, tmp_path, ca
 
 
 def test_of_many_particles_some_paths_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "MOST_PATHS", 4)
-    assert figures.drawn_of(4).tolist() == [0, 1, 2, 3]
-    assert figures.drawn_of(6).tolist() == [0, 2, 4]
+    monkeypatch.setattr(drawing, "MOST_PATHS", 4)
+    assert drawing.drawn_of(4).tolist() == [0, 1, 2, 3]
+    assert drawing.drawn_of(6).tolist() == [0, 2, 4]
     found = command("block-paths", output=tmp_path)["results"]
     assert np.shape(found["with_block"]["positions"])[1] == 6  # the file holds all
 

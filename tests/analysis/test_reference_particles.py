@@ -14,7 +14,10 @@ from helpers.paths import FIXTURES
 
 pytest.importorskip("scipy")
 
-from macaron_fairseq.analysis.particles import boundary, localization, mean_field, metastability
+from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles.metastability import first_clusters, mean_field
+from macaron_fairseq.analysis.particles.metastability import modes as linear
+from macaron_fairseq.analysis.particles.sphere import boundary
 
 pytestmark = pytest.mark.reference
 
@@ -64,18 +67,16 @@ def test_particles_arrive_when_the_curve_says(curve):
 def test_particles_modes_and_predicted_positions(run):
     beta, k = run["beta"], run["k"]
     modes = np.arange(11)
-    rates = metastability.growth_rates(beta, modes)
+    rates = linear.growth_rates(beta, modes)
     assert rates / np.pi == pytest.approx(run["gamma_0_to_10"], rel=1e-12)
     assert localization.predicted_mode(beta) == k
     start = np.array(run["theta_at_frames"][0])
-    amplitudes = [abs(metastability.fourier(start, mode)) for mode in range(9)]
+    amplitudes = [abs(linear.fourier(start, mode)) for mode in range(9)]
     assert amplitudes == pytest.approx(run["abs_mu_0_to_8_run"], abs=1e-12)
-    mu = metastability.fourier(start, k)
+    mu = linear.fourier(start, k)
     assert [mu.real, mu.imag] == pytest.approx(run["mu_k_run"], abs=1e-12)
     # Those were rounded to fp32.
-    assert metastability.predicted_angles(mu, k) == pytest.approx(
-        run["predicted_positions_run"], abs=1e-6
-    )
+    assert linear.predicted_angles(mu, k) == pytest.approx(run["predicted_positions_run"], abs=1e-6)
 
 
 @pytest.mark.parametrize("run", PARTICLES, ids=name)
@@ -85,9 +86,9 @@ def test_particles_of_the_authors_number(run):
 
     generator = torch.Generator().manual_seed(run["seed"])
     start = torch.rand(run["N_authors"], generator=generator, dtype=torch.float64) * 2 * np.pi
-    mu = metastability.fourier(start.numpy(), run["k"])
+    mu = linear.fourier(start.numpy(), run["k"])
     assert [mu.real, mu.imag] == pytest.approx(run["mu_k_authors_N_cpu"], abs=1e-12)
-    assert metastability.predicted_angles(mu, run["k"]) == pytest.approx(
+    assert linear.predicted_angles(mu, run["k"]) == pytest.approx(
         run["predicted_positions_authors_N_cpu"], abs=1e-6
     )
 
@@ -95,11 +96,11 @@ def test_particles_of_the_authors_number(run):
 @pytest.mark.parametrize("run", PARTICLES, ids=name)
 def test_particles_move_as_the_authors(run):
     """The velocity by the series of the kernel, in the authors' Euler steps."""
-    coefficients = metastability.series(run["beta"])
+    coefficients = first_clusters.series(run["beta"])
     theta = np.array(run["theta_at_frames"][0])
     at_frames = dict(zip(run["frames"], run["theta_at_frames"], strict=True))
     for step in range(1, run["frames"][-1] + 1):
-        theta = theta + run["dt"] * metastability.velocity(theta, coefficients)
+        theta = theta + run["dt"] * first_clusters.velocity(theta, coefficients)
         if step in at_frames:
             assert theta == pytest.approx(np.array(at_frames[step]), abs=1e-8)
 

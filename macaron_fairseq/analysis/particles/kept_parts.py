@@ -14,6 +14,8 @@ from macaron_fairseq.common.errors import UserError
 
 SETTINGS = "settings.json"
 
+PartOf = Callable[[str, Callable[[], Any]], Any]  # as `KeptParts.part`
+
 
 def keep_nothing(name: str, compute: Callable[[], Any]) -> Any:
     """What `KeptParts.part` gives, where nothing is kept."""

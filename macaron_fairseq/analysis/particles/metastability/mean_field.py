@@ -2,7 +2,7 @@
 
     u_t + d/dtheta(u v) = 0,    v = -K * u,    K(theta) = e^{beta cos theta} sin theta
 
-as in `metastability`. The circle is cut into cells, and what leaves one enters the next. So the
+as in `modes`. The circle is cut into cells, and what leaves one enters the next. So the
 mass is kept to rounding, whatever the scheme.
 
 Source: Bruno, Pasqualotto and Agazzi, arXiv 2410.23228.
@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import localization, metastability
+from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles.metastability import modes
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 
@@ -128,7 +129,7 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
         UserError: if there are too few cells, beta is too large for double precision, that needs
             too many steps, or the step is too long for the velocities.
     """
-    metastability.refuse_overflow(beta)
+    modes.refuse_overflow(beta)
     width = 2 * np.pi / len(start)
     if len(start) < CELLS * localization.predicted_mode(beta):
         raise UserError(
@@ -149,18 +150,18 @@ def mean_field(start: Floats, beta: float, times: Floats, scheme: str) -> MeanFi
     # The middle of the first cell is half a cell from 0.
     spectrum *= np.exp(-1j * np.arange(spectrum.shape[1]) * width / 2)
     k = localization.predicted_mode(beta)
-    modes = metastability.shown_modes(beta)
+    of_modes = modes.shown_modes(beta)
     return MeanField(
         times=times,
         angles=np.array([width * (i + 0.5) for i in range(len(start))]),
         densities=densities,
         mass=densities.sum(axis=1) * width,
         energy=np.array([energy(u, beta) for u in densities]),
-        amplitudes=np.abs(spectrum[:, modes]),
+        amplitudes=np.abs(spectrum[:, of_modes]),
         fastest=k,
-        rates=metastability.growth_rates(beta, modes),
-        predicted=metastability.predicted_angles(complex(spectrum[0, k]), k),
-        found=metastability.highest_maxima(densities[-1], k),
+        rates=modes.growth_rates(beta, of_modes),
+        predicted=modes.predicted_angles(complex(spectrum[0, k]), k),
+        found=modes.highest_maxima(densities[-1], k),
         steps=steps,
     )
 
@@ -182,7 +183,7 @@ Advanced = Iterator[tuple[Floats, int]]
 
 
 def _adaptive(u: Floats, beta: float, times: Floats, width: float) -> Advanced:
-    longest = GROWTH / metastability.fastest_rate(beta)
+    longest = GROWTH / modes.fastest_rate(beta)
     for begin, end in pairwise(times):
         left, steps = float(end - begin), 0
         while left > 0:

@@ -1,11 +1,19 @@
-"""Circle and sphere in pictures: angles, points, and paths that go over an edge."""
+"""What pictures of particles share: names, axes, circle and sphere."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
+
+SYSTEM_NAMES = {"sa": "SA", "usa": "USA", "usa-scaled": "scaled USA", "none": "no attention"}
+TIME = "time (layers)"
+COSINE = "cosine of a pair"
+MOST_PATHS = 1000  # more hide each other, and take seconds
+PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
+PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
 
 
 def angles_of(x: Floats) -> Floats:
@@ -40,3 +48,14 @@ def draw_wire_sphere(axes: Any) -> None:
     axes.plot_wireframe(
         np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), color="grey", lw=0.3, alpha=0.4
     )
+
+
+def drawn_of(n: int) -> NDArray[np.int64]:
+    """The particles whose paths are drawn: every second, third ... of more than `MOST_PATHS`."""
+    return np.arange(0, n, -(-n // MOST_PATHS))
+
+
+def cell_edges(centres: Floats) -> Floats:
+    """The boundaries of cells around evenly spaced centres."""
+    half = (centres[1] - centres[0]) / 2 if len(centres) > 1 else 0.5
+    return np.append(centres - half, centres[-1] + half)

@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import (
-    block_experiments,
-    block_figures,
-    block_views,
+from macaron_fairseq.analysis.particles import drawing, settings, simulation
+from macaron_fairseq.analysis.particles.block import (
+    experiments,
     figures,
-    settings,
+    localization,
     settling,
-    simulation,
+    views,
 )
-from macaron_fairseq.analysis.particles.block_experiments import Criteria, Ends, Paths
+from macaron_fairseq.analysis.particles.block.experiments import Criteria, Ends, Paths
 from macaron_fairseq.analysis.particles.choices import NEURONS, STRENGTH
-from macaron_fairseq.analysis.particles.found import Found
+from macaron_fairseq.analysis.particles.outcome import Outcome
 from macaron_fairseq.analysis.particles.systems import Perceptron, System
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
@@ -33,16 +32,16 @@ FEWER = "lower --particles"
 DIMENSIONS = 2  # of a sweep over something else
 
 
-def paths(args: Namespace) -> Found:
+def paths(args: Namespace) -> Outcome:
     """Follow particles with and without the block, and draw their paths."""
     system = _with_potential(args)
-    times = block_experiments.times_of_both_scales(args.time)
-    result = block_experiments.paths(system, _start(args, times), times, args.cluster_scale)
-    picture = block_views.paths(result, _block(system), _title(args))
-    return Found(result, picture, _clusters_of(result), system)
+    times = experiments.times_of_both_scales(args.time)
+    result = experiments.paths(system, _start(args, times), times, args.cluster_scale)
+    picture = views.paths(result, _block(system), _title(args))
+    return Outcome(result, picture, _clusters_of(result), system)
 
 
-def frames(args: Namespace) -> Found:
+def frames(args: Namespace) -> Outcome:
     """Follow particles with and without the block, and draw them at a few times."""
     system = _with_potential(args)
     parts = (0, 0.5, 1) if args.dim == 2 else (0, 0.25, 0.5, 0.75, 1)
@@ -50,41 +49,41 @@ def frames(args: Namespace) -> Found:
     times = np.union1d([0.0], shown)
     if not 0 < times[-1] <= args.time:
         raise UserError(f"--shown needs a time above 0, and none after --time {args.time:g}")
-    result = block_experiments.frames(system, _start(args, times), times, args.cluster_scale)
-    picture = block_views.frames(result, _block(system), _title(args))
-    return Found(result, picture, _clusters_of(result.paths), system)
+    result = experiments.frames(system, _start(args, times), times, args.cluster_scale)
+    picture = views.frames(result, _block(system), _title(args))
+    return Outcome(result, picture, _clusters_of(result.paths), system)
 
 
-def counts(args: Namespace) -> Found:
+def counts(args: Namespace) -> Outcome:
     """Count clusters, modes and masses at each beta."""
     betas = _ascending(args.beta, "--beta")
     system = _directed(args, betas[-1])
-    result = block_experiments.counts(system, _starts(args), betas, _criteria(args))
+    result = experiments.counts(system, _starts(args), betas, _criteria(args))
     lines = [
         f"beta {beta:g}: {_words(result.without, i)} without the block, "
         f"{_words(result.with_block, i)} with it"
         for i, beta in enumerate(betas)
     ]
-    picture = block_figures.counts(result, _block(system), _title(args), args.mass)
-    return Found(result, picture, lines, system)
+    picture = figures.counts(result, _block(system), _title(args), args.mass)
+    return Outcome(result, picture, lines, system)
 
 
-def energy(args: Namespace) -> Found:
+def energy(args: Namespace) -> Outcome:
     """Follow the energy at each beta."""
     betas = _ascending(args.beta, "--beta")
     system = _with_potential(args)
-    times = block_experiments.times_of_both_scales(args.time)
+    times = experiments.times_of_both_scales(args.time)
     settings.refuse_many(args.particles, args.dim, len(times), FEWER)
     start = simulation.random_start(args.particles, args.dim, args.seed)
-    result = block_experiments.energies(system, start, times, betas)
+    result = experiments.energies(system, start, times, betas)
     lines = [
         f"beta {beta:g}: energy from {path[0]:.4g} to {path[-1]:.4g} with the block"
         for beta, path in zip(betas, result.with_block, strict=True)
     ]
-    return Found(result, block_figures.energies(result, _title(args)), lines, system)
+    return Outcome(result, figures.energies(result, _title(args)), lines, system)
 
 
-def sweep(args: Namespace) -> Found:
+def sweep(args: Namespace) -> Outcome:
     """Let particles come to rest with blocks of several strengths, or in several dimensions."""
     values = _ascending(args.values or look_up(SWEPT, args.over, "sweep", "--over"), "--values")
     if args.over == "dim" and ((values % 1 != 0) | (values < 2) | (values > MOST_DIMENSIONS)).any():
@@ -111,7 +110,7 @@ def sweep(args: Namespace) -> Found:
     def starts_at(value: float) -> Floats:
         return _starts(at(value))
 
-    result = block_experiments.sweep(
+    result = experiments.sweep(
         args.over, values, args.system, system_at, starts_at, _criteria(args)
     )
     lines = [
@@ -119,7 +118,17 @@ def sweep(args: Namespace) -> Found:
         for name, ends in zip(result.systems, result.with_block, strict=True)
         for i, value in enumerate(values)
     ]
-    return Found(result, block_figures.sweep(result, _title(args)), lines)
+    return Outcome(result, figures.sweep(result, _title(args)), lines)
+
+
+def modes(args: Namespace) -> Outcome:
+    """Draw how fast waves on the circle grow."""
+    result = localization.modes(np.array(sorted({*args.beta})))
+    lines = [
+        f"beta {beta:g}: mode {k} grows fastest"
+        for beta, k in zip(result.betas, result.predicted, strict=True)
+    ]
+    return Outcome(result, figures.modes(result), lines)
 
 
 # What is swept over, and by default through which values.
@@ -127,8 +136,13 @@ SWEPT: dict[str, list[float]] = {
     "strength": [0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2],
     "dim": [2, 3, 4, 6, 8, 12, 16, 32, 64],
 }
-EXPERIMENTS: dict[str, Callable[[Namespace], Found]] = {
-    f"block-{x.__name__}": x for x in (paths, frames, counts, energy, sweep)
+EXPERIMENTS: dict[str, Callable[[Namespace], Outcome]] = {
+    "block-paths": paths,
+    "block-frames": frames,
+    "block-counts": counts,
+    "block-energy": energy,
+    "block-sweep": sweep,
+    "modes": modes,
 }
 
 
@@ -171,7 +185,7 @@ def _criteria(args: Namespace) -> Criteria:
 
 def _title(args: Namespace) -> str:
     names = [args.system] if isinstance(args.system, str) else args.system
-    parts = [", ".join(figures.SYSTEM_NAMES[name] for name in names), args.direction]
+    parts = [", ".join(drawing.SYSTEM_NAMES[name] for name in names), args.direction]
     parts.append(f"{args.particles} particles")
     swept = getattr(args, "over", None)
     if swept != "dim":

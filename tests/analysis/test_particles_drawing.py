@@ -4,24 +4,24 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from macaron_fairseq.analysis.particles import circle
+from macaron_fairseq.analysis.particles import drawing
 
 
 def test_points_have_their_angles():
     angles = np.linspace(-3, 3, 7)
-    np.testing.assert_allclose(circle.angles_of(circle.on_circle(angles)), angles)
-    assert circle.on_circle(angles).shape == (7, 2)
+    np.testing.assert_allclose(drawing.angles_of(drawing.on_circle(angles)), angles)
+    assert drawing.on_circle(angles).shape == (7, 2)
 
 
 def test_a_path_that_goes_over_an_edge_has_a_gap_and_keeps_its_points():
-    angles, times = circle.with_gaps(np.array([3.0, 3.1, -3.1, -3.0]), np.arange(4.0))
+    angles, times = drawing.with_gaps(np.array([3.0, 3.1, -3.1, -3.0]), np.arange(4.0))
     np.testing.assert_array_equal(angles, [3.0, 3.1, np.nan, -3.1, -3.0])
     np.testing.assert_array_equal(times, [0, 1, np.nan, 2, 3])
 
 
 def test_each_path_is_a_line():
     axes = Figure().subplots()
-    circle.draw_angles(axes, np.arange(3.0), np.array([[0.0, 3], [0.1, -3], [0.2, -2.9]]), lw=2)
+    drawing.draw_angles(axes, np.arange(3.0), np.array([[0.0, 3], [0.1, -3], [0.2, -2.9]]), lw=2)
     first, second = axes.get_lines()
     assert len(first.get_xdata()) == 3 and len(second.get_xdata()) == 4
     assert second.get_linewidth() == pytest.approx(2)

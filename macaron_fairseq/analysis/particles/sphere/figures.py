@@ -10,25 +10,28 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats, cluster_labels
-from macaron_fairseq.analysis.particles import circle
-from macaron_fairseq.analysis.particles.experiments import (
+from macaron_fairseq.analysis.particles import drawing
+from macaron_fairseq.analysis.particles.drawing import (
+    COSINE,
+    PI_LABELS,
+    PI_TICKS,
+    TIME,
+    cell_edges,
+    drawn_of,
+)
+from macaron_fairseq.analysis.particles.sphere.experiments import (
     Equiangular,
     Histograms,
     Landscape,
     Phase,
     Trajectories,
 )
+from macaron_fairseq.analysis.particles.sphere.random_matrices import RandomPhase
 
-SYSTEM_NAMES = {"sa": "SA", "usa": "USA", "usa-scaled": "scaled USA", "none": "no attention"}
-TIME = "time (layers)"
-COSINE = "cosine of a pair"
-MOST_PATHS = 1000  # more hide each other, and take seconds
-PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
-PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
+LARGEST_EIGENVALUES = 6  # the scale of their number ends there
 
 
 def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
@@ -71,15 +74,10 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     return png(figure)
 
 
-def drawn_of(n: int) -> NDArray[np.int64]:
-    """The particles whose paths are drawn: every second, third ... of more than `MOST_PATHS`."""
-    return np.arange(0, n, -(-n // MOST_PATHS))
-
-
 def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> None:
-    angles = circle.angles_of(result.positions)
+    angles = drawing.angles_of(result.positions)
     for path, colour in zip(angles.T, colours, strict=True):
-        shown, times = circle.with_gaps(path, result.times)
+        shown, times = drawing.with_gaps(path, result.times)
         axes.plot(times, shown, color=colour, lw=0.8)
     axes.set(xlabel=TIME, ylabel="angle of the particle (radians)", ylim=(-np.pi, np.pi))
     axes.set_yticks(PI_TICKS, PI_LABELS)
@@ -88,7 +86,7 @@ def _draw_circle(axes: Axes, result: Trajectories, colours: Sequence[str]) -> No
 
 def _draw_sphere(axes: Any, result: Trajectories, colours: Sequence[str]) -> None:
     x = result.positions
-    circle.draw_wire_sphere(axes)
+    drawing.draw_wire_sphere(axes)
     for path, colour in zip(np.moveaxis(x, 1, 0), colours, strict=True):
         axes.plot(*path.T, color=colour, lw=0.8)
     axes.scatter(*x[0].T, s=8, color="grey", label="start")
@@ -107,7 +105,7 @@ def _draw_components(axes: Axes, result: Trajectories, colours: Sequence[str]) -
     for points, size, color, label in ((x[0], 8, "grey", "start"), (x[-1], 35, "black", "end")):
         shown = points @ plane.T
         axes.scatter(shown[:, 0], shown[:, 1], s=size, color=color, label=label, zorder=3)
-    axes.plot(*circle.on_circle(np.linspace(0, 2 * np.pi, 200)).T, color="grey", lw=0.5)
+    axes.plot(*drawing.on_circle(np.linspace(0, 2 * np.pi, 200)).T, color="grey", lw=0.5)
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_aspect("equal")
     axes.legend(fontsize="small")
@@ -190,6 +188,52 @@ def phase(result: Phase, title: str, cosine: float) -> bytes:
     return png(figure)
 
 
+def phase_random(result: RandomPhase, title: str, cosine: float) -> bytes:
+    """Pairs on a linear and a logarithmic scale, Gram eigenvalues, and the clusters, over time."""
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    figure.suptitle(title)
+    panels: Any = figure.subplots(2, 3)
+    x, y = cell_edges(result.times), cell_edges(result.betas)
+    positive = result.pairs[result.pairs > 0]
+    floor = float(positive.min()) if positive.size else 1e-6
+    n = result.sizes.shape[1]
+    over_time: tuple[tuple[Floats, str, dict[str, Any]], ...] = (
+        (result.pairs, f"share of pairs above {cosine:g}", {"vmin": 0, "vmax": 1}),
+        (
+            np.maximum(result.pairs, floor),
+            "the same, logarithmic",
+            {"norm": LogNorm(floor, max(1.0, floor * 10))},
+        ),
+        (
+            result.eigenvalues,
+            "Gram eigenvalues above 0.001",
+            {
+                "vmin": 1,
+                "vmax": min(LARGEST_EIGENVALUES, max(2, np.ceil(result.eigenvalues.max()))),
+            },
+        ),
+        (result.clusters, "clusters", {"norm": LogNorm(1, n)}),
+        (result.largest, "share of the largest cluster", {"vmin": 0, "vmax": 1}),
+    )
+    for axes, (values, label, scale) in zip(panels.flat, over_time, strict=False):
+        image = axes.pcolormesh(x, y, values, cmap="RdBu_r", **scale)
+        figure.colorbar(image, ax=axes)
+        axes.plot(result.boundary, result.betas, color="limegreen", lw=2, label="β(t), see below")
+        axes.set_xlim(result.times[0], result.times[-1])
+        axes.set_title(label, fontsize="medium")
+        axes.set(xlabel=TIME, ylabel="β")
+    axes = panels[1, 2]
+    sizes = result.sizes * np.arange(1, n + 1) / n
+    image = axes.pcolormesh(np.arange(n + 1) + 0.5, y, sizes, cmap="magma_r", vmin=0)
+    figure.colorbar(image, ax=axes)
+    axes.set_title("share of particles in clusters of a size, at the end", fontsize="medium")
+    axes.set(xlabel="size of the cluster", ylabel="β")
+    figure.supxlabel(
+        "green: β(t), when orthogonal particles with V = B = I arrive", fontsize="small"
+    )
+    return png(figure, dpi=85)
+
+
 def equiangular(result: Equiangular, title: str) -> bytes:
     """The equation as lines, the particles as dots, and how far they are apart."""
     figure = Figure(figsize=(10, 4.5), layout="constrained")
@@ -230,9 +274,3 @@ def landscape(result: Landscape, title: str) -> bytes:
     for axes in (upper, lower):
         axes.grid(alpha=0.3)
     return png(figure)
-
-
-def cell_edges(centres: Floats) -> Floats:
-    """The boundaries of cells around evenly spaced centres."""
-    half = (centres[1] - centres[0]) / 2 if len(centres) > 1 else 0.5
-    return np.append(centres - half, centres[-1] + half)

@@ -10,21 +10,20 @@ from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.figures import png, scale_by_logarithm
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import localization
-from macaron_fairseq.analysis.particles.block_experiments import (
+from macaron_fairseq.analysis.particles.block import localization
+from macaron_fairseq.analysis.particles.block.experiments import (
     Counts,
     Ends,
     Energies,
     Sweep,
 )
-from macaron_fairseq.analysis.particles.block_views import (
+from macaron_fairseq.analysis.particles.block.views import (
     TITLES,
     WITH,
     WITHOUT,
     draw_potential,
 )
-from macaron_fairseq.analysis.particles.circle import on_circle
-from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME
+from macaron_fairseq.analysis.particles.drawing import PI_LABELS, PI_TICKS, TIME, on_circle
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 ROOT_BETA = "√β"

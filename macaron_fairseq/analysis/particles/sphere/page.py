@@ -7,8 +7,8 @@ import numpy as np
 from macaron_fairseq.analysis import interactive_page
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import cluster_labels
-from macaron_fairseq.analysis.particles.experiments import Trajectories
-from macaron_fairseq.analysis.particles.figures import plane_of
+from macaron_fairseq.analysis.particles.sphere.experiments import Trajectories
+from macaron_fairseq.analysis.particles.sphere.figures import plane_of
 
 MOST_SHOWN = 2000  # particles; more make the page slow
 # Neither dark nor light, so that both kinds of page show them.

@@ -11,9 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.block_experiments import Field, Frames, Path, Paths
-from macaron_fairseq.analysis.particles.circle import angles_of, draw_angles, on_circle, with_gaps
-from macaron_fairseq.analysis.particles.figures import PI_LABELS, PI_TICKS, TIME, drawn_of
+from macaron_fairseq.analysis.particles.block.experiments import Field, Frames, Path, Paths
+from macaron_fairseq.analysis.particles.drawing import (
+    PI_LABELS,
+    PI_TICKS,
+    TIME,
+    angles_of,
+    draw_angles,
+    drawn_of,
+    on_circle,
+    with_gaps,
+)
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 WITHOUT, WITH = "C1", "C0"  # the colours of particles without the block and with it

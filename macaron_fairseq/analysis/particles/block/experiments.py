@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import localization, settling, simulation
-from macaron_fairseq.analysis.particles.settling import Labels
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.block import localization, settling
+from macaron_fairseq.analysis.particles.block.settling import Labels
 from macaron_fairseq.analysis.particles.systems import SYSTEMS, System
 from macaron_fairseq.common.progress import bar, following
 

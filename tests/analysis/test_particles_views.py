@@ -12,7 +12,9 @@ from PIL import Image
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis import interactive_page
-from macaron_fairseq.analysis.particles import experiments, movies, page, simulation
+from macaron_fairseq.analysis.particles import movies, simulation
+from macaron_fairseq.analysis.particles.sphere import experiments, page
+from macaron_fairseq.analysis.particles.sphere import movies as sphere_movies
 from macaron_fairseq.analysis.particles.systems import System
 
 FRAMES = 4
@@ -36,7 +38,7 @@ def cloud(dim, n=7):
 @pytest.mark.parametrize("dim", [2, 3, 5])
 def test_each_frame_shows_the_particles_of_its_time(dim):
     result = cloud(dim)
-    movie = movies.trajectories(result, "title", 0.999)
+    movie = sphere_movies.trajectories(result, "title", 0.999)
     assert movie.frames == FRAMES
     axes = movie.figure.axes[0]
     points = axes.collections[-1]

@@ -9,7 +9,7 @@ from macaron_fairseq.analysis.particles.systems import System
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """What an experiment found."""
 
     result: Any  # a dataclass of numbers

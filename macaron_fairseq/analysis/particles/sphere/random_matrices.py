@@ -19,10 +19,10 @@ from scipy.sparse.csgraph import connected_components
 
 from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import boundary, simulation
-from macaron_fairseq.analysis.particles.experiments import PartOf
-from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.kept_parts import PartOf, keep_nothing
 from macaron_fairseq.analysis.particles.simulation import TooManyStepsError
+from macaron_fairseq.analysis.particles.sphere import boundary
 from macaron_fairseq.common.progress import following
 
 # A Gram eigenvalue above it counts; n particles have n eigenvalues whose sum is n.

@@ -1,26 +1,24 @@
 """What `macaron-fairseq particles` computes: each experiment's numbers, as they are written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis import blocks, measures
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles import boundary, simulation
-from macaron_fairseq.analysis.particles.kept_parts import keep_nothing
+from macaron_fairseq.analysis.particles import simulation
+from macaron_fairseq.analysis.particles.kept_parts import PartOf, keep_nothing
+from macaron_fairseq.analysis.particles.sphere import boundary
 from macaron_fairseq.analysis.particles.systems import System
 from macaron_fairseq.common.progress import bar, following
 
 LARGE = 1000  # clouds whose measures take long enough to tell of it
 
 BINS = 50
-
-PartOf = Callable[[str, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)

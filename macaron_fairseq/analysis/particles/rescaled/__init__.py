@@ -1,0 +1,1 @@
+"""Tokens without a sphere, rescaled: polytopes, hyperplanes, leaders (arXiv 2305.05465)."""
