@@ -16,17 +16,15 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import generation
 import single_updates
-import training
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from harness import corpora, in_process, measuring
+from harness import corpora, in_process, measuring, sides
+from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 from harness.measuring import Figures
 from harness.worker import Translator
 
@@ -39,53 +37,31 @@ from macaron_fairseq.fast.beam_search import CandidateModel
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.model.architectures import SIZES
 
-
-@dataclass(frozen=True)
-class Row:
-    """What is left out, and how."""
-
-    about: str
-    flags: tuple[str, ...] = ()  # more of them for fairseq-train or fairseq-generate
-    instead: tuple[Any, str, Any] | None = None  # object, attribute, what it is for the moment
-    checkpoint: str = "ours"
-    task: str = task.NAME
-
-    def left_out(self) -> AbstractContextManager:
-        """A time without the part."""
-        return patch.object(*self.instead) if self.instead else nullcontext()
-
-
-def never(*_: Any) -> bool:
-    """Whether what would be asked here is so."""
-    return False
-
-
-def without_constant_weights(*_: Any) -> AbstractContextManager:
-    """Instead of a time in which weights are known to stay as they are."""
-    return nullcontext()
-
-
-EVERYTHING, PARALLEL, IN_TURN = "everything", "everything, in parallel", "parallel processes"
-ATTENTION = Row("fairseq's MultiheadAttention instead", instead=(Attention, "is_standard", never))
-ONEDNN = Row("PyTorch's linear maps instead, by MKL", instead=(linear, "is_faster", never))
+PARALLEL, IN_TURN = "everything, in parallel", "parallel processes"
+ATTENTION = Row(
+    "fairseq's MultiheadAttention instead", instead=((Attention, "is_standard", never),)
+)
+ONEDNN = Row("PyTorch's linear maps instead, by MKL", instead=((linear, "is_faster", never),))
 STOCK_CRITERION = ("--criterion", "label_smoothed_cross_entropy")
 
 TRAINING = {
     EVERYTHING: Row("milliseconds of an update with all parts"),
     "criterion": Row("fairseq's label_smoothed_cross_entropy instead", STOCK_CRITERION),
     "attention": ATTENTION,
-    "dropout": Row("FairseqDropout instead", instead=(Dropout, "forward", FairseqDropout.forward)),
+    "dropout": Row(
+        "FairseqDropout instead", instead=((Dropout, "forward", FairseqDropout.forward),)
+    ),
     "linear maps by oneDNN": ONEDNN,
     "all of them": Row(
         "--macaron-kernels fairseq and fairseq's criterion",
         (*STOCK_CRITERION, "--macaron-kernels", "fairseq"),
     ),
-    "stock fairseq": Row("a Transformer of equal size", checkpoint="stock"),
+    "stock fairseq": STOCK,
 }
 AS_LANGUAGE_MODELS = ["--activation-fn", "gelu", "--activation-dropout", "0"]
 GELU = {
     EVERYTHING: TRAINING[EVERYTHING],
-    "GELU": Row("its result is stored", instead=(activation, "is_useful", never)),
+    "GELU": Row("its result is stored", instead=((activation, "is_useful", never),)),
 }
 TRANSLATION = {
     EVERYTHING: Row("milliseconds of a batch with all parts, one batch after the other"),
@@ -97,17 +73,17 @@ TRANSLATION = {
     "linear maps by oneDNN": ONEDNN,
     "constant weights": Row(
         "weights are fused, and put into oneDNN's blocks, for each token",
-        instead=(CandidateModel, "constant_weights", without_constant_weights),
+        instead=((CandidateModel, "constant_weights", at_no_time),),
     ),
     "best types by group": Row(
-        "torch.topk instead", instead=(beam_search, "top_k", lambda x, count: x.topk(count))
+        "torch.topk instead", instead=((beam_search, "top_k", lambda x, count: x.topk(count)),)
     ),
     "all of them": Row(
         "--macaron-kernels fairseq and fairseq's search",
         ("--model-overrides", "{'macaron_kernels': 'fairseq'}"),
         task="translation",
     ),
-    "stock fairseq": Row("a Transformer of equal size", checkpoint="stock", task="translation"),
+    "stock fairseq": replace(STOCK, task="translation"),
 }
 # Each measurement translates all batches, and starts the processes.
 WHOLE = {
@@ -157,12 +133,12 @@ def main() -> None:
 
 def measure_training(data: Path, work: str, args: argparse.Namespace) -> list[Figures]:
     """Updates of all rows of a kind of work."""
-    common = training.common_flags(data, args.flags)
+    common = sides.common_flags(data, args.flags)
     if work == "gelu":
         common += AS_LANGUAGE_MODELS
     trainers = {}
     for name, row in ROWS[work].items():
-        flags = [*training.SIDES[row.checkpoint], *row.flags]
+        flags = [*sides.SIDES[row.side], *row.flags]
         flags = [flag.replace("{size}", f"_{args.size}") for flag in flags]
         trainers[name] = in_process.build_trainer([*common, *flags])
     return single_updates.take_in_turn(
@@ -184,7 +160,7 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
     loaded: dict[tuple[str, ...], Translator] = {}  # what is left out in a call needs none more
     translators = {}
     for name, row in {**TRANSLATION, **WHOLE}.items():
-        key = row.checkpoint, row.task, *row.flags
+        key = row.side, row.task, *row.flags
         loaded[key] = loaded.get(key) or load(row, models, folder / "data", args)
         translators[name] = loaded[key]
     count = len(translators[EVERYTHING].samples)
@@ -209,10 +185,8 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
 def load(row: Row, models: Mapping[str, Path], data: Path, args: argparse.Namespace) -> Translator:
     """What translates for a row."""
     flags = ("--max-len-b", str(args.length), *row.flags)
-    path = str(models[row.checkpoint])
-    return Translator(
-        str(corpora.data_bin(data)), path, row.task, args.beam, args.batch_size, *flags
-    )
+    path, name = str(models[row.side]), row.task or task.NAME
+    return Translator(str(corpora.data_bin(data)), path, name, args.beam, args.batch_size, *flags)
 
 
 def run_whole(translator: Translator) -> None:
@@ -243,8 +217,8 @@ def rows_of(found: Sequence[Figures]) -> tuple[list[str], list[list[str]]]:
     cases: dict[tuple[str, str], list[Figures]] = {}
     for x in found:
         cases.setdefault((x["work"], x["size"]), []).append(x)
-    sides = dict.fromkeys(side for rows in ROWS.values() for side in rows)
-    measured = [side for side in sides if any(x["side"] == side for x in found)]
+    all_sides = dict.fromkeys(side for rows in ROWS.values() for side in rows)
+    measured = [side for side in all_sides if any(x["side"] == side for x in found)]
     header = ["left out", *(", ".join(case) for case in cases)]
     return header, [[side, *(cell(x, side) for x in cases.values())] for side in measured]
 
@@ -311,7 +285,7 @@ def parse() -> argparse.Namespace:
     if args.quick:
         args.sizes, args.repetitions = args.sizes[:1], 2
         args.beam, args.batch_size, args.batches, args.length = 2, 8, 2, 4
-        args.flags = training.QUICK
+        args.flags = sides.QUICK
     elif args.data is None:
         raise UserError("what should be trained on and translated? Give --data DATA")
     if args.repetitions == 1:

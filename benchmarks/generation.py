@@ -118,7 +118,7 @@ def parse() -> argparse.Namespace:
         UserError: if it does not say what to translate, or what with.
     """
     parser = argparse.ArgumentParser(description=__doc__)
-    measuring.add_arguments(parser, SIDES, ["stock", "ours"])
+    add_arguments(parser)
     add = parser.add_argument
     corpora.add_arguments(parser)
     for name in ARCHITECTURES:
@@ -135,20 +135,31 @@ def parse() -> argparse.Namespace:
         help="sentences (default: 1 64 256)",
     )
     add("--length", type=positive, default=14, metavar="N", help="of random models' translations")
-    add("--lines", type=positive, default=4000, metavar="N", help="for CTranslate2; see above")
     add("--types", type=positive, default=10000, metavar="N", help="vocabulary of --synthetic")
-    add("--flags", default="", help="more flags of fairseq-generate for all its sides")
     args = parser.parse_args()
     if not (args.data or args.synthetic or args.quick):
         raise UserError("what should be translated? Give --data DATA or --synthetic")
     if args.synthetic and (args.stock or args.ours):
         raise UserError("checkpoints need the data they were trained with: give --data DATA")
-    if args.precision == "bf16":
-        raise UserError("fairseq-generate knows no bf16: choose --precision fp16 or fp32")
+    refuse_bf16(args)
     if args.quick:
         args.repetitions, args.sentences, args.length, args.lines = 1, 16, 4, 200
         args.beams, args.batch_sizes = [2], [8]
     return args
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what does not depend on the data."""
+    measuring.add_arguments(parser, SIDES, ["stock", "ours"])
+    add = parser.add_argument
+    add("--lines", type=positive, default=4000, metavar="N", help="that CTranslate2 translates")
+    add("--flags", default="", help="more flags of fairseq-generate for all its sides")
+
+
+def refuse_bf16(args: argparse.Namespace) -> None:
+    """Raise a `UserError` at a precision that nothing translates in."""
+    if args.precision == "bf16":
+        raise UserError("fairseq-generate knows no bf16: choose --precision fp16 or fp32")
 
 
 def prepare_models(

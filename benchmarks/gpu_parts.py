@@ -2,7 +2,7 @@
 
 examples:
   python benchmarks/gpu_parts.py --json parts.json
-  python benchmarks/gpu_parts.py --device fake --shapes tiny --turns 1   # whether it runs
+  python benchmarks/gpu_parts.py --device fake --turns 1   # whether it runs
 
 A row leaves out one part: at 1.10 the same update, or search, takes 1.10 times as long without it.
 All rows take each turn one after the other in one process; the figure is the median, with
@@ -20,42 +20,18 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
-from unittest.mock import patch
 
 import gpu_check
+from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 
 from macaron_fairseq.commands.arguments import positive
 
-SIZES = ["iwslt", "base", "big"]
 PROFILED = 5  # updates or searches
 OPERATORS = 25
-
-
-@dataclass(frozen=True)
-class Row:
-    """What is left out, and how."""
-
-    about: str
-    flags: tuple[str, ...] = ()
-    instead: tuple[tuple[Any, str, Any], ...] = ()  # object, attribute, what it is for the moment
-    side: str = "ours"
-
-    @contextlib.contextmanager
-    def left_out(self) -> Iterator[None]:
-        """A time without the part."""
-        with contextlib.ExitStack() as stack:
-            for one in self.instead:
-                stack.enter_context(patch.object(*one))
-            yield
-
-
-EVERYTHING = "everything"
 TIMES = "all", "operators", "GPU busy"
 
 
@@ -72,6 +48,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     warnings.filterwarnings("ignore")
     shapes = speed.SHAPES[args.device]
+    args.shapes = args.shapes or [*shapes]
     if unknown := {*args.shapes} - {*shapes}:
         sys.exit(f"--shapes {min(unknown)}: on this device there are {', '.join(shapes)}")
     found: dict[str, Any] = {"machine": gpu_check.machine(args.device), "parts": {}, "profiles": {}}
@@ -119,9 +96,6 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
     from macaron_fairseq.fast.beam_search import CandidateModel
     from macaron_fairseq.fast.layers import FusedLayer
 
-    def never(*_: Any) -> bool:
-        return False
-
     def dropped_relu(x: Any, weight: Any, bias: Any, p: float) -> Any:
         return functional.dropout(functional.linear(x, weight, bias).relu(), p)
 
@@ -129,11 +103,11 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
         return torch.cat([functional.linear(x, m.weight, m.bias) for m in maps], -1)
 
     attention = Row("fairseq's instead, caches too", instead=((Attention, "is_standard", never),))
-    ours, stock = Row("all is there"), Row("a Transformer of equal size", side="stock")
+    ours = Row("all is there")
     steps = FusedLayer, "takes_plain_steps", never
     relu = gpu_kernels, "dropped_relu", dropped_relu
     joined = gpu_kernels, "joined_linear", joined_linear
-    weights = CandidateModel, "constant_weights", lambda *_: nullcontext()
+    weights = CandidateModel, "constant_weights", at_no_time
     return {
         "training": {
             EVERYTHING: ours,
@@ -144,7 +118,7 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
             "ReLU in its product": Row("product, ReLU, dropout", instead=(relu,)),
             "joined projections": Row("one product each", instead=(joined,)),
             "the last three": Row("all of that", instead=(steps, relu, joined)),
-            "stock fairseq": stock,
+            "stock fairseq": STOCK,
         },
         "generation": {
             EVERYTHING: ours,
@@ -156,7 +130,7 @@ def rows_of_works() -> dict[str, dict[str, Row]]:
             "constant weights": Row("fused for each token", instead=(weights,)),
             "ReLU in its product": Row("product, then ReLU", instead=(relu,)),
             "plain steps": Row("each by way of its sub-step", instead=(steps,)),
-            "stock fairseq": stock,
+            "stock fairseq": STOCK,
         },
     }
 
@@ -263,7 +237,7 @@ def parse() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--device", choices=["cuda", "fake"], default="cuda", help="(default: cuda)")
-    add("--shapes", nargs="+", default=SIZES, metavar="SHAPE", help=f"(default: {' '.join(SIZES)})")
+    add("--shapes", nargs="+", metavar="SHAPE", help="(default: all that the device has)")
     add("--precision", choices=["fp16", "bf16"], default="fp16", help="(default: fp16)")
     add("--turns", type=positive, default=15, metavar="N", help="(default: 15)")
     add("--json", type=Path, metavar="FILE", help="write all figures there, after each work")

@@ -15,13 +15,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import corpora, measuring
+from harness import corpora, fairseq_train, measuring
+from harness import sides as sides_of_training
 from harness.measuring import Device, Figures
-from training import completed, measure_training
 
-from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import number, table
+from macaron_fairseq.common.markdown import table
 from macaron_fairseq.model.architectures import ROBERTA_SIZES
 
 # What differs, by the task's name; "{size}" stands for --size.
@@ -57,6 +56,8 @@ def main() -> None:
     args = parse()
     device = measuring.device(args)
     task = "language_modeling" if args.causal else "masked_lm"
+    if "ours-bf16" in args.sides:
+        sides_of_training.refuse_bf16(device)
     sides = {
         name: shlex.split(flags.replace("{size}", args.size))
         for name, flags in measuring.chosen(args.sides, SIDES[task]).items()
@@ -86,24 +87,19 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     measuring.add_arguments(parser, MASKED, ["stock", "ours"], ROBERTA_SIZES)
     corpora.add_arguments(parser)
-    add = parser.add_argument
-    add("--causal", action="store_true", help="causal language models; otherwise masked ones")
-    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
-    add("--skip", type=positive, metavar="N", help="updates left out (default: 5, GPU: 50)")
-    add("--updates", type=positive, metavar="N", help="measured (default: 20, GPU: 200)")
+    parser.add_argument(
+        "--causal", action="store_true", help="causal language models; otherwise masked ones"
+    )
+    fairseq_train.add_arguments(parser)
     args = parser.parse_args()
     if not (args.data or args.synthetic or args.quick):
         raise UserError("what should be trained on? Give --data DATA or --synthetic")
-    return completed(args, QUICK)
+    return fairseq_train.completed(args, QUICK)
 
 
 def synthetic(data: Path, args: argparse.Namespace) -> Path:
     """Random text for all updates, and as much again."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--max-tokens", type=int, default=8192)
-    parser.add_argument("--update-freq", type=int, default=1)
-    flags = parser.parse_known_args(shlex.split(args.flags))[0]
-    tokens = 2 * (args.skip + args.updates) * flags.max_tokens * flags.update_freq
+    tokens = fairseq_train.tokens_of_updates(args, 8192)
     corpora.write_synthetic_text(data, 100 if args.quick else 10000, tokens)
     return data
 
@@ -133,7 +129,7 @@ def compare(
     """
 
     def measure(name: str, _: int) -> Figures:
-        return measure_training([*common, *sides[name]], args.skip, args.updates, device)
+        return fairseq_train.measure([*common, *sides[name]], args.skip, args.updates, device)
 
     found = measuring.interleave(list(sides), args.repetitions, measure)
     if len({x["tokens"] for x in found}) > 1:
@@ -145,28 +141,8 @@ def rows_of(
     repetitions: Sequence[Figures], sides: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """The header and a row for each side, which is compared with the first one."""
-    base = sides[0]
-    header = ["side", "parameters", "tokens/s", f"speed / {base}"]
-    header += ["peak MiB", f"memory / {base}", "peak GPU MiB", "loss"]
-    rows = []
-    for side in sides:
-        gpu = measuring.median(repetitions, side, "peak_gpu_memory_mib")
-        peak = "peak_memory_mib" if gpu is None else "peak_gpu_memory_mib"
-        first = next(x for x in repetitions if x["side"] == side)
-        speed = measuring.ratios(repetitions, side, base, "tokens_per_second")
-        rows.append(
-            [
-                side,
-                f"{first['parameters']:,}",
-                number(measuring.median(repetitions, side, "tokens_per_second"), ",.0f"),
-                measuring.with_range(speed),
-                number(measuring.median(repetitions, side, "peak_memory_mib"), ",.0f"),
-                measuring.with_range(measuring.ratios(repetitions, side, base, peak)),
-                number(gpu, ",.0f"),
-                f"{first['loss']:.3f}",
-            ]
-        )
-    return header, rows
+    rows = [fairseq_train.columns_of(repetitions, side, sides[0]) for side in sides]
+    return [*rows[0]], [[*row.values()] for row in rows]
 
 
 if __name__ == "__main__":

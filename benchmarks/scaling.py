@@ -1,8 +1,8 @@
 """How the cost of training and of translation grows with sentence length and vocabulary.
 
-  python benchmarks/scaling.py --size iwslt_de_en --json scaling.json
-  python benchmarks/scaling.py --kind generation --lengths 16 64 --types 10000
-  python benchmarks/scaling.py --size wmt_en_de_big --precision bf16 --types 37000
+  python benchmarks/scaling.py training --size iwslt_de_en --json scaling.json
+  python benchmarks/scaling.py generation --lengths 16 64 --types 10000
+  python benchmarks/scaling.py training --size wmt_en_de_big --precision bf16 --types 37000
 
 Each case is a synthetic corpus whose sentences all have the same length, on both sides. Training is
 measured as in training.py, of whose sides it takes some, translation as in generation.py: random
@@ -18,7 +18,7 @@ from typing import Any
 
 import generation
 import training
-from harness import corpora, measuring
+from harness import corpora, fairseq_train, measuring, sides
 from harness.measuring import Ceiling, Device, Figures
 
 from macaron_fairseq.commands.arguments import positive
@@ -59,7 +59,7 @@ class Training:
     def __init__(self, args: argparse.Namespace, device: Device) -> None:
         self.args = args
         self.device = device
-        self.sides = training.flags_of_sides(args, device)
+        self.sides = sides.flags_of_sides(args, device)
         self.ceiling = Ceiling(device, largest=256 if args.quick else None)
 
     def measure(self, folder: Path, length: int, types: int) -> list[Figures]:
@@ -90,10 +90,10 @@ class Generation:
 
     def measure(self, folder: Path, length: int, types: int) -> list[Figures]:
         """All sides with one length and vocabulary."""
-        args, device = self.args, self.device
-        corpora.write_synthetic(folder / "data", types, (length, length), 1, args.sentences)
+        device, count = self.device, self.args.sentences
+        corpora.write_synthetic(folder / "data", types, (length, length), 1, count)
         corpora.sample(folder / "data", "test", 1, folder / "one")  # what starting takes
-        args.length = length - 1
+        args = argparse.Namespace(**{**vars(self.args), "length": length - 1})
         models = generation.prepare_models(folder, self.sides, args, device)
         search = args.beam, args.batch_size
         return generation.compare(folder, models, self.sides, *search, args, device)
@@ -121,43 +121,47 @@ def parse() -> argparse.Namespace:
     Raises:
         UserError: if a case cannot be measured.
     """
-    parser = argparse.ArgumentParser(description=__doc__)
-    training.add_arguments(parser)
-    add = parser.add_argument
-    add("--kind", choices=["training", "generation"], default="training")
-    add(
-        "--lengths",
-        type=positive,
-        nargs="+",
-        default=[16, 32, 64, 128, 256, 512],
-        metavar="N",
-        help="tokens of a sentence, its end included (default: 16 to 512)",
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add(
-        "--types",
-        type=positive,
-        nargs="+",
-        default=[10000, 37000],
-        metavar="N",
-        help="vocabularies (default: 10000 37000)",
-    )
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    of_training = kinds.add_parser("training", help="fairseq-train, as in training.py")
+    training.add_arguments(of_training)
+    of_generation = kinds.add_parser("generation", help="translation, as in generation.py")
+    generation.add_arguments(of_generation)
+    add = of_generation.add_argument
     add("--sentences", type=positive, default=128, metavar="N", help="to translate (default: 128)")
-    add("--beam", type=positive, default=5, metavar="N", help="of translation (default: 5)")
+    add("--beam", type=positive, default=5, metavar="N", help="(default: 5)")
     add("--batch-size", type=positive, default=64, metavar="N", help="sentences (default: 64)")
-    add("--lines", type=positive, default=1000, metavar="N", help="of CTranslate2 (default: 1000)")
-    parser.set_defaults(stock=None, ours=None)  # models with random weights
+    of_generation.set_defaults(stock=None, ours=None, lines=1000)  # models with random weights
+    for one in (of_training, of_generation):
+        one.add_argument(
+            "--lengths",
+            type=positive,
+            nargs="+",
+            default=[16, 32, 64, 128, 256, 512],
+            metavar="N",
+            help="tokens of a sentence, its end included (default: 16 to 512)",
+        )
+        one.add_argument(
+            "--types",
+            type=positive,
+            nargs="+",
+            default=[10000, 37000],
+            metavar="N",
+            help="vocabularies (default: 10000 37000)",
+        )
     args = parser.parse_args()
     if min(args.lengths) < 2:
         raise UserError("--lengths below 2: a word and the end of its sentence are 2 tokens")
     if args.quick:
         args.lengths, args.types = [8], [100]
-        args.sentences, args.batch_size, args.beam, args.lines = 8, 8, 2, 200
     if args.kind == "training":
-        return training.completed(args)
-    if args.precision == "bf16":
-        raise UserError("fairseq-generate knows no bf16: choose --precision fp16 or fp32")
+        return fairseq_train.completed(args, sides.QUICK)
+    generation.refuse_bf16(args)
     if args.quick:
-        args.repetitions = 1
+        args.repetitions, args.sentences, args.lines = 1, 8, 200
+        args.batch_size, args.beam = 8, 2
     return args
 
 

@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import training
-from fairseq.trainer import Trainer
-from harness import corpora, in_process, measuring
+from harness import corpora, in_process, measuring, sides
+from harness.in_process import Trainer
 from harness.measuring import Figures
 
 from macaron_fairseq.commands.arguments import positive
@@ -29,14 +28,14 @@ def main() -> None:
     """Measure and report."""
     args = parse()
     device = measuring.device(args)
-    sides = training.flags_of_sides(args, device)
-    common = training.common_flags(args.data, args.flags)
-    trainers = {name: in_process.build_trainer([*common, *flags]) for name, flags in sides.items()}
+    chosen = sides.flags_of_sides(args, device)
+    common = sides.common_flags(args.data, args.flags)
+    trainers = {name: in_process.build_trainer([*common, *flags]) for name, flags in chosen.items()}
     measured = take_in_turn(trainers, args.skip, args.repetitions)
     header, rows = rows_of(measured, list(trainers))
     notes = [f"{args.repetitions} updates after {args.skip}; ratios: median and quartiles"]
     about = corpora.about(args.data)
-    figures = {"data": about, "sides": sides, "repetitions": measured}
+    figures = {"data": about, "sides": chosen, "repetitions": measured}
     measuring.report(args, device, table(header, rows), notes, **figures)
 
 
@@ -77,7 +76,7 @@ def take_in_turn(
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    measuring.add_arguments(parser, training.SIDES, ["stock", "ours", "lie-trotter"])
+    measuring.add_arguments(parser, sides.SIDES, ["stock", "ours", "lie-trotter"], may_be_gpu=False)
     add = parser.add_argument
     add(
         "--data",
@@ -85,17 +84,16 @@ def parse() -> argparse.Namespace:
         required=True,
         help="what a recipe's prepare stage or fairseq-preprocess wrote",
     )
-    add("--side", action="append", default=[], metavar="NAME=FLAGS", help="see training.py")
+    sides.add_arguments(parser)
     add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
     add("--skip", type=positive, default=3, metavar="N", help="updates left out (default: 3)")
     parser.set_defaults(repetitions=60)
     args = parser.parse_args()
     if args.repetitions < 2:
         raise UserError("--repetitions 1 has no quartiles: give 2 or more")
-    args.cpu = True
     if args.quick:
         args.repetitions, args.skip = 2, 1
-        args.flags = f"{training.QUICK} {args.flags}"
+        args.flags = f"{sides.QUICK} {args.flags}"
     return args
 
 

@@ -72,8 +72,9 @@ def add_arguments(
     sides: Iterable[str],
     default: Sequence[str],
     sizes: Iterable[str] = SIZES,
+    may_be_gpu: bool = True,
 ) -> None:
-    """Add what every benchmark takes."""
+    """Add what every benchmark takes; those of one device do not ask for it."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add(
@@ -88,8 +89,12 @@ def add_arguments(
     add("--size", choices=of, default="tiny", help="of the architectures (default: tiny)")
     add("--repetitions", type=positive, default=3, metavar="N", help="(default: %(default)s)")
     add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
-    add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
-    add("--precision", choices=DTYPES, default="fp32", help="fp16, bf16: on a GPU (default: fp32)")
+    if may_be_gpu:
+        add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
+        help = "of training and translation; fp16 and bf16 need a GPU (default: fp32)"
+        add("--precision", choices=DTYPES, default="fp32", help=help)
+    else:
+        parser.set_defaults(cpu=True, precision="fp32")
     add("--json", type=Path, metavar="FILE", help="write all figures there")
     add("--quick", action="store_true", help="see in less than a minute whether it runs")
 

@@ -24,7 +24,7 @@ import training
 import versions
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
-from harness import corpora, measuring, memory
+from harness import corpora, fairseq_train, measuring, memory, sides
 from helpers import served
 from helpers.paths import ROOT
 from helpers.small import build, dictionary, task
@@ -139,7 +139,7 @@ LOG = """\
 
 def test_training_log():
     # 100 tokens in 2 s and 200 in 1 s; the first update does not count.
-    assert training.read_log(LOG, skip=1, updates=2) == {
+    assert fairseq_train.read_log(LOG, skip=1, updates=2) == {
         "parameters": 1234,
         "tokens": 300,
         "seconds": 3.0,
@@ -147,7 +147,7 @@ def test_training_log():
         "loss": 7.5,
     }
     with pytest.raises(UserError, match="logged 2 of 5 updates"):
-        training.read_log(LOG, skip=1, updates=5)
+        fairseq_train.read_log(LOG, skip=1, updates=5)
 
 
 def test_generation_summary():
@@ -229,7 +229,7 @@ def test_rows_of_training():
     ]
     _, rows = training.rows_of(found, ["a", "b"], ceiling)
     assert rows[1] == (
-        ["b", "5,000", "2,000", "2.00", "0.50", "50% of fp32", "600", "0.75", "-", "7.000"]
+        ["b", "5,000", "2,000", "2.00", "0.50", "600", "0.75", "-", "7.000", "50% of fp32"]
     )
 
 
@@ -310,7 +310,7 @@ def test_sample_of_a_test_set(synthetic, tmp_path):
 
 def result_of(run, benchmark, *words):
     """The JSON of a quick run, which must have printed a row for each of its sides."""
-    result, printed = run(benchmark, "--quick", "--cpu", "--threads", 1, *words)
+    result, printed = run(benchmark, *words, "--quick", "--cpu", "--threads", 1)
     assert result["machine"]["threads"] == 1
     for side in result["sides"]:
         assert f"| {side} |" in printed.out
@@ -354,7 +354,7 @@ def test_generation_runs(run):
 
 @pytest.mark.slow
 def test_scaling_runs(run):
-    result = result_of(run, scaling, "--kind", "generation", "--sides", "ours")
+    result = result_of(run, scaling, "generation", "--sides", "ours")
     found = [(x["length"], x["types"], x["tokens_per_sentence"]) for x in result["repetitions"]]
     assert found == [(8, 100, 8)]
 
@@ -418,16 +418,16 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
     works = {"training": ablation.TRAINING, "gelu": ablation.GELU}
     for kind, work in {**works, "translation": ablation.TRANSLATION}.items():
         for name, row in work.items():
-            if row.instead is None:
+            if not row.instead:
                 continue
-            *where, other = row.instead
+            [(*where, other)] = row.instead
 
             def spy(*args, kind=kind, name=name, other=other, **kwargs):
                 asked.add((kind, name))
                 return other(*args, **kwargs)
 
             replaced.add((kind, name))
-            monkeypatch.setitem(work, name, dataclasses.replace(row, instead=(*where, spy)))
+            monkeypatch.setitem(work, name, dataclasses.replace(row, instead=((*where, spy),)))
     translate = ablation.Translator.translate
 
     def remember(translator, batch):
@@ -647,7 +647,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
         ),
         (language_models, [], "what should be trained on? Give --data DATA or --synthetic"),
         (language_models, ["--data", tmp_path / "only-test"], "holds no train.idx: give what"),
-        (scaling, ["--lengths", "1"], "--lengths below 2"),
+        (scaling, ["training", "--lengths", "1"], "--lengths below 2"),
         (ablation, [], "what should be trained on and translated? Give --data DATA"),
         (ablation, ["--data", tmp_path, "--repetitions", "1"], "has no quartiles: give 2"),
     ):
@@ -655,7 +655,7 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
 
 
 def test_bf16_products_are_not_timed_where_they_are_slow(monkeypatch):
-    monkeypatch.setattr(training.bf16, "is_fast_here", lambda: False)
+    monkeypatch.setattr(sides.bf16, "is_fast_here", lambda: False)
     sentence = refused(training, monkeypatch, "--quick", "--cpu", "--sides", "stock", "ours-bf16")
     assert "not for this CPU" in sentence
 
