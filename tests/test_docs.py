@@ -266,7 +266,7 @@ def check(command, words):
         assert all({*x.split(",")} <= {*extras} for x in asked), asked
     elif command in ("python", "python3") and words[0].endswith(".py"):
         if (ROOT / words[0]).is_relative_to(ROOT / "benchmarks"):
-            known = "".join(x.read_text("utf-8") for x in (ROOT / "benchmarks").glob("*.py"))
+            known = "".join(x.read_text("utf-8") for x in (ROOT / "benchmarks").rglob("*.py"))
             flags = [x for x in words if re.fullmatch("--[a-z-]+", x)]
             assert all(f'"{x}"' in known or f'"{x[2:]}"' in known for x in flags), flags
         assert (ROOT / words[0]).exists()
