@@ -1,32 +1,20 @@
-"""Integrators: a layer of any scheme and sub-step on any operators, and flows of small systems.
+"""A layer of any scheme and sub-step on any operators.
 
 The operators may be a toy system's, a trained layer's or an ideal one's. The sub-steps themselves
 are in `macaron_fairseq.schemes.substeps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
-from scipy.integrate import solve_ivp
+from torch import Tensor
 
-from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.schemes.splitting import Operator, Step, Steps
+from macaron_fairseq.schemes.substeps import Gate, SubStep
 
-if TYPE_CHECKING:  # the ideal systems are to start without PyTorch, which takes seconds
-    from torch import Tensor
-
-    from macaron_fairseq.schemes.substeps import Gate, SubStep
-
-    Apply = Callable[[Operator, Tensor], Tensor]  # what an operator gives for a state
-    Gates = Mapping[tuple[Operator, ...], Gate]  # of the steps along these operators
-
-# Of the adaptive steps, for each coordinate.
-RELATIVE, ABSOLUTE = 1e-8, 1e-10
+Apply = Callable[[Operator, Tensor], Tensor]  # what an operator gives for a state
+Gates = Mapping[tuple[Operator, ...], Gate]  # of the steps along these operators
 
 
 def increment(
@@ -48,36 +36,3 @@ def advance(
     for step in steps:
         x = x + increment(step, apply, substep, gates.get(step.operators), x, h)
     return x
-
-
-def flow(
-    velocity: Callable[[float, Floats], Floats], start: Floats, times: Floats, stiff: bool = False
-) -> Floats:
-    """The solution of x' = velocity(t, x) at each of the ascending times, by adaptive steps.
-
-    Args:
-        velocity: of a state, (n,), at a time.
-        start: the state at the first time, (n,).
-        times: (t,).
-        stiff: whether the fastest rate is far above what moves the state.
-
-    Returns:
-        The states, (t, n).
-
-    Raises:
-        UserError: if SciPy gives up.
-    """
-    # SciPy rather than torchdiffeq: nothing here needs gradients or a GPU.
-    solved = solve_ivp(
-        velocity,
-        (times[0], times[-1]),
-        start,
-        method="LSODA" if stiff else "DOP853",
-        t_eval=times,
-        rtol=RELATIVE,
-        atol=ABSOLUTE,
-    )
-    if not solved.success:
-        reached = solved.t[-1] if len(solved.t) else times[0]
-        raise UserError(f"the integration stopped at time {reached:g}: {solved.message}")
-    return solved.y.T

@@ -56,7 +56,10 @@ class Sublayer:
 
     def advance(self, x: Tensor, h: float = 1.0) -> Tensor:
         """The state after the sub-layer."""
-        x = self.step_alone(x, h)
+        return self.normalized(self.step_alone(x, h))
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """The state x after the LayerNorm that follows the sum, if there is one."""
         return x if self.norm is None else self.norm(x)
 
 
@@ -240,7 +243,7 @@ def moves(layer: Layer) -> Iterator[tuple[Sublayer, Move]]:
     x = layer.state
     for sublayer in layer.sublayers:
         added = sublayer.increment(x)
-        after = sublayer.advance(x)
+        after = sublayer.normalized(x + added)
         yield sublayer, Move(x[:, 0], added[:, 0], after[:, 0])
         x = after
 

@@ -12,7 +12,8 @@ import pytest
 from helpers.stored import CHECKPOINT
 
 from macaron_fairseq import UserError, analysis, cli
-from macaron_fairseq.analysis import integrators, output
+from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.common import progress
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -121,15 +122,16 @@ def test_a_bar_without_a_terminal_is_lines_and_nothing_where_work_is_short(monke
     assert not [line for line in lines if not line.startswith("reading: ")]
 
 
-@pytest.mark.parametrize("library", ["scipy", "matplotlib"])
 @pytest.mark.parametrize(
-    "words",
+    ("words", "library"),
     [
-        ["order", *TOY],
-        ["particles", "equiangular"],
-        ["dynamics", "--path", str(CHECKPOINT), "--data", "none"],
+        (["order", *TOY], "matplotlib"),
+        (["particles", "equiangular"], "scipy"),
+        (["particles", "equiangular"], "matplotlib"),
+        (["dynamics", "--path", str(CHECKPOINT), "--data", "none"], "scipy"),
+        (["dynamics", "--path", str(CHECKPOINT), "--data", "none"], "matplotlib"),
     ],
-    ids=lambda words: words[0],
+    ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_a_missing_extra_is_named(words, library, monkeypatch):
     # As if nothing of it had been imported yet.
@@ -149,4 +151,4 @@ def test_a_flow_that_cannot_be_followed_is_one_sentence():
         np.errstate(over="ignore", invalid="ignore"),
         pytest.raises(UserError, match=r"^the integration stopped at time 1: "),
     ):
-        integrators.flow(lambda _, x: x**2, np.array([1.0]), np.array([0.0, 0.5, 1.0, 2.0]))
+        simulation.flow(lambda x: x**2, np.array([1.0]), np.array([0.0, 0.5, 1.0, 2.0]))

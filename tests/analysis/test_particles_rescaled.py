@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial import Delaunay
 
-from macaron_fairseq.analysis import integrators
+from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.rescaled import tokens
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -19,12 +19,12 @@ def test_rescaled_tokens_are_tokens_rescaled(geometry):
     values = tokens.value_matrix(geometry, 2, 1, seed=1)
     start = tokens.cube_start(6, 2, 1.0, seed=2)
 
-    def attention(_, flat):
+    def attention(flat):
         x = flat.reshape(start.shape)
         weights = np.exp(x @ x.T - (x @ x.T).max(axis=1, keepdims=True))
         return (weights @ x @ values.T / weights.sum(axis=1, keepdims=True)).ravel()
 
-    x = integrators.flow(attention, start.ravel(), TIMES).reshape(31, 6, 2)
+    x = simulation.flow(attention, start.ravel(), TIMES).reshape(31, 6, 2)
     z = tokens.follow(values, start, TIMES, 0.01)
     for time, found, original in zip(TIMES, z, x, strict=True):
         assert found @ expm(time * values).T == pytest.approx(original, rel=1e-4, abs=1e-5)

@@ -68,7 +68,7 @@ class Settings:
 
 
 @dataclass
-class Row:
+class RowFigures:
     """The figures of one state and of the sub-layer that led to it, or of one layer."""
 
     name: str
@@ -109,13 +109,13 @@ class Row:
 
 
 @dataclass
-class Side:
+class SideFigures:
     """The rows of an encoder or a decoder."""
 
     name: str
     norm: str  # "pre" or "post"
-    states: list[Row]  # the input's, then one for each sub-layer
-    layers: list[Row]
+    states: list[RowFigures]  # the input's, then one for each sub-layer
+    layers: list[RowFigures]
 
     def summary(self) -> dict[str, Any]:
         """What goes into the JSON file."""
@@ -195,7 +195,7 @@ def measure(
     Raises:
         UserError: if the model has layers that are not known, or the model has diverged.
     """
-    sides: dict[str, Side] = {}
+    sides: dict[str, SideFigures] = {}
     for sentence in sentences:
         layers = trajectories.run(model, sentence.source, sentence.target)
         for name in dict.fromkeys(layer.side for layer in layers):
@@ -213,15 +213,15 @@ def measure(
     return [side.summary() for side in sides.values()]
 
 
-def new_side(layers: Sequence[Layer]) -> Side:
+def new_side(layers: Sequence[Layer]) -> SideFigures:
     """Rows for these layers, without figures yet."""
-    states = [Row("input", 0, 0.0, None)]
+    states = [RowFigures("input", 0, 0.0, None)]
     for layer in layers:
         seen: list[str] = []
         for i, sublayer in enumerate(layer.sublayers, 1):
             seen.append(sublayer.operator)
             states.append(
-                Row(
+                RowFigures(
                     f"{layer.number}: {sublayer.title}",
                     layer.number,
                     layer.number - 1 + i / len(layer.sublayers),
@@ -230,11 +230,11 @@ def new_side(layers: Sequence[Layer]) -> Side:
                     sublayer.step,
                 )
             )
-    whole = [Row(f"layer {x.number}", x.number, float(x.number), "layer") for x in layers]
-    return Side(layers[0].side, "pre" if layers[0].is_pre_norm else "post", states, whole)
+    whole = [RowFigures(f"layer {x.number}", x.number, float(x.number), "layer") for x in layers]
+    return SideFigures(layers[0].side, "pre" if layers[0].is_pre_norm else "post", states, whole)
 
 
-def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:
+def add_states(side: SideFigures, layers: Sequence[Layer], settings: Settings) -> None:
     """Add the figures of one sentence's states, steps and local errors."""
     rows = iter(side.states)
     add_state(next(rows), layers[0].state[:, 0], settings)
@@ -252,7 +252,7 @@ def add_states(side: Side, layers: Sequence[Layer], settings: Settings) -> None:
             add_errors(whole, layer.advance, layer.state)
 
 
-def add_state(row: Row, points: Tensor, settings: Settings) -> None:
+def add_state(row: RowFigures, points: Tensor, settings: Settings) -> None:
     """Add the measures of one sentence's tokens, (tokens, channel)."""
     row.add({"norm": (points.norm(dim=-1) / points.shape[-1] ** 0.5).cpu().numpy()})
     if len(points) < 2:
@@ -276,13 +276,13 @@ def add_state(row: Row, points: Tensor, settings: Settings) -> None:
     )
 
 
-def add_errors(row: Row, advance: Callable[[Tensor, float], Tensor], x: Tensor) -> None:
+def add_errors(row: RowFigures, advance: Callable[[Tensor, float], Tensor], x: Tensor) -> None:
     """Add the local errors of one sentence's tokens."""
     errors = local_error.by_halving(advance, x, STEPS)
     row.add({name: e.cpu().numpy() for name, e in zip(ERRORS, errors, strict=True)})
 
 
-def add_jacobians(side: Side, layer: Layer, token: int, generator: torch.Generator) -> None:
+def add_jacobians(side: SideFigures, layer: Layer, token: int, generator: torch.Generator) -> None:
     """Add the Jacobian figures of a layer and its sub-layers at one token of one sentence."""
     rows = [row for row in side.states if row.layer == layer.number]
     x = layer.state
@@ -293,7 +293,7 @@ def add_jacobians(side: Side, layer: Layer, token: int, generator: torch.Generat
 
 
 def add_jacobian(
-    row: Row, field: jacobians.Field, x: Tensor, token: int, generator: torch.Generator
+    row: RowFigures, field: jacobians.Field, x: Tensor, token: int, generator: torch.Generator
 ) -> None:
     """Add the Jacobian figures of one field."""
     row.add(jacobians.block_figures(jacobians.own_block(field, x, token)))

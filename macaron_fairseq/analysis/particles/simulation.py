@@ -4,14 +4,16 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from scipy.integrate import solve_ivp
 
-from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.systems import System, equiangular_rate
 from macaron_fairseq.common.errors import UserError
 
 # An explicit method takes about as many steps as the fastest rate times the time; beyond it, hours.
 MOST_STEPS = 1e5
+# Of the adaptive steps, for each coordinate.
+RELATIVE, ABSOLUTE = 1e-8, 1e-10
 MOST_COSINES, MOST_POSITIONS = 1 << 22, 1 << 25  # in memory at once
 
 
@@ -37,14 +39,66 @@ def equiangular_start(n: int, rho: float) -> Floats:
 
 def refuse_fast(system: System, duration: float) -> None:
     """Raise `TooManyStepsError` if no reasonable number of steps is enough for that time."""
-    if system.rate * duration > MOST_STEPS:
-        other = " or weaken the perceptron" if system.perceptron else ""
-        if system.name == "usa":
-            other += ", or lower beta, since the rate of usa is e^beta"
+    other = " or weaken the perceptron" if system.perceptron else ""
+    if system.name == "usa":
+        other += ", or lower beta, since the rate of usa is e^beta"
+    refuse_fast_rate(system.rate, duration, other)
+
+
+def refuse_fast_rate(rate: float, duration: float, other: str) -> None:
+    """The same of any rate; `other` says what to change but for --time."""
+    if rate * duration > MOST_STEPS:
         raise TooManyStepsError(
-            f"a rate of {system.rate:.3g} over a time of {duration:g} needs too many steps: lower "
+            f"a rate of {rate:.3g} over a time of {duration:g} needs too many steps: lower "
             f"--time{other}, until rate times time is below {MOST_STEPS:,.0f}"
         )
+
+
+def flow(
+    velocity: Callable[[Floats], Floats],
+    start: Floats,
+    times: Floats,
+    passed: Callable[[float], object] = lambda time: None,
+    stiff: bool = False,
+) -> Floats:
+    """The solution of x' = velocity(x) at each of the ascending times, by adaptive steps.
+
+    Args:
+        velocity: of a state, (n,).
+        start: the state at the first time, (n,).
+        times: (t,).
+        passed: called with how much time has passed since it was called last.
+        stiff: whether the fastest rate is far above what moves the state.
+
+    Returns:
+        The states, (t, n).
+
+    Raises:
+        UserError: if SciPy gives up.
+    """
+    reached = times[0]
+
+    def field(time: float, x: Floats) -> Floats:
+        nonlocal reached
+        if time > reached:
+            passed(time - reached)
+            reached = time
+        return velocity(x)
+
+    # SciPy rather than torchdiffeq: nothing here needs gradients or a GPU.
+    solved = solve_ivp(
+        field,
+        (times[0], times[-1]),
+        start,
+        method="LSODA" if stiff else "DOP853",
+        t_eval=times,
+        rtol=RELATIVE,
+        atol=ABSOLUTE,
+    )
+    if not solved.success:
+        end = solved.t[-1] if len(solved.t) else times[0]
+        raise UserError(f"the integration stopped at time {end:g}: {solved.message}")
+    return solved.y.T
 
 
 def split(starts: Floats, looks: int) -> list[Floats]:
@@ -67,7 +121,7 @@ def integrate(
         start: unit vectors, (n, d), or independent clouds of them, (trials, n, d). The clouds share
             their time steps.
         times: (t,).
-        passed: called with how much time has passed since it was called last.
+        passed: see `flow`.
 
     Returns:
         Unit vectors, (t, ...start's shape).
@@ -77,18 +131,12 @@ def integrate(
     """
     refuse_fast(system, times[-1] - times[0])
 
-    reached = times[0]
-
-    def velocity(time: float, flat: Floats) -> Floats:
-        nonlocal reached
-        if time > reached:
-            passed(time - reached)
-            reached = time
+    def velocity(flat: Floats) -> Floats:
         x = flat.reshape(start.shape)
         return system.velocity(x / np.linalg.norm(x, axis=-1, keepdims=True)).ravel()
 
     # An explicit method: only USA is stiff, see MOST_STEPS.
-    x = integrators.flow(velocity, start.ravel(), times).reshape(len(times), *start.shape)
+    x = flow(velocity, start.ravel(), times, passed).reshape(len(times), *start.shape)
     x /= np.linalg.norm(x, axis=-1, keepdims=True)
     return x
 
@@ -100,8 +148,8 @@ def equiangular_curve(rho: float, beta: float, n: int, name: str, times: Floats)
         UserError: if SciPy gives up.
     """
 
-    def rate(_: float, value: Floats) -> Floats:
+    def rate(value: Floats) -> Floats:
         return equiangular_rate(value, beta, n, name)
 
     # Stiff where USA has arrived.
-    return integrators.flow(rate, np.array([float(rho)]), times, stiff=True)[:, 0]
+    return flow(rate, np.array([float(rho)]), times, stiff=True)[:, 0]

@@ -14,9 +14,10 @@ from macaron_fairseq.analysis import output
 from macaron_fairseq.analysis.models import TrainedModel, in_double, refuse_other_sides
 from macaron_fairseq.analysis.residual import depth, interventions, rows, subjects, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed, variations
+from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.effects import Ablation
 from macaron_fairseq.analysis.residual.interventions import Place
-from macaron_fairseq.analysis.residual.rows import Row, Side
+from macaron_fairseq.analysis.residual.rows import RowFigures, SideFigures
 from macaron_fairseq.analysis.residual.subjects import Shape, Subject
 from macaron_fairseq.analysis.running_statistics import finite_mean, rounded
 from macaron_fairseq.analysis.sentences import Sample, Sentence
@@ -44,14 +45,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """What was found of one run of a model."""
 
-    sides: list[Side]
+    sides: list[SideFigures]
     bits: float | None  # per token
     effects: dict[tuple[str, Places], dict[str, float | None]]
     placed: dict[str, list[Placed]]  # communities of each layer, by side
-    measured: tuple[topology.States, topology.Sides] | None  # kept for `topology.sensitivity`
+    measured: tuple[topology.StatesBySide, Sides] | None  # kept for `topology.sensitivity`
 
 
 def compare(
@@ -82,17 +83,8 @@ def compare(
     """
     refuse_other_sides(loaded)
     found = subjects.grouped(loaded, sample.data, initial)
-    if settings.remove and not is_scored(sample):
-        raise UserError(
-            "--remove measures the loss on translations, and there are none: give --target, or "
-            "leave out INPUT"
-        )
-    for model in loaded:
-        if settings.remove and not predicts(model):
-            raise UserError(
-                f"--remove measures the loss, and {model.path} is a classifier without a head for "
-                "tokens: leave out --remove"
-            )
+    if settings.remove:
+        refuse_without_loss(loaded, sample)
     for model in loaded:
         model.check(sample)
     read = loaded[0].to_read(sample)
@@ -121,15 +113,7 @@ def compare(
             for i, run in enumerate(subject.runs, 1)
         ]
         summaries.append(summary(subject, of_subject, measured, settings))
-        removed += [
-            {
-                "label": subject.label,
-                "removed": part,
-                "layers": [f"{side}:{number}" for side, number in at],
-                "figures": means([run.effects[part, at] for run in measured]),
-            }
-            for part, at in measured[0].effects
-        ]
+        removed += effects_of(subject, measured)
     return {
         "title": title,
         **output.provenance(),
@@ -138,6 +122,21 @@ def compare(
         "models": summaries,
         "interventions": removed,
     }
+
+
+def refuse_without_loss(loaded: Sequence[TrainedModel], sample: Sample) -> None:
+    """Raise a `UserError` where interventions would have no loss to change."""
+    if not is_scored(sample):
+        raise UserError(
+            "--remove measures the loss on translations, and there are none: give --target, or "
+            "leave out INPUT"
+        )
+    for model in loaded:
+        if not predicts(model):
+            raise UserError(
+                f"--remove measures the loss, and {model.path} is a classifier without a head for "
+                "tokens: leave out --remove"
+            )
 
 
 def described(sample: Sample, first: TrainedModel) -> dict[str, Any]:
@@ -178,7 +177,7 @@ def measure(
     sample: Sample,
     settings: Settings,
     where: Sequence[Places],
-) -> Run:
+) -> MeasuredRun:
     """All figures of one run of a model.
 
     Args:
@@ -217,14 +216,16 @@ def measure(
                 effects[part, at] = ablation.without(part, at)
                 shown.update()
     bits = ablation.bits if is_scored(sample) and predicts(run) else None
-    return Run(found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None)
+    return MeasuredRun(
+        found, bits, effects, placed, (states, sides) if settings.has_sensitivity else None
+    )
 
 
 # --- means over runs -----------------------------------------------------------------------------
 
 
 def summary(
-    subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[Run], settings: Settings
+    subject: Subject, shapes: Mapping[str, Shape], runs: Sequence[MeasuredRun], settings: Settings
 ) -> dict[str, Any]:
     """What the JSON file says of a model."""
     described = subject.runs[0].description()
@@ -257,8 +258,21 @@ def summary(
     }
 
 
+def effects_of(subject: Subject, runs: Sequence[MeasuredRun]) -> list[dict[str, Any]]:
+    """What the JSON file says of interventions in a model, an entry for each."""
+    return [
+        {
+            "label": subject.label,
+            "removed": part,
+            "layers": [f"{side}:{number}" for side, number in at],
+            "figures": means([run.effects[part, at] for run in runs]),
+        }
+        for part, at in runs[0].effects
+    ]
+
+
 def sensitivity(
-    subject: Subject, runs: Sequence[Run], choices: Choices
+    subject: Subject, runs: Sequence[MeasuredRun], choices: Choices
 ) -> list[dict[str, Any]] | None:
     """What each choice of the graph changes; None where it was not wanted."""
     measured = [run.measured for run in runs if run.measured]
@@ -270,12 +284,12 @@ def sensitivity(
         return topology.sensitivity(measured, choices, shown.update)
 
 
-def rows_of(sides: Sequence[Side], kind: str) -> list[tuple[Row, ...]]:
+def rows_of(sides: Sequence[SideFigures], kind: str) -> list[tuple[RowFigures, ...]]:
     """The rows of one kind, each in all runs."""
     return [*zip(*(getattr(side, kind) for side in sides), strict=True)]
 
 
-def figures_of(found: Sequence[Row]) -> dict[str, Any]:
+def figures_of(found: Sequence[RowFigures]) -> dict[str, Any]:
     """A row of several runs as one."""
     of_runs = [{name: finite_mean(x) for name, x in row.figures.items()} for row in found]
     return {
@@ -284,12 +298,12 @@ def figures_of(found: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def with_eigenvalues(found: Sequence[Row]) -> dict[str, Any]:
+def with_eigenvalues(found: Sequence[RowFigures]) -> dict[str, Any]:
     """The same, with eigenvalues of the first run."""
     return {**figures_of(found), "eigenvalues": found[0].eigenvalues}
 
 
-def singular_values(found: Sequence[Row]) -> list[float]:
+def singular_values(found: Sequence[RowFigures]) -> list[float]:
     """Geometric means over tokens and runs, largest first."""
     values = np.stack([x for row in found for x in row.singular_values])
     return [rounded(x) for x in np.exp(np.log(np.maximum(values, TINY)).mean(axis=0))]

@@ -250,7 +250,7 @@ def of_placed(placed: Sequence[Placed], choices: Choices) -> Coupling:
 # --- what the choices change ---------------------------------------------------------------------
 
 # Activations and Jacobians, see `place`, of a layer in each run of a model.
-States = Sequence[tuple[ArrayLike, ArrayLike]]
+StatesOfRuns = Sequence[tuple[ArrayLike, ArrayLike]]
 
 
 def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
@@ -285,7 +285,7 @@ def variations(choices: Choices) -> Iterator[tuple[str, Any, Choices]]:
 
 
 def sensitivity(
-    layers: Mapping[str, States],
+    layers: Mapping[str, StatesOfRuns],
     choices: Choices | None = None,
     done: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:

@@ -58,6 +58,9 @@ class Depth:
     sublayers: tuple[AtTokens, ...]
 
 
+Sides = Mapping[str, Sequence[Depth]]  # the layers of a model by side, from the first on
+
+
 def along_depth(
     model: Any,
     sentences: Sequence[Sentence],

@@ -12,17 +12,15 @@ from macaron_fairseq.analysis import likelihood
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import depth, interventions, rows, topology
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
-from macaron_fairseq.analysis.residual.depth import Depth
+from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.interventions import PARTS, Place, Removal
-from macaron_fairseq.analysis.residual.rows import Row
+from macaron_fairseq.analysis.residual.rows import RowFigures
 from macaron_fairseq.analysis.running_statistics import finite_mean
 from macaron_fairseq.analysis.sentences import Data, Sentence
 
 # Of the layers that lose a part, and of the product of all layers of their side.
 OF_LAYERS = ("complex", "rotation", "henrici", "asymmetry", "norm")
 OF_PRODUCT = ("henrici", "asymmetry", "norm", "effective_rank", "lyapunov_largest")
-
-Sides = Mapping[str, Sequence[Depth]]
 
 
 @dataclass
@@ -36,7 +34,9 @@ class Ablation:
     tokens: int
     seed: int  # of the tokens, and of the controls
     states: Mapping[str, Sequence[Floats]]  # before each layer, (tokens, d), by side
-    placed: Mapping[str, Sequence[Placed]]  # its communities, by side, see `topology.of`
+    placed: Mapping[
+        str, Sequence[Placed]
+    ]  # its communities, by side, see `topology.placed_by_layer`
     choices: Choices
 
     @cached_property
@@ -117,7 +117,7 @@ def spectrum(sides: Sides, places: Sequence[Place]) -> dict[str, float | None]:
     Means over tokens, of what is finite; None without any.
     """
     wholes = [sides[side][number - 1].whole for side, number in places]
-    layers = [rows.filled(Row("", one.layer, ""), one) for one in wholes]
+    layers = [rows.filled(RowFigures("", one.layer, ""), one) for one in wholes]
     products = [
         rows.products_of([layer.whole for layer in sides[side]], only_last=True)[0]
         for side in dict.fromkeys(side for side, _ in places)

@@ -6,12 +6,12 @@ from html import escape
 from typing import Any
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.by_layer import NAMES, find, occurrence_label
+from macaron_fairseq.analysis.by_layer import NAMES, Model, Row, find, occurrence_label
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.glossary import Measure
 from macaron_fairseq.analysis.residual import pictures, topology_report
 from macaron_fairseq.analysis.residual.glossary import GROUPS, MATRICES, MEASURES
-from macaron_fairseq.analysis.residual.pictures import Effect, Model, Row
+from macaron_fairseq.analysis.residual.pictures import Effect
 from macaron_fairseq.common import html_page
 
 KINDS = {

@@ -9,16 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis import figures
-from macaron_fairseq.analysis.by_layer import find
+from macaron_fairseq.analysis.by_layer import Model, Row, Side, find
 from macaron_fairseq.analysis.figures import Line, Panel
 from macaron_fairseq.analysis.residual.glossary import MEASURES
 from macaron_fairseq.common import palette
 from macaron_fairseq.common.themed_svg import STYLE, THEMED_COLOURS
 
-Model = dict[str, Any]  # of `compare.compare`
-Side = dict[str, Any]
-Row = dict[str, Any]
-Effect = dict[str, Any]
+Effect = dict[str, Any]  # of the interventions of `compare.compare`
 
 # Of the small picture: rows of a side, and a measure of them.
 SHOWN = (

@@ -7,9 +7,10 @@ from io import StringIO
 from typing import Any
 
 from macaron_fairseq.analysis import output
+from macaron_fairseq.analysis.by_layer import Model
 from macaron_fairseq.analysis.output import Content
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
-from macaron_fairseq.analysis.residual.pictures import Effect, Model
+from macaron_fairseq.analysis.residual.pictures import Effect
 
 # The columns of the CSV file: what a row is, and a measure of it.
 CSV_COLUMNS = (

@@ -16,7 +16,7 @@ SHOWN_TOKENS = 4  # whose eigenvalues are drawn
 
 
 @dataclass
-class Row:
+class RowFigures:
     """One sub-layer, one layer, or the product of the first layers up to one."""
 
     name: str
@@ -38,18 +38,18 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideFigures:
     """The rows of an encoder or a decoder."""
 
     name: str
-    sublayers: list[Row]
-    layers: list[Row]
-    products: list[Row]
+    sublayers: list[RowFigures]
+    layers: list[RowFigures]
+    products: list[RowFigures]
 
 
 def of_sides(
     sides: Mapping[str, Sequence[Depth]], done: Callable[[], object] = lambda: None
-) -> list[Side]:
+) -> list[SideFigures]:
     """All rows of a model.
 
     Args:
@@ -63,20 +63,20 @@ def of_sides(
             seen: list[str] = []
             for one in layer.sublayers:
                 seen.append(one.operator)
-                row = Row(f"{one.layer}: {one.title}", one.layer, one.operator)
+                row = RowFigures(f"{one.layer}: {one.title}", one.layer, one.operator)
                 row.occurrence = seen.count(one.operator)
                 sublayers.append(filled(row, one))
                 done()
         wholes = []
         for layer in layers:
-            row = Row(f"layer {layer.whole.layer}", layer.whole.layer, LAYER)
+            row = RowFigures(f"layer {layer.whole.layer}", layer.whole.layer, LAYER)
             wholes.append(filled(row, layer.whole))
             done()
         products = []
         for row in products_of([layer.whole for layer in layers]):
             products.append(row)
             done()
-        found.append(Side(name, sublayers, wholes, products))
+        found.append(SideFigures(name, sublayers, wholes, products))
     return found
 
 
@@ -85,20 +85,20 @@ def count(sides: Mapping[str, Sequence[Depth]]) -> int:
     return sum(2 + len(layer.sublayers) for layers in sides.values() for layer in layers)
 
 
-def filled(row: Row, one: AtTokens) -> Row:
+def filled(row: RowFigures, one: AtTokens) -> RowFigures:
     """The row with the figures of all tokens."""
     for matrix, before, after in zip(one.jacobians, one.before, one.after, strict=True):
         row.add(matrix, after - before)
     return row
 
 
-def products_of(layers: Sequence[AtTokens], only_last: bool = False) -> list[Row]:
+def products_of(layers: Sequence[AtTokens], only_last: bool = False) -> list[RowFigures]:
     """A row for the product from the first layer to each, or only to the last one."""
     blocks = np.stack([layer.jacobians for layer in layers])
     products = depth.cumulative(blocks)
     rows = []
     for i in range(len(layers) - 1 if only_last else 0, len(layers)):
-        row = Row(f"layers 1 to {i + 1}", i + 1, LAYER)
+        row = RowFigures(f"layers 1 to {i + 1}", i + 1, LAYER)
         moves = layers[i].after - layers[0].before
         for token, (product, move) in enumerate(zip(products[i], moves, strict=True)):
             row.add(product, move, **spectra.lyapunov_figures(blocks[: i + 1, token]))

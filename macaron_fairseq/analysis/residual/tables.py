@@ -6,9 +6,9 @@ A figure is a mean over runs, with half of its 95 % interval after ± where ther
 from collections.abc import Sequence
 from typing import Any
 
-from macaron_fairseq.analysis.by_layer import layer_by_layer
+from macaron_fairseq.analysis.by_layer import Model, layer_by_layer
 from macaron_fairseq.analysis.residual import page, pictures, topology_report
-from macaron_fairseq.analysis.residual.pictures import Effect, Model
+from macaron_fairseq.analysis.residual.pictures import Effect
 from macaron_fairseq.common import markdown
 from macaron_fairseq.common.markdown import three_digits
 

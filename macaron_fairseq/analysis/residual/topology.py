@@ -14,21 +14,20 @@ import numpy as np
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.residual import coupling
 from macaron_fairseq.analysis.residual.coupling import Choices, Placed
-from macaron_fairseq.analysis.residual.depth import Depth
+from macaron_fairseq.analysis.residual.depth import Sides
 from macaron_fairseq.analysis.residual.interventions import Place
-from macaron_fairseq.analysis.residual.rows import Side
+from macaron_fairseq.analysis.residual.rows import SideFigures
 from macaron_fairseq.analysis.running_statistics import rounded
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence.estimates import holm
 
 LEAST_TOKENS = 3  # of a graph
 
-Sides = Mapping[str, Sequence[Depth]]
-States = Mapping[str, Sequence[Floats]]  # before each layer, by side: see `depth.states`
+StatesBySide = Mapping[str, Sequence[Floats]]  # before each layer, by side: see `depth.states`
 
 
 def placed_by_layer(
-    states: States,
+    states: StatesBySide,
     sides: Sides,
     choices: Choices,
     done: Callable[[], object] = lambda: None,
@@ -86,7 +85,9 @@ def figures(placed: Placed, choices: Choices) -> dict[str, float]:
     }
 
 
-def add(found: Sequence[Side], placed: Mapping[str, Sequence[Placed]], choices: Choices) -> None:
+def add(
+    found: Sequence[SideFigures], placed: Mapping[str, Sequence[Placed]], choices: Choices
+) -> None:
     """Add the figures to the rows of the layers."""
     for side in found:
         for row, of_layer in zip(side.layers, placed[side.name], strict=True):
@@ -169,7 +170,7 @@ def communities(placed: Placed) -> dict[str, Any]:
 
 
 def sensitivity(
-    runs: Sequence[tuple[States, Sides]],
+    runs: Sequence[tuple[StatesBySide, Sides]],
     choices: Choices,
     done: Callable[[], object] = lambda: None,
 ) -> list[dict[str, Any]]:

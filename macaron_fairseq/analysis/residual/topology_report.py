@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-from macaron_fairseq.analysis.by_layer import find, layer_by_layer
+from macaron_fairseq.analysis.by_layer import Model, find, layer_by_layer
 from macaron_fairseq.analysis.residual import pictures
-from macaron_fairseq.analysis.residual.pictures import Model
 from macaron_fairseq.common import html_page, markdown
 from macaron_fairseq.common.markdown import three_digits
 

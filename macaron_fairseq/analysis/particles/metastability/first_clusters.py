@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ive
 
-from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
+from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.block import localization
 from macaron_fairseq.analysis.particles.metastability import modes
 from macaron_fairseq.common.errors import UserError
@@ -66,7 +66,7 @@ def first_clusters(
         start: (n,).
         beta: above 0.
         times: (t,).
-        passed: called with how much time has passed since it was called last.
+        passed: see `simulation.flow`.
 
     Raises:
         UserError: if beta or the duration is too large for an explicit method.
@@ -77,16 +77,7 @@ def first_clusters(
             f"speeds like e^{beta:g} over a time of {times[-1]:g} need too many steps: lower "
             f"--time below {MOST_STEPS / np.exp(beta):.3g}"
         )
-    reached = times[0]
-
-    def field(time: float, theta: Floats) -> Floats:
-        nonlocal reached
-        if time > reached:
-            passed(time - reached)
-            reached = time
-        return velocity(theta, coefficients)
-
-    theta = integrators.flow(field, start, times)
+    theta = simulation.flow(lambda at: velocity(at, coefficients), start, times, passed)
     k = localization.predicted_mode(beta)
     shown = modes.shown_modes(beta)
     amplitudes = np.abs([[modes.fourier(at, int(mode)) for mode in shown] for at in theta])

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from macaron_fairseq.analysis import integrators
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.kept_parts import PartOf, keep_nothing
@@ -216,7 +215,7 @@ def _follow(drawn: _Drawn, starts: Floats, times: Floats, beta: float) -> Floats
         values, keys = drawn.anew(starts.shape[-1])
         _refuse_fast(values, keys, beta, times[-1] - times[0])
 
-        def field(_: float, flat: Floats, values: Floats = values, keys: Floats = keys) -> Floats:
+        def field(flat: Floats, values: Floats = values, keys: Floats = keys) -> Floats:
             points = flat.reshape(starts.shape)
             points = points / np.linalg.norm(points, axis=-1, keepdims=True)
             return velocity(points, beta, values, keys).ravel()
@@ -225,7 +224,7 @@ def _follow(drawn: _Drawn, starts: Floats, times: Floats, beta: float) -> Floats
         marks = np.unique(np.concatenate([[now], within, [end]]))
         if len(marks) < 2:
             break
-        path = integrators.flow(field, x.ravel(), marks).reshape(len(marks), *starts.shape)
+        path = simulation.flow(field, x.ravel(), marks).reshape(len(marks), *starts.shape)
         path /= np.linalg.norm(path, axis=-1, keepdims=True)
         found += [path[i] for i in range(1, len(marks)) if marks[i] in within]
         x, now = path[-1], end
@@ -244,8 +243,4 @@ def _refuse_fast(values: Floats, keys: Floats, beta: float, duration: float) -> 
     """Raise `TooManyStepsError` if no reasonable number of steps is enough for that time."""
     pull, bend = (float(np.linalg.norm(x, ord=2, axis=(1, 2)).max()) for x in (values, keys))
     rate = pull * (1 + beta * bend)
-    if rate * duration > MOST_STEPS:
-        raise TooManyStepsError(
-            f"a rate of {rate:.3g} over a time of {duration:g} needs too many steps: lower --time "
-            f"or --beta-max, until rate times time is below {MOST_STEPS:,.0f}"
-        )
+    simulation.refuse_fast_rate(rate, duration, " or --beta-max")
