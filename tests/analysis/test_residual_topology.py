@@ -337,14 +337,6 @@ def test_choices_are_varied_one_at_a_time():
         assert row["coupling"] == expected
 
 
-def test_agreement_is_that_of_scikit_learn():
-    random = np.random.default_rng(6)
-    for _ in range(5):
-        a, b = random.integers(0, 4, (2, 30))
-        assert coupling.adjusted_rand(a, b) == pytest.approx(adjusted_rand_score(a, b))
-    assert coupling.adjusted_rand([0, 0, 0], [2, 2, 2]) == 1
-
-
 def test_no_choice_is_varied_twice():
     graph = GraphChoices(resolution=2.0)
     found = [x for x in coupling.variations(coupling.Choices(graph)) if x[0] == "resolution"]

@@ -211,13 +211,6 @@ def test_the_maximum_length_follows_the_sources_tokens(tmp_path):
 # --- intervals -----------------------------------------------------------------------------------
 
 
-def test_students_t_is_scipys():
-    stats = pytest.importorskip("scipy.stats")
-    for degrees in (*range(1, 60), 100, 1000):
-        exact = stats.t.ppf(0.975, degrees)
-        assert intervals.student_t(degrees) == pytest.approx(exact, abs=6e-4)
-
-
 def test_the_interval_over_seeds():
     # 50, 52, 57: mean 53, deviation sqrt(13), error sqrt(13 / 3), t 4.3027 for two degrees.
     low, high = intervals.over_seeds([50, 52, 57])

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import comb
 from scipy.stats import rankdata
+from sklearn.metrics import adjusted_rand_score
 
 from macaron_fairseq.analysis.residual import communities
 from macaron_fairseq.analysis.residual.communities import (
@@ -299,7 +299,7 @@ def sensitivity(
     Returns:
         For each, the choice and its value, and:
         communities, modularity: means over layers and runs.
-        agreement: the mean `adjusted_rand` with the communities of the default.
+        agreement: the mean adjusted Rand index with the communities of the default.
         coupling, p: of each layer, by name.
         least_p: the smallest p, times the number of layers, which Holm's method makes of it.
     """
@@ -316,7 +316,7 @@ def sensitivity(
         default = default or placed
         all_placed = [x for of_layer in placed.values() for x in of_layer]
         agreements = [
-            adjusted_rand(x.communities.labels, y.communities.labels)
+            adjusted_rand_score(x.communities.labels, y.communities.labels)
             for layer in layers
             for x, y in zip(default[layer], placed[layer], strict=True)
         ]
@@ -350,18 +350,3 @@ def replaced(
         )
         for x, of_layer in zip(placed, jacobians, strict=True)
     ]
-
-
-def adjusted_rand(labels: ArrayLike, others: ArrayLike) -> float:
-    """How much two partitions agree: 1 if they are the same, 0 on average by chance.
-
-    Source: Hubert and Arabie, "Comparing partitions", J. Classif. 2, 193 (1985).
-    """
-    _, a = np.unique(labels, return_inverse=True)
-    _, b = np.unique(others, return_inverse=True)
-    table = np.zeros((a.max() + 1, b.max() + 1))
-    np.add.at(table, (a, b), 1)
-    both, of_a, of_b = (comb(x, 2).sum() for x in (table, table.sum(1), table.sum(0)))
-    by_chance = of_a * of_b / comb(len(a), 2)
-    most = (of_a + of_b) / 2
-    return 1.0 if most == by_chance else float((both - by_chance) / (most - by_chance))
