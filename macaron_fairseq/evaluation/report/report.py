@@ -7,8 +7,14 @@ from typing import Any
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.report import curves, report_page, report_text, summary, verdict
-from macaron_fairseq.evaluation.scores import significance
+from macaron_fairseq.evaluation.report import (
+    against_baseline,
+    curves,
+    report_page,
+    report_text,
+    summary,
+    verdict,
+)
 from macaron_fairseq.evaluation.scores.scoring import STDIO
 from macaron_fairseq.evaluation.training import runs
 
@@ -60,7 +66,7 @@ def write(
     found = [runs.read(folder) for folder in folders]
     runs.refuse_different(found)
     baseline = choose_baseline(list(dict.fromkeys(run.arch for run in found)), baseline)
-    differences = significance.compare(found, baseline)
+    differences = against_baseline.compare(found, baseline)
     content = summary.summarize(found, baseline, differences, entries, title, train_text)
     picture = curves.draw_png(found)
     text = report_text.markdown(content, "curves.png" if picture else None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.evaluation.report import translations, verdict
-from macaron_fairseq.evaluation.scores.significance import Difference
+from macaron_fairseq.evaluation.report.against_baseline import Difference
 from macaron_fairseq.evaluation.training import manifest, training_flags
 from macaron_fairseq.evaluation.training.runs import Run
 
@@ -38,7 +38,7 @@ def summarize(
     Args:
         found: the runs.
         baseline: an architecture of theirs.
-        differences: what `significance.compare` gives for them.
+        differences: what `against_baseline.compare` gives for them.
         published: entries of a file of published scores.
         title: of the report.
         train_text: the target side of the training data, tokenised by Moses; None if it is not
