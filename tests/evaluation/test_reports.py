@@ -450,7 +450,7 @@ def test_a_training_text_may_be_cut_by_bpe_or_at_hyphens():
 
 def test_a_training_text_that_is_not_there_is_said_first(out, monkeypatch):
     folder = make_run(out, BASE, 1)
-    monkeypatch.setattr(reporting.significance, "compare", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(reporting.against_baseline, "compare", lambda *_: pytest.fail("it began"))
     with pytest.raises(UserError, match=r"none\.de: no such file$"):
         report([folder], out / "report", train_text=out / "none.de")
 
