@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import distillation_records
-import distillation_report
 import distillation_systems as systems
 from common import ask_fairseq, train_command
 from common.tasks import Task
+from distillation_differences import METRICS
 from distillation_runs import Runs
 
 from macaron_fairseq.common import files
@@ -19,7 +19,7 @@ from macaron_fairseq.evaluation.training import manifest
 
 def refuse_without_metrics(task: Task) -> None:
     """End the program where a task is not scored by what the report shows."""
-    named, wanted = task.benchmark.evaluation.metrics, distillation_report.METRICS
+    named, wanted = task.benchmark.evaluation.metrics, METRICS
     if missing := [name for name in wanted if name not in named]:
         sys.exit(
             f"{task.name} is not scored by {' and '.join(missing)}, which this table shows: name "

@@ -1,38 +1,24 @@
-"""One table of a task's systems, and a plot of quality against speed."""
+"""The report of a task: the figures of its systems, and what must be known of them."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import distillation_records
 from common.tasks import Task
+from distillation_differences import METRICS, compared, main_comparisons
 from distillation_records import Run
 from distillation_speed import GENERATE
 from distillation_systems import TEACHER
+from distillation_text import FP32, OWN_SPEED, Report, as_text, plot
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.markdown import NOTHING, number, spread, table
-from macaron_fairseq.evaluation.evidence import estimates
-from macaron_fairseq.evaluation.scores import intervals, significance
 
 # The average of a minute after a timing: itself, and half of another process.
 BUSY = 1.5
-METRICS = ("BLEU", "chrF")
-GREEDY = "greedy BLEU"
-LIMITS = (
-    "All students learn from one teacher, so the intervals leave out the teacher's variance. Where "
-    "a student's checkpoints are not averaged, the one with the least loss on the original "
-    "references is scored, though it may learn from translations."
-)
-HEAD = ["system", "seeds", "BLEU", "difference", "chrF", "difference", GREEDY, "difference"]
-HEAD += ["int8 BLEU", "parameters", "int8 MB", "fairseq-generate", "translate"]
-HEAD += ["CTranslate2 int8", "training"]
-FP32 = "BLEU in fp32"
-SPEED, OWN_SPEED = "sentences_per_second", "fairseq-generate speed"
-SPEEDS = (OWN_SPEED, "fairseq speed", "int8 speed", "training")
+SPEED = "sentences_per_second"
 
 
 def report(
@@ -84,14 +70,11 @@ def report(
     picture = plot(rows)
     of_baseline = {x: found for x, found in differences.items() if own[x] == baseline}
     planned = main_comparisons(main, own, {**of_baseline, **against_own})
-    text = as_text(
-        task, rows, differences, against_own, planned, baseline, notes, picture is not None
-    )
-    content = {"task": task.name, "systems": rows, "differences": differences}
-    content |= {"against_own_baselines": against_own, "main": planned, "notes": notes}
+    found = Report(task, baseline, rows, differences, against_own, planned, notes)
+    text = as_text(found, picture is not None)
     contents: dict[Path, str | bytes] = {
         work / "report" / "report.md": text,
-        work / "report" / "report.json": files.as_json(content),
+        work / "report" / "report.json": files.as_json(found.as_json()),
     }
     if picture:
         contents[work / "report" / "quality-speed.png"] = picture
@@ -200,247 +183,3 @@ def summary(system: str, runs: Sequence[Run]) -> dict[str, Any]:
         "signatures": results[0]["signatures"],
         "machine": (speeds or results)[0]["machine"],
     }
-
-
-# --- Differences ---------------------------------------------------------------------------------
-
-
-def compared(
-    base: Sequence[Run], other: Sequence[Run], reference: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """A system against a baseline, by the seeds that both have, on a test set's references.
-
-    Returns:
-        by metric the differences, their mean and its interval over seeds (Student's t). The p
-        values are those of sacreBLEU's paired bootstrap over sentences, one for each seed.
-    """
-    sides = [{run.recipe.seeds[0]: run for run in side} for side in (base, other)]
-    seeds = sorted({*sides[0]} & {*sides[1]})
-    found: dict[str, dict[str, Any]] = {
-        name: {"seeds": [], "differences": [], "p": []} for name in (*METRICS, GREEDY)
-    }
-    for seed in seeds:
-        one, two = (side[seed] for side in sides)
-        for name, of_metric in found.items():
-            search, metric = ("greedy", "BLEU") if name == GREEDY else ("beam", name)
-            difference, p = bootstrap(one, two, reference, search, metric)
-            of_metric["seeds"].append(seed)
-            of_metric["differences"].append(difference)
-            of_metric["p"].append(p)
-    for of_metric in found.values():
-        values = of_metric["differences"]
-        of_metric["mean"] = statistics.mean(values) if values else None
-        of_metric["interval"] = intervals.over_seeds(values)
-    return found
-
-
-def main_comparisons(
-    main: Sequence[str], baselines: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """The planned comparisons that can be made: greedy BLEU less that of the baseline.
-
-    Args:
-        main: all that were planned.
-        baselines: of each system.
-        found: by system what `compared` finds against its baseline.
-
-    Returns:
-        By system the figures of `compared`, and its baseline. There is the greatest of the seeds' p
-        values, and what Holm's correction for all planned comparisons makes of it. "one sign" says
-        whether all seeds have the same.
-    """
-    made = {x: found[x][GREEDY] for x in main if x in found and found[x][GREEDY]["p"]}
-    greatest = {name: max(one["p"]) for name, one in made.items()}
-    corrected = estimates.holm(greatest, len(main))
-    return {
-        name: {
-            "baseline": baselines[name],
-            **one,
-            "greatest": greatest[name],
-            "holm": corrected[name],
-            "one sign": one_sign(one["differences"]),
-        }
-        for name, one in made.items()
-    }
-
-
-def one_sign(differences: Sequence[float]) -> str:
-    """Whether several differences have the same sign, in a word; a dash for one alone."""
-    if len(differences) < 2:
-        return NOTHING
-    return "yes" if min(differences) > 0 or max(differences) < 0 else "no"
-
-
-def bootstrap(
-    base: Run, other: Run, reference: Sequence[str], search: str, name: str
-) -> tuple[float, float]:
-    """The difference in a metric on the task's test set, and its p value.
-
-    Args:
-        base: a run of the baseline.
-        other: the run that is compared with it.
-        reference: of each sentence.
-        search: how both translated, beam or greedy.
-        name: BLEU or chrF.
-    """
-    from sacrebleu.metrics import CHRF
-
-    from macaron_fairseq.evaluation.scores.metrics import detokenised_bleu
-
-    lowercase = "--lowercase" in base.recipe.score_flags
-    metrics = {
-        "BLEU": detokenised_bleu(base.recipe.target, lowercase),
-        "chrF": CHRF(lowercase=lowercase),
-    }
-    texts = [distillation_records.unpack(run.result["hypotheses"][search]) for run in (base, other)]
-    results, _ = significance.paired_bootstrap(texts, reference, metrics[name])
-    (first, _), (second, p) = results
-    return second - first, p
-
-
-# --- Text and picture ----------------------------------------------------------------------------
-
-
-def as_text(
-    task: Task,
-    rows: Sequence[dict[str, Any]],
-    differences: dict[str, dict[str, dict[str, Any]]],
-    against_own: dict[str, dict[str, Any]],
-    planned: dict[str, dict[str, Any]],
-    baseline: str,
-    notes: Sequence[str],
-    has_picture: bool,
-) -> str:
-    """The report."""
-    cells = []
-    for row in rows:
-        found = differences.get(row["system"], {})
-        scores = [
-            cell
-            for name in METRICS
-            for cell in (spread(row["scores"][name]), difference(found.get(name)))
-        ]
-        size = row["bytes"] and row["bytes"] / 1e6
-        cells.append(
-            [
-                *(row["system"], " ".join(map(str, row["seeds"])), *scores),
-                *(spread(row["greedy"]), difference(found.get(GREEDY))),
-                number(row["int8"], ".2f"),
-                *(number(row["parameters"], ","), number(size, ".1f")),
-                *(number(row[name], ".0f") for name in SPEEDS),
-            ]
-        )
-    parts = [f"# Distillation: {task.name}, {task.kind.test}", table(HEAD, cells)]
-    if any(row["system"] == baseline for row in rows):
-        said = f"Differences are to {baseline}."
-    else:
-        said = f"No differences to {baseline}, the baseline, which has no results that belong here."
-    parts.append(
-        f"{said} A difference has the p values of the paired bootstrap over sentences, the least "
-        "and the greatest of the seeds. In brackets is the 95 % interval over seeds of both. "
-        "BLEU and chrF are of fairseq with the task's beam, greedy BLEU with beam 1. "
-        "int8 is the export to CTranslate2 with beam 1. Speeds are sentences a second on one core. "
-        "In fp32 with the task's beam they are of fairseq-generate with its own search, and of "
-        "macaron-fairseq translate; then of the export. Training: target tokens a second, the "
-        "median of the log."
-    )
-    parts.append(LIMITS)
-    if against_own:
-        compared_with_own = [
-            [name, found["baseline"], *(difference(found[x]) for x in (*METRICS, GREEDY))]
-            for name, found in against_own.items()
-        ]
-        parts.append(table(["system", "less its baseline", *METRICS, GREEDY], compared_with_own))
-    if planned:
-        compared_as_planned = [
-            [
-                *(name, one["baseline"], " ".join(map(str, one["seeds"])), difference(one)),
-                *(f"{one['greatest']:.3f}", f"{one['holm']:.3f}", one["one sign"]),
-            ]
-            for name, one in planned.items()
-        ]
-        head = ["planned", "less its baseline", "seeds", GREEDY, "greatest p", "by Holm"]
-        parts.append(table([*head, "same sign"], compared_as_planned))
-    if deployed := against_teacher(rows):
-        head = ["int8, greedy", "times as fast", "share of BLEU", "times as fast as the teacher's"]
-        parts.append(table(head, deployed))
-        parts.append(
-            "Against the teacher in fp32 with the task's beam: the speed of fairseq-generate, and "
-            "BLEU as it was measured with the speeds. The last column is against the teacher's own "
-            "export, in the same engine and search."
-        )
-    trained = [
-        [row["system"], spread(row["updates"], ",.0f"), spread(row["hours"])]
-        for row in rows
-        if None not in row["updates"] + row["hours"]  # as those of a teacher that was given
-    ]
-    parts.append(table(["trained", "updates", "hours"], trained))
-    if has_picture:
-        parts.append("![Quality against speed.](quality-speed.png)")
-    signatures = rows[0]["signatures"].items()
-    parts.append("\n".join(f"- {name}: `{signature}`" for name, signature in signatures))
-    parts.append(f"- machine: {rows[0]['machine']['cpu']}")
-    return "\n\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
-
-
-def against_teacher(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Each export against the teacher by fairseq-generate: speed and BLEU; and its own export."""
-    teacher = next((row for row in rows if row["system"] == TEACHER), None)
-    if not teacher or not teacher[OWN_SPEED]:
-        return []
-    best, exported = teacher[FP32], teacher["int8 speed"]
-    return [
-        [
-            row["system"],
-            f"{row['int8 speed'] / teacher[OWN_SPEED]:.1f}",
-            f"{100 * row['int8'] / best:.1f} %" if best else NOTHING,
-            f"{row['int8 speed'] / exported:.1f}" if exported else NOTHING,
-        ]
-        for row in rows
-        if row["int8 speed"]
-    ]
-
-
-def difference(found: dict[str, Any] | None) -> str:
-    """A difference with its interval and p values."""
-    if not found or found["mean"] is None:
-        return NOTHING
-    interval, p = found["interval"], sorted({f"{x:.3f}" for x in found["p"]})
-    over_seeds = f" [{interval[0]:+.2f}, {interval[1]:+.2f}]" if interval else ""
-    values = p[0] if len(p) == 1 else f"{p[0]} to {p[-1]}"
-    return f"{found['mean']:+.2f}{over_seeds} (p {values})"
-
-
-def plot(rows: Sequence[dict[str, Any]]) -> bytes | None:
-    """BLEU against sentences a second: a PNG picture; None without speeds or matplotlib."""
-    points = {
-        row["system"]: [
-            (row[speed], quality, marker)
-            for speed, quality, marker in (
-                ("fairseq speed", statistics.mean(row["scores"]["BLEU"]), "s"),
-                ("int8 speed", row["int8"], "o"),
-            )
-            if row[speed] and quality is not None
-        ]
-        for row in rows
-    }
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    if not any(points.values()):
-        return None
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for i, (system, theirs) in enumerate(points.items()):
-        for k, (x, y, marker) in enumerate(theirs):
-            axes.plot(x, y, f"C{i}{marker}", label=None if k else system)
-    axes.set_xscale("log")
-    axes.set_title("squares: fairseq in fp32; circles: int8, greedy", fontsize=10)
-    figure.legend(loc="outside right upper")
-    axes.set_xlabel("sentences a second on one core")
-    axes.set_ylabel("BLEU")
-    axes.grid(alpha=0.3)
-    image = BytesIO()
-    figure.savefig(image, format="png", dpi=110)
-    return image.getvalue()

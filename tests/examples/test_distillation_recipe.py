@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import ctranslate2
+import distillation_differences
 import distillation_recipe
 import distillation_records
 import distillation_refusals as refusals
@@ -21,6 +22,7 @@ import distillation_report
 import distillation_run
 import distillation_speed
 import distillation_systems as systems
+import distillation_text
 import distillation_translations as translations
 import pytest
 import sacrebleu
@@ -733,7 +735,7 @@ def test_the_speed_of_fairseq_generate_is_what_it_says(tmp_path):
     [([0.3], "-"), ([0.3, 0.1], "yes"), ([-0.3, -0.1], "yes"), ([0.3, -0.1], "no"), ([0, 1], "no")],
 )
 def test_seeds_have_one_sign_or_not(differences, said):
-    assert distillation_report.one_sign(differences) == said
+    assert distillation_differences.one_sign(differences) == said
 
 
 def test_the_fastest_repetition_counts_and_scores_are_sacrebleus(tmp_path, monkeypatch):
@@ -834,18 +836,18 @@ def test_a_student_against_its_teacher():
         {"system": "word", "int8 speed": 24.0, "int8": 39.0},
     ]
     rows[0] |= {"int8 speed": 12.0, "int8": 41.0}
-    assert distillation_report.against_teacher(rows) == [
+    assert distillation_text.against_teacher(rows) == [
         ["teacher", "4.0", "100.0 %", "1.0"],
         ["word", "8.0", "95.1 %", "2.0"],
     ]
-    assert distillation_report.against_teacher(rows[1:]) == []
+    assert distillation_text.against_teacher(rows[1:]) == []
 
 
 def test_planned_comparisons_are_corrected_for_all_that_were_planned():
     def found(*p):
         return {"greedy BLEU": {"p": [*p], "differences": [1.0, -1.0][: len(p)]}}
 
-    made = distillation_report.main_comparisons(
+    made = distillation_differences.main_comparisons(
         ["word", "sequence", "across"],
         {"word": "none", "sequence": "none", "across": "none-own-bpe"},
         {"word": found(0.01, 0.02), "sequence": found(0.001), "uld": found(0.5)},
@@ -1062,8 +1064,8 @@ def test_lines_are_packed_whole():
 
 def test_what_a_difference_looks_like():
     found = {"mean": 1.25, "interval": (0.5, 2.0), "p": [0.001, 0.02]}
-    assert distillation_report.difference(found) == "+1.25 [+0.50, +2.00] (p 0.001 to 0.020)"
-    assert distillation_report.difference({**found, "interval": None, "p": [0.5]}) == (
+    assert distillation_text.difference(found) == "+1.25 [+0.50, +2.00] (p 0.001 to 0.020)"
+    assert distillation_text.difference({**found, "interval": None, "p": [0.5]}) == (
         "+1.25 (p 0.500)"
     )
-    assert distillation_report.difference(None) == "-"
+    assert distillation_text.difference(None) == "-"
