@@ -37,48 +37,10 @@ class Job:
 
 def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     """Each job with its exit status as it ends; one thread of PyTorch each, and one GPU."""
-    running: set[subprocess.Popen] = set()
-    starting = threading.RLock()  # no process is begun while all are ended, nor after that
-    has_ended = False
-    environ = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", **os.environ}
-    gpus = visible_gpus()
-    free: SimpleQueue[str] = SimpleQueue()
-    for slot in range(at_a_time if gpus else 0):
-        free.put(gpus[slot % len(gpus)])
-
-    def one(job: Job) -> int:
-        if not gpus:
-            return on(job, environ)
-        gpu = free.get()
-        try:
-            return on(job, {**environ, "CUDA_VISIBLE_DEVICES": gpu})
-        finally:
-            free.put(gpu)
-
-    def on(job: Job, environ: Mapping[str, str]) -> int:
-        job.log.parent.mkdir(parents=True, exist_ok=True)
-        with job.log.open("ab") as log:
-            with starting:
-                if has_ended:
-                    return 128 + signal.SIGTERM
-                process = subprocess.Popen(
-                    job.words, env=environ, stdout=log, stderr=log, start_new_session=True
-                )
-                running.add(process)
-            status = process.wait()
-            running.discard(process)
-        return status
-
-    def end_all() -> None:
-        nonlocal has_ended
-        with starting:
-            has_ended = True
-            for process in [*running]:  # with what it started
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
+    processes = Processes(at_a_time)
 
     def end(number: int, _: Any) -> None:
-        end_all()
+        processes.end()
         os._exit(128 + number)  # the threads would wait for jobs that have not begun
 
     # A closed terminal sends SIGHUP, unless nohup had it ignored.
@@ -89,14 +51,62 @@ def local(jobs: Sequence[Job], at_a_time: int) -> Iterator[tuple[Job, int]]:
     }
     pool = ThreadPoolExecutor(at_a_time)
     try:
-        futures = {pool.submit(one, job): job for job in jobs}
+        futures = {pool.submit(processes.run, job): job for job in jobs}
         for future in as_completed(futures):
             yield futures[future], future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        end_all()
+        processes.end()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Processes:
+    """Jobs as processes of this machine, which share its GPUs, and end together."""
+
+    def __init__(self, at_a_time: int) -> None:
+        self.running: set[subprocess.Popen] = set()
+        self.starting = threading.RLock()  # none begins while all are ended, nor after that
+        self.has_ended = False
+        self.free_gpus: SimpleQueue[str] | None = None
+        if gpus := visible_gpus():
+            self.free_gpus = SimpleQueue()
+            for slot in range(at_a_time):
+                self.free_gpus.put(gpus[slot % len(gpus)])
+
+    def run(self, job: Job) -> int:
+        """Do a job, on a GPU that is free; returns its exit status."""
+        if not self.free_gpus:
+            return self.wait_for(job)
+        gpu = self.free_gpus.get()
+        try:
+            return self.wait_for(job, CUDA_VISIBLE_DEVICES=gpu)
+        finally:
+            self.free_gpus.put(gpu)
+
+    def wait_for(self, job: Job, **variables: str) -> int:
+        """Start a process and wait for it; its output goes to the job's log."""
+        environ = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", **os.environ, **variables}
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as log:
+            with self.starting:
+                if self.has_ended:
+                    return 128 + signal.SIGTERM
+                process = subprocess.Popen(
+                    job.words, env=environ, stdout=log, stderr=log, start_new_session=True
+                )
+                self.running.add(process)
+            status = process.wait()
+            self.running.discard(process)
+        return status
+
+    def end(self) -> None:
+        """End all, with what they started."""
+        with self.starting:
+            self.has_ended = True
+            for process in [*self.running]:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
 
 
 def visible_gpus() -> list[str]:
