@@ -76,7 +76,7 @@ class Processes:
 
     def run(self, job: Job) -> int:
         """Do a job, on a GPU that is free; returns its exit status."""
-        if not self.free_gpus:
+        if self.free_gpus is None:
             return self.wait_for(job)
         gpu = self.free_gpus.get()
         try:

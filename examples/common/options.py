@@ -392,26 +392,15 @@ def read(
     own, extra = own_and_flags(words)
     options = parser(header, program).parse_intermixed_args(own)
     described = benchmark.read(file, options.setting)
-    pairs = described.pairs
-    pair = options.pair or (pairs or [""])[0]
-    if not re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", pair):
-        sys.exit("say which languages: --pair S-T, for example en-de")
-    if pairs and pair not in pairs:
-        sys.exit(f"the pairs are {' '.join(pairs)}, not {pair}")
+    pairs, pair = described.pairs, pair_of(described, options)
     source, target = pair.split("-")
     sets = described.sets_of(source, target)
     if not {"train", "valid"} <= {*sets} or len(sets) < 3:
         sys.exit(f"{file}: sets should have train, valid, and a test set of {pair}")
-    if source == target:
-        sys.exit(f"--pair names two languages, not {source} twice")
     is_other_pair = bool(options.pair) and pair not in pairs[:1]
     if is_other_pair:
         described = replace(described, published=[])
-    of_archives = ("from", "mirror", "sizes")
-    if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
-        sys.exit(f"--{useless[0]} is for archives: this recipe makes its own corpus")
-    if described.own_text and (useless := [x for x in of_archives[1:] if getattr(options, x)]):
-        sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
+    refuse_useless(described, options)
     given = getattr(options, "from")
     if given and not given.is_dir():
         sys.exit(f"{given}, given by --from, is not a folder")
@@ -445,6 +434,29 @@ def read(
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     check_schemes(recipe.archs, extra)
     return recipe
+
+
+def pair_of(described: Benchmark, options: Any) -> str:
+    """The languages, as S-T: of --pair, or the first of the recipe's."""
+    pairs = described.pairs
+    pair = options.pair or (pairs or [""])[0]
+    if not re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", pair):
+        sys.exit("say which languages: --pair S-T, for example en-de")
+    if pairs and pair not in pairs:
+        sys.exit(f"the pairs are {' '.join(pairs)}, not {pair}")
+    source, target = pair.split("-")
+    if source == target:
+        sys.exit(f"--pair names two languages, not {source} twice")
+    return str(pair)
+
+
+def refuse_useless(described: Benchmark, options: Any) -> None:
+    """End the program at an option on archives where the recipe fetches none."""
+    of_archives = ("from", "mirror", "sizes")
+    if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
+        sys.exit(f"--{useless[0]} is for archives: this recipe makes its own corpus")
+    if described.own_text and (useless := [x for x in of_archives[1:] if getattr(options, x)]):
+        sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
 
 
 SET_BY_THE_RECIPE = {

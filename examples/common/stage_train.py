@@ -232,12 +232,7 @@ def follow(
         the last lines before torchrun tells that a process failed, and whether the training came to
         its end.
     """
-    from macaron_fairseq.evaluation.training import training_log
-
-    tail: deque[str] = deque(maxlen=20)
-    is_done = is_torchruns = False
-    stopped: re.Match[str] | None = None
-    left_out: re.Match[str] | None = None
+    watched = Watched(title, had)
     on_terminal = sys.stderr.isatty()
     bar = tqdm(
         desc=title,
@@ -255,30 +250,51 @@ def follow(
         for line in lines:
             file.write(line)
             file.flush()
-            is_torchruns = is_torchruns or is_of_a_failed_process(line)
-            if not is_torchruns:  # many lines that only repeat it
-                tail.append(line)
-            if bar.n == had and (begun := [x for text, x in LOADING.items() if text in line]):
-                bar.unpause()  # loading does not count in updates a second
-                bar.set_postfix_str(begun[0])
-            if not left_out and (left_out := LEFT_OUT.search(line)):  # each epoch says so again
-                said = "samples are too long for --max-tokens or the model, and are left out"
-                bar.write(f"{title}: {left_out[1]} {said}", file=sys.stderr)
-            found = training_log.parse(line)
-            if found and found.kind == "train_inner":
-                loss, speed = found.figures.get("loss"), found.figures.get("wps")
-                bar.set_postfix_str(f"loss {loss}, {speed} words/s", False)
-            if found:
-                bar.update(found.update - bar.n)
-            is_done = is_done or "done training" in line
-            stopped = stopped or EARLY_STOP.search(line)
-    if stopped:
+            watched.hear(line)
+            watched.show(line, bar)
+    if watched.stopped:
         print(
-            f"{title}: ended at update {bar.n}: {stopped[1]} validations in a row found no lower "
-            "loss (--patience)",
+            f"{title}: ended at update {bar.n}: {watched.stopped[1]} validations in a row found no "
+            "lower loss (--patience)",
             file=sys.stderr,
         )
-    return "".join(tail), is_done
+    return "".join(watched.tail), watched.is_done
+
+
+class Watched:
+    """What the lines of a training's log have told so far."""
+
+    def __init__(self, title: str, had: int) -> None:
+        self.title, self.had = title, had
+        self.tail: deque[str] = deque(maxlen=20)
+        self.is_done = self.is_torchruns = False
+        self.stopped: re.Match[str] | None = None
+        self.left_out: re.Match[str] | None = None
+
+    def hear(self, line: str) -> None:
+        """Take in a line."""
+        self.is_torchruns = self.is_torchruns or is_of_a_failed_process(line)
+        if not self.is_torchruns:  # many lines that only repeat it
+            self.tail.append(line)
+        self.is_done = self.is_done or "done training" in line
+        self.stopped = self.stopped or EARLY_STOP.search(line)
+
+    def show(self, line: str, bar: tqdm) -> None:
+        """Show what a line says of how far it is."""
+        from macaron_fairseq.evaluation.training import training_log
+
+        if bar.n == self.had and (begun := [x for text, x in LOADING.items() if text in line]):
+            bar.unpause()  # loading does not count in updates a second
+            bar.set_postfix_str(begun[0])
+        if not self.left_out and (found := LEFT_OUT.search(line)):  # each epoch says so again
+            self.left_out = found
+            said = "samples are too long for --max-tokens or the model, and are left out"
+            bar.write(f"{self.title}: {found[1]} {said}", file=sys.stderr)
+        if logged := training_log.parse(line):
+            if logged.kind == "train_inner":
+                loss, speed = logged.figures.get("loss"), logged.figures.get("wps")
+                bar.set_postfix_str(f"loss {loss}, {speed} words/s", False)
+            bar.update(logged.update - bar.n)
 
 
 def is_of_a_failed_process(line: str) -> bool:
