@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import torch
@@ -13,12 +14,11 @@ from harness import in_process
 
 Batch = dict[str, Any]
 
-TINY = [
-    *("--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "128"),
-    *("--encoder-layers", "2", "--encoder-attention-heads", "4"),
-    *("--decoder-embed-dim", "64", "--decoder-ffn-embed-dim", "128"),
-    *("--decoder-layers", "2", "--decoder-attention-heads", "4"),
-]
+TINY = split(
+    "--encoder-embed-dim 64 --encoder-ffn-embed-dim 128 --encoder-layers 2 "
+    "--encoder-attention-heads 4 --decoder-embed-dim 64 --decoder-ffn-embed-dim 128 "
+    "--decoder-layers 2 --decoder-attention-heads 4"
+)
 SIX_LAYERS = ["--encoder-layers", "6", "--decoder-layers", "6"]
 NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
 STOCK = ["--arch", "transformer", "--encoder-normalize-before", "--decoder-normalize-before"]

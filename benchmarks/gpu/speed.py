@@ -4,6 +4,7 @@ import gc
 import json
 import time
 from collections.abc import Callable
+from shlex import split
 from statistics import median
 from typing import Any
 
@@ -16,16 +17,14 @@ from macaron_fairseq.analysis import flops
 from macaron_fairseq.fast.beam_search import CandidateGenerator
 
 # (sizes, types, tokens of a batch): fairseq's architectures iwslt_de_en, base and big.
-IWSLT = [
-    *("--encoder-embed-dim", "512", "--encoder-ffn-embed-dim", "1024"),
-    *("--encoder-attention-heads", "4", "--decoder-embed-dim", "512"),
-    *("--decoder-ffn-embed-dim", "1024", "--decoder-attention-heads", "4"),
-]
-BIG = [
-    *("--encoder-embed-dim", "1024", "--encoder-ffn-embed-dim", "4096"),
-    *("--encoder-attention-heads", "16", "--decoder-embed-dim", "1024"),
-    *("--decoder-ffn-embed-dim", "4096", "--decoder-attention-heads", "16"),
-]
+IWSLT = split(
+    "--encoder-embed-dim 512 --encoder-ffn-embed-dim 1024 --encoder-attention-heads 4 "
+    "--decoder-embed-dim 512 --decoder-ffn-embed-dim 1024 --decoder-attention-heads 4"
+)
+BIG = split(
+    "--encoder-embed-dim 1024 --encoder-ffn-embed-dim 4096 --encoder-attention-heads 16 "
+    "--decoder-embed-dim 1024 --decoder-ffn-embed-dim 4096 --decoder-attention-heads 16"
+)
 SHAPES = {
     "cuda": {
         "iwslt": (IWSLT, 10_000, 4096),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import metadata
 from pathlib import Path
+from shlex import split
 from typing import Any
 
 import torch
@@ -39,10 +40,10 @@ VARIABLES = (
 # cuDNN's attention plans anew for each shape of a batch, and batches of text have many.
 NO_PLANS = {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1"}
 # For --quick: 2+2 layers, 16 wide.
-SMALL = [
-    *("--encoder-embed-dim", "16", "--encoder-layers", "2", "--encoder-attention-heads", "2"),
-    *("--decoder-embed-dim", "16", "--decoder-layers", "2", "--decoder-attention-heads", "2"),
-]
+SMALL = split(
+    "--encoder-embed-dim 16 --encoder-layers 2 --encoder-attention-heads 2 "
+    "--decoder-embed-dim 16 --decoder-layers 2 --decoder-attention-heads 2"
+)
 
 Figures = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """Sides that train translation models: their flags, and those that all of them get."""
 
 import argparse
-import shlex
 from pathlib import Path
+from shlex import join, split
 
 from harness import corpora, measuring
 from harness.measuring import Device
@@ -22,12 +22,12 @@ SIDES = {
 }
 
 # What does not.
-COMMON = [
-    *("--optimizer", "adam", "--adam-betas", "(0.9,0.98)", "--weight-decay", "0.0001"),
-    *("--lr", "0.0005", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000"),
-    *("--label-smoothing", "0.1", "--max-tokens", "4096", "--seed", "1"),
-]
-QUICK = shlex.join([*measuring.SMALL, "--max-tokens", "400"])
+COMMON = split(
+    "--optimizer adam --adam-betas (0.9,0.98) --weight-decay 0.0001 --lr 0.0005 "
+    "--lr-scheduler inverse_sqrt --warmup-updates 4000 --label-smoothing 0.1 "
+    "--max-tokens 4096 --seed 1"
+)
+QUICK = join([*measuring.SMALL, "--max-tokens", "400"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def flags_of_sides(args: argparse.Namespace, device: Device) -> dict[str, list[s
         name, equals, flags = side.partition("=")
         if not equals:
             raise UserError(f"--side {side} has no '=': write --side 'NAME=FLAGS'")
-        sides[name] = shlex.split(flags)
+        sides[name] = split(flags)
     if "ours-bf16" in args.sides:
         refuse_bf16(device)
     return {
@@ -81,4 +81,4 @@ def common_flags(data: Path, more: str) -> list[str]:
     shared = "--share-all-embeddings"
     if not corpora.shares_dictionary(folder):
         shared = "--share-decoder-input-output-embed"
-    return [str(folder), shared, *COMMON, *shlex.split(more)]
+    return [str(folder), shared, *COMMON, *split(more)]

@@ -65,7 +65,11 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     every = [*notes, *(plan.departures(announced, tasks, done, others) if runs else [])]
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
-        *(runs, families, BASELINE, every, tasks_file.published(tasks.values())),
+        runs,
+        families,
+        BASELINE,
+        every,
+        tasks_file.published(tasks.values()),
         schemes=of_plan,
         is_missed=lambda key: key in wanted or families[key[0]] not in of_plan,
     )

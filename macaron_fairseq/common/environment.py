@@ -13,8 +13,16 @@ PACKAGE = Path(__file__).parent.parent
 # Packages that give the module fairseq: the first that is installed is named.
 FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
 LIBRARIES = (
-    *("torch", *FAIRSEQ, "sacrebleu", "sacremoses", "subword-nmt"),
-    *("numpy", "numba", "scipy", "matplotlib", "ctranslate2"),
+    "torch",
+    *FAIRSEQ,
+    "sacrebleu",
+    "sacremoses",
+    "subword-nmt",
+    "numpy",
+    "numba",
+    "scipy",
+    "matplotlib",
+    "ctranslate2",
 )
 
 

@@ -169,7 +169,9 @@ def spectra(name: str, models: Sequence[Model]) -> str:
         drawn = [
             html_page.figure(
                 pictures.spectrum_svg(
-                    *(row, series, limits),
+                    row,
+                    series,
+                    limits,
                     f"Eigenvalues of {row['name']}, {pictures.title(model)}.",
                 ),
                 f"{html_page.key(series, pictures.title(model))}: {row['name']}",

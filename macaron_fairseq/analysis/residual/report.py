@@ -14,14 +14,25 @@ from macaron_fairseq.analysis.residual.pictures import Effect
 
 # The columns of the CSV file: what a row is, and a measure of it.
 CSV_COLUMNS = (
-    *("model", "trained", "side", "of", "name", "layer", "operator", "occurrence"),
-    *("measure", "mean", "margin", "n"),
+    "model",
+    "trained",
+    "side",
+    "of",
+    "name",
+    "layer",
+    "operator",
+    "occurrence",
+    "measure",
+    "mean",
+    "margin",
+    "n",
 )
 
 
 # What not every run writes.
 OPTIONAL = (
-    *("residual-spectra-encoder.png", "residual-spectra-decoder.png"),
+    "residual-spectra-encoder.png",
+    "residual-spectra-decoder.png",
     "residual-interventions.png",
 )
 

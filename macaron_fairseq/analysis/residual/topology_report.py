@@ -14,8 +14,13 @@ LEVEL = 0.05
 COLUMNS = ("communities", "modularity", "least amplified", "most amplified", "coupling", "p")
 P_OF_ALL = "p for all layers"
 SENSITIVITY_COLUMNS = (
-    *("choice", "communities", "modularity", "agreement", "coupling"),
-    *("layers with p < 0.05", "smallest p for all layers"),
+    "choice",
+    "communities",
+    "modularity",
+    "agreement",
+    "coupling",
+    "layers with p < 0.05",
+    "smallest p for all layers",
 )
 
 

@@ -46,11 +46,15 @@ def gallery(runs: Sequence[Run]) -> str:
         signature = signatures.index(f"{first.metric}: `{first.signatures[first.metric]}`") + 1
         rows.append(
             [
-                *(task, scheme, f"{first.metric} ({signature})"),
+                task,
+                scheme,
+                f"{first.metric} ({signature})",
                 spread([run.score for run in theirs]),
-                *(f"{low:.2f} to {high:.2f}", further(theirs)),
+                f"{low:.2f} to {high:.2f}",
+                further(theirs),
                 " ".join(str(run.seed) for run in theirs),
-                *(f"{first.parameters:,}", span([run.updates for run in theirs])),
+                f"{first.parameters:,}",
+                span([run.updates for run in theirs]),
                 f"{sum(run.seconds for run in theirs) / 3600:.1f}",
                 "; ".join(dict.fromkeys(map(machine, theirs))),
                 ", ".join(map(letter, sorted(made_by))),
@@ -135,8 +139,12 @@ def published_table(runs: Sequence[Run], published: Sequence[Published], baselin
         difference = statistics.mean(scores) - one.score if scores else None
         rows.append(
             [
-                *(one.task, one.test, one.metric, f"{one.score:.2f}"),
-                *(spread(scores) if scores else NOTHING, number(difference, "+.2f")),
+                one.task,
+                one.test,
+                one.metric,
+                f"{one.score:.2f}",
+                spread(scores) if scores else NOTHING,
+                number(difference, "+.2f"),
                 f"{one.model}: {one.source}",
             ]
         )
@@ -164,8 +172,13 @@ def loops(runs: Sequence[Run], families: Mapping[str, str], baseline: str) -> st
         lines = sum(run.kinds.count for run in theirs)
         rows.append(
             [
-                *(family, scheme, str(len(theirs)), f"{lines:,}", f"{looping(theirs):,}"),
-                *(f"{1000 * looping(theirs) / lines:.2f}", number(cut_off, ",")),
+                family,
+                scheme,
+                str(len(theirs)),
+                f"{lines:,}",
+                f"{looping(theirs):,}",
+                f"{1000 * looping(theirs) / lines:.2f}",
+                number(cut_off, ","),
                 f"{looping(paired):,}" if is_paired else NOTHING,
             ]
         )

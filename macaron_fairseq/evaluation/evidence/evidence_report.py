@@ -174,7 +174,10 @@ def over_table(overall: Sequence[Overall]) -> str:
     """The estimates, tests and power."""
     rows = [
         [
-            *(one.family, one.scheme, one.metric, f"{one.effect.estimate:+.2f}"),
+            one.family,
+            one.scheme,
+            one.metric,
+            f"{one.effect.estimate:+.2f}",
             interval(one.effect.low, one.effect.high),
             number(one.effect.between_tasks, ".2f"),
             f"{one.better} of {one.tasks} ({counted(one.runs, 'pair')})",
@@ -202,8 +205,13 @@ def task_table(found: Sequence[TaskDifference]) -> str:
     """The paired differences."""
     rows = [
         [
-            *(one.task, one.scheme, one.metric, " ".join(map(str, one.seeds))),
-            *(f"{one.baseline_score:.2f}", f"{one.score:.2f}", f"{one.difference:+.2f}"),
+            one.task,
+            one.scheme,
+            one.metric,
+            " ".join(map(str, one.seeds)),
+            f"{one.baseline_score:.2f}",
+            f"{one.score:.2f}",
+            f"{one.difference:+.2f}",
             interval(one.low, one.high),
         ]
         for one in found

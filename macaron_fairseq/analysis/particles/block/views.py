@@ -276,8 +276,12 @@ def _draw_bars(axes: Any, x: Floats, colour: str) -> None:
     width, depth = 2 * np.pi / CELLS[0], 2 / CELLS[1]
     east, up = counts.nonzero()
     axes.bar3d(
-        *(-np.pi + width * east, -1 + depth * up, np.zeros(len(east))),
-        *(width, depth, counts[east, up]),
+        -np.pi + width * east,
+        -1 + depth * up,
+        np.zeros(len(east)),
+        width,
+        depth,
+        counts[east, up],
         color=colour,
         edgecolor="black",
         linewidth=0.2,
