@@ -93,6 +93,19 @@ def test_a_damaged_record_is_refused(change, said, tmp_path):
         records.read([path])
 
 
+def test_a_record_whose_ngrams_lack_a_count_is_refused(tmp_path):
+    path, rows = tmp_path / "t.json", [[4, 3, 2, 1, 1, 0, 0, 0]] * 2
+    scores = {"scores": {"test": {"BLEU": 1.0}}, "signatures": {"BLEU": "s"}}
+    of_ngrams = dict(metric="BLEU", kinds=Items("n-grams", 2, "abc", [4, 4]), items=rows, **scores)
+    records.write(path, [record(**of_ngrams)])
+    assert records.read([path])[0].items == rows
+    content = json.loads(path.read_text())
+    content["runs"][0]["items"][1].pop()
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="with other than 8 counts"):
+        records.read([path])
+
+
 # --- Metrics -------------------------------------------------------------------------------------
 
 

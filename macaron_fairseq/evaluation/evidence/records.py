@@ -20,6 +20,7 @@ EDITS, NGRAMS = "edits", "n-grams"
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 # Of a whole test set the sums over so many parts are kept, where n-grams are counted.
 GROUPS = 100
+COUNTS = 8  # of each: its 1- to 4-grams, and those that match
 
 TASK_FIELDS = {"task": str, "metric": str, "test": str, "items": dict, "environments": list}
 RUN_FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -191,6 +192,8 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
         )
     if kinds.kind == EDITS:
         numbers(line["items"])  # a ValueError if one is not a digit
+    elif any(len(row) != COUNTS for row in line["items"]):
+        raise ValueError(f"a group of items with other than {COUNTS} counts")
     float(line["scores"][content["test"]][content["metric"]])
     str(line["signatures"][content["metric"]])
     values = {name: line[name] for name in RUN_FIELDS if name != "environment"}
