@@ -14,7 +14,7 @@ Lopez, Geshkovski and Ruiz-Balet, arXiv 2601.21366.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -32,12 +32,18 @@ def _gelu_integral(u: Floats) -> Floats:
     return ((u**2 - 1) * ndtr(u) + u * density) / 2
 
 
-# Each with its integral, which makes the potential.
-ACTIVATIONS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
-    "relu": (lambda u: np.maximum(u, 0), lambda u: np.maximum(u, 0) ** 2 / 2),
-    "gelu": (lambda u: u * ndtr(u), _gelu_integral),
+class Activation(NamedTuple):
+    """A function sigma of any array, and its integral S, which makes the potential."""
+
+    value: Callable[[Floats], Floats]
+    integral: Callable[[Floats], Floats]
+
+
+ACTIVATIONS = {
+    "relu": Activation(lambda u: np.maximum(u, 0), lambda u: np.maximum(u, 0) ** 2 / 2),
+    "gelu": Activation(lambda u: u * ndtr(u), _gelu_integral),
     # ln cosh u, which overflows as it is written
-    "tanh": (np.tanh, lambda u: np.logaddexp(u, -u) - np.log(2)),
+    "tanh": Activation(np.tanh, lambda u: np.logaddexp(u, -u) - np.log(2)),
 }
 
 
@@ -52,7 +58,7 @@ class Perceptron:
 
     def drift(self, x: Floats) -> Floats:
         """The drift at the points x, (..., d), before it is projected."""
-        return ACTIVATIONS[self.activation][0](x @ self.a.T) @ self.w
+        return ACTIVATIONS[self.activation].value(x @ self.a.T) @ self.w
 
     def potential(self, x: Floats) -> Floats:
         """V(x) = sum_m s_m S(a_m . x) with S' = sigma, whose gradient is the drift: (...).
@@ -62,7 +68,7 @@ class Perceptron:
         """
         if self.s is None:
             raise ValueError("only a perceptron in gradient form, w_m = s_m a_m, has a potential")
-        return ACTIVATIONS[self.activation][1](x @ self.a.T) @ self.s
+        return ACTIVATIONS[self.activation].integral(x @ self.a.T) @ self.s
 
 
 def gradient_form(activation: str, a: Floats, s: Floats) -> Perceptron:

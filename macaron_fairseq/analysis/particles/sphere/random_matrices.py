@@ -11,6 +11,7 @@ Source: Geshkovski, Letrouit, Polyanskiy and Rigollet, arXiv 2312.10794, section
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,13 +49,20 @@ def _goe(generator: Generator, count: int, dim: int) -> Floats:
     return (entries + entries.swapaxes(1, 2)) / np.sqrt(2)
 
 
-# How B is drawn, and by what V is smaller where it is B or -B.
-KEYS: dict[str, tuple[Callable[[Generator, int, int], Floats], Callable[[int], float]]] = {
-    "identity": (_identity, lambda dim: 1.0),
-    "gaussian": (_gaussian, lambda dim: dim**0.5),  # G H / sqrt(d), entries of variance 1
+class KeyMatrices(NamedTuple):
+    """How B is drawn, (count, d, d), and how large it is: V is B or -B over that."""
+
+    draw: Callable[[Generator, int, int], Floats]
+    size: Callable[[int], float]
+
+
+KEYS = {
+    "identity": KeyMatrices(_identity, lambda dim: 1.0),
+    # G H / sqrt(d), entries of variance 1
+    "gaussian": KeyMatrices(_gaussian, lambda dim: dim**0.5),
     # The diagonal's variance is 2, that of the others 1. The authors' script also has a choice
     # "Wigner" whose diagonal has variance 1, and calls it wrong: it is left out here.
-    "goe": (_goe, lambda dim: (dim + 1) ** 0.5),
+    "goe": KeyMatrices(_goe, lambda dim: (dim + 1) ** 0.5),
 }
 VALUES = ("identity", "gram", "keys", "minus-keys")
 SHARED = ("no", "trials", "all")
