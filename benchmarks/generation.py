@@ -152,7 +152,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what does not depend on the data."""
     measuring.add_arguments(parser, SIDES, ["stock", "ours"])
     add = parser.add_argument
-    add("--lines", type=positive, default=4000, metavar="N", help="that CTranslate2 translates")
+    add(
+        "--lines",
+        type=positive,
+        default=4000,
+        metavar="N",
+        help="that CTranslate2 translates (default: %(default)s)",
+    )
     add("--flags", default="", help="more flags of fairseq-generate for all its sides")
 
 

@@ -5,8 +5,8 @@
   python benchmarks/scaling.py training --size wmt_en_de_big --precision bf16 --types 37000
 
 Each case is a synthetic corpus whose sentences all have the same length, on both sides. Training is
-measured as in training.py, of whose sides it takes some, translation as in generation.py: random
-weights, and as many tokens out as in, the end included.
+measured as in training.py, with sides of it, translation as in generation.py: random weights, and
+as many tokens out as in, the end included.
 """
 
 import argparse

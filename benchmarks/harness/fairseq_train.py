@@ -37,7 +37,7 @@ def completed(args: argparse.Namespace, quick: str) -> argparse.Namespace:
 
 
 def tokens_of_updates(args: argparse.Namespace, max_tokens: int) -> int:
-    """Tokens of so many updates and as many again; a batch has `max_tokens` without a flag."""
+    """Twice the tokens of all updates; a batch has `max_tokens`, unless --flags say it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--max-tokens", type=int, default=max_tokens)
     parser.add_argument("--update-freq", type=int, default=1)

@@ -21,7 +21,7 @@ class Row:
     flags: tuple[str, ...] = ()  # more of them for fairseq-train or fairseq-generate
     instead: tuple[tuple[Any, str, Any], ...] = ()  # object, attribute, what it is for the moment
     side: str = "ours"
-    task: str = ""  # of fairseq-generate, where it is not the side's
+    task: str = ""  # of fairseq-generate; "" for this package's
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
@@ -33,12 +33,12 @@ class Row:
 
 
 def never(*_: Any) -> bool:
-    """Whether what would be asked here is so."""
+    """Instead of a question whose answer is then no."""
     return False
 
 
 def at_no_time(*_: Any) -> AbstractContextManager:
-    """Instead of a time in which something is known."""
+    """Instead of a time in which weights are known not to change: here nothing is known."""
     return nullcontext()
 
 

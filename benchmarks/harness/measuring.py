@@ -92,7 +92,7 @@ def add_arguments(
     add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
     if may_be_gpu:
         add("--cpu", action="store_true", help="compute on the CPU even if there is a GPU")
-        help = "of training and translation; fp16 and bf16 need a GPU (default: fp32)"
+        help = "fp16 and bf16 need a GPU (default: fp32)"
         add("--precision", choices=DTYPES, default="fp32", help=help)
     else:
         parser.set_defaults(cpu=True, precision="fp32")

@@ -77,14 +77,14 @@ class Processes:
     def run(self, job: Job) -> int:
         """Do a job, on a GPU that is free; returns its exit status."""
         if self.free_gpus is None:
-            return self.wait_for(job)
+            return self.start_and_wait(job)
         gpu = self.free_gpus.get()
         try:
-            return self.wait_for(job, CUDA_VISIBLE_DEVICES=gpu)
+            return self.start_and_wait(job, CUDA_VISIBLE_DEVICES=gpu)
         finally:
             self.free_gpus.put(gpu)
 
-    def wait_for(self, job: Job, **variables: str) -> int:
+    def start_and_wait(self, job: Job, **variables: str) -> int:
         """Start a process and wait for it; its output goes to the job's log."""
         environ = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", **os.environ, **variables}
         job.log.parent.mkdir(parents=True, exist_ok=True)

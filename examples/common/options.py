@@ -84,7 +84,7 @@ class Recipe:
         return self.benchmark.training.tokens * self.benchmark.training.batches
 
     @property
-    def most_tokens(self) -> int:
+    def tokens_at_once(self) -> int:
         """Tokens on a device at once, at most."""
         return self.max_tokens or min(self.benchmark.training.tokens, self.batch)
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import split
-from typing import Any, TypeVar
+from typing import Any
 
-from common.options import Recipe
-
-RecipeT = TypeVar("RecipeT", bound=Recipe)
+from common.options import RecipeT
 
 # What a flag of a system needs; the losses themselves would miss it after hours of training.
 NEEDED_BY = {"mined": ("rapidfuzz", "the loss mined")}

@@ -127,10 +127,10 @@ def of_text(
         block=options.tokens_per_sample,
     )
     recipe_options.check_schemes(recipe.archs, extra)
-    if recipe.block > recipe.most_tokens:
+    if recipe.block > recipe.tokens_at_once:
         sys.exit(
             f"a sample of {recipe.block} tokens does not fit into batches of "
-            f"{recipe.most_tokens}: give a smaller --tokens-per-sample, or a larger --max-tokens"
+            f"{recipe.tokens_at_once}: give a smaller --tokens-per-sample, or a larger --max-tokens"
         )
     more_flags = f"{described.training.more_flags} --tokens-per-sample {recipe.block}"
     given = training_flags.parse([*described.training.words(), *extra])

@@ -96,7 +96,7 @@ def of_gpus(recipe: Recipe) -> list[str]:
 
 def divide(recipe: Recipe, devices: int) -> tuple[int, int]:
     """Tokens of a device at once, and how many such batches of each device make an update."""
-    batch, max_tokens, usual = recipe.batch, recipe.most_tokens, recipe.benchmark.training.tokens
+    batch, max_tokens, usual = recipe.batch, recipe.tokens_at_once, recipe.benchmark.training.tokens
     if not recipe.max_tokens:
         # More devices than batches: smaller ones, but not so small that fairseq would drop long
         # sentences.

@@ -295,8 +295,8 @@ class Plan:
         """A process of distillation_run.py."""
         options = self.runs.options_of(recipe.system)
         words = distillation_run.words(what, recipe, shard, self.args.settings, options)
-        one = shard.replace("/", "-of-") or f"{recipe.system}-seed{recipe.seeds[0]}"
-        log = options.work / "logs" / recipe.name / f"{what}-{one}.log"
+        one = f"-{shard.replace('/', '-of-') or f'{recipe.system}-seed{recipe.seeds[0]}'}"
+        log = options.work / "logs" / recipe.name / f"{what}{one * (what != 'join')}.log"
         return Job(label, words, log, result)
 
     def attempt(self, steps: Sequence[Step], at_a_time: int = 0) -> None:

@@ -19,8 +19,8 @@ from macaron_fairseq.evaluation.training import manifest
 
 def refuse_without_metrics(task: Task) -> None:
     """End the program where a task is not scored by what the report shows."""
-    named, wanted = task.benchmark.evaluation.metrics, METRICS
-    if missing := [name for name in wanted if name not in named]:
+    named = task.benchmark.evaluation.metrics
+    if missing := [name for name in METRICS if name not in named]:
         sys.exit(
             f"{task.name} is not scored by {' and '.join(missing)}, which this table shows: name "
             f"other --tasks, or add {' '.join(missing).lower()} to the --metric of its score"

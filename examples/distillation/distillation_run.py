@@ -231,4 +231,6 @@ def main(argument: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not sys.argv[1].startswith("{"):
+        sys.exit(__doc__)
     main(sys.argv[1])

@@ -283,7 +283,7 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
     # Several processes would score a part each.
     words += ["--distributed-world-size", "1"]
     # What fits when training fits here.
-    words += ["--max-tokens", str(recipe.most_tokens)]
+    words += ["--max-tokens", str(recipe.tokens_at_once)]
     words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
     def fill(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""`macaron-fairseq particles`: what experiments write, and what is refused."""
+"""`macaron-fairseq particles` with random matrices, rescaled tokens and metastability; refusals."""
 
 import json
 

@@ -677,8 +677,11 @@ def test_the_script_explains_itself():
 
 @pytest.mark.parametrize("given", [None, Path("/data")])
 def test_a_runs_process_is_asked_for_what_its_runner_was(given):
-    options = tasks.Options(
+    options = run_options.Options(
         Path("/w"), given, cpu=True, file=tasks.FILE, max_update=7, extra=("--lr", "1 2")
     )
-    asked = run_options.from_argument(run_options.as_argument(options=options, seed=3))
-    assert asked == {"options": options, "seed": 3}
+    setting = tasks.Setting(256, 0.1)
+    argument = run_options.as_argument(options=options, seed=3, setting=setting, file=Path("/f"))
+    asked = run_options.from_argument(argument)
+    assert tasks.Setting(**asked.pop("setting")) == setting
+    assert asked == {"options": options, "seed": 3, "file": "/f"}

@@ -20,37 +20,6 @@ BLOCK |= {"direction": "ascent", "beta": 10, "particles": 100, "dim": 2, "seed":
 BLOCK |= {"cluster-scale": 0.1, "time": 100}
 REST: dict[str, Any] = {"trials": 3, "time": 2000, "drift": 5e-4, "mass": 0.05}
 
-PERSPECTIVE: dict[str, tuple[str, dict[str, Any]]] = {
-    "phase-random": (
-        "phase diagrams with random V and KQ: pairs, rank, clusters",
-        {"value-matrix": "identity", "key-matrix": "gaussian", "shared": "no", "regenerate": None}
-        | {**BETAS, **CLOUD, **TIME}
-        | {"betas": 19, "particles": 32, "dim": 2, "frames": 61, "trials": 50},
-    ),
-    "rescaled": (  # arXiv 2305.05465
-        "rescaled tokens without a sphere: polytopes, hyperplanes",
-        {"geometry": "polytope", "positive": None, "particles": 20, "dim": 2, "seed": 1}
-        | {"time": 5, "frames": 51, "step": 0.1},
-    ),
-    "leaders": (  # arXiv 2305.05465
-        "attention loses rank: who leads whom",
-        {"particles": 20, "dim": 2, "seed": 1, "time": 10, "frames": 51, "step": 0.1},
-    ),
-    "staircase": (  # arXiv 2410.06833
-        "the energy rises in steps at large beta, d = 2",
-        {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
-    ),
-    "first-clusters": (  # arXiv 2410.23228
-        "how many clusters many particles form first, and where, d = 2",
-        {"beta": 5, "particles": 20000, "seed": 1, "time": None, "frames": 61},
-    ),
-    "mean-field": (  # arXiv 2410.23228
-        "the density of infinitely many particles, d = 2",
-        {"beta": 5, "cells": 1000, "noise": 0.01, "scheme": "finite-volumes"}
-        | {"seed": 1, "time": None, "frames": 121},
-    ),
-}
-
 # What each experiment is, and its parameters with their defaults.
 CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "trajectories": (
@@ -101,7 +70,35 @@ CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
         "how fast each mode grows on the circle, gamma_k",
         {"beta": [1.0, 3.0, 5.0, 7.0, 10.0, 25.0]},
     ),
-    **PERSPECTIVE,
+    # arXiv 2312.10794, with random matrices.
+    "phase-random": (
+        "phase diagrams with random V and KQ: pairs, rank, clusters",
+        {"value-matrix": "identity", "key-matrix": "gaussian", "shared": "no", "regenerate": None}
+        | {**BETAS, **CLOUD, **TIME}
+        | {"betas": 19, "particles": 32, "dim": 2, "frames": 61, "trials": 50},
+    ),
+    "rescaled": (  # arXiv 2305.05465
+        "rescaled tokens without a sphere: polytopes, hyperplanes",
+        {"geometry": "polytope", "positive": None, "particles": 20, "dim": 2, "seed": 1}
+        | {"time": 5, "frames": 51, "step": 0.1},
+    ),
+    "leaders": (  # arXiv 2305.05465
+        "attention loses rank: who leads whom",
+        {"particles": 20, "dim": 2, "seed": 1, "time": 10, "frames": 51, "step": 0.1},
+    ),
+    "staircase": (  # arXiv 2410.06833
+        "the energy rises in steps at large beta, d = 2",
+        {"system": "usa", "beta": [500.0, 1000.0, 2000.0, 4000.0], "gaps": [0.5, 1.5, 2.0, 3.0]},
+    ),
+    "first-clusters": (  # arXiv 2410.23228
+        "how many clusters many particles form first, and where, d = 2",
+        {"beta": 5, "particles": 20000, "seed": 1, "time": None, "frames": 61},
+    ),
+    "mean-field": (  # arXiv 2410.23228
+        "the density of infinitely many particles, d = 2",
+        {"beta": 5, "cells": 1000, "noise": 0.01, "scheme": "finite-volumes"}
+        | {"seed": 1, "time": None, "frames": 121},
+    ),
 }
 
 

@@ -34,9 +34,7 @@ class Ablation:
     tokens: int
     seed: int  # of the tokens, and of the controls
     states: Mapping[str, Sequence[Floats]]  # before each layer, (tokens, d), by side
-    placed: Mapping[
-        str, Sequence[Placed]
-    ]  # its communities, by side, see `topology.placed_by_layer`
+    placed: Mapping[str, Sequence[Placed]]  # communities by side: `topology.placed_by_layer`
     choices: Choices
 
     @cached_property

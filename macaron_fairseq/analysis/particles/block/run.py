@@ -1,6 +1,6 @@
 """Experiments with a perceptron block and without it, from their parameters to their pictures.
 
-They are those of arXiv 2601.21366; `run` writes what they return.
+They are those of arXiv 2601.21366; `particles.run` writes what they return.
 """
 
 from argparse import Namespace

@@ -16,9 +16,7 @@ from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.block import localization
 from macaron_fairseq.analysis.particles.metastability import modes
-from macaron_fairseq.common.errors import UserError
 
-MOST_STEPS = 1e5  # of an explicit method; beyond it, hours
 BINS = 180
 MOST_PATHS = 300  # that are written down
 
@@ -72,11 +70,7 @@ def first_clusters(
         UserError: if beta or the duration is too large for an explicit method.
     """
     coefficients = series(beta)
-    if np.exp(beta) * times[-1] > MOST_STEPS:
-        raise UserError(
-            f"speeds like e^{beta:g} over a time of {times[-1]:g} need too many steps: lower "
-            f"--time below {MOST_STEPS / np.exp(beta):.3g}"
-        )
+    simulation.refuse_fast_rate(np.exp(beta), times[-1], " or --beta")
     theta = simulation.flow(lambda at: velocity(at, coefficients), start, times, passed)
     k = localization.predicted_mode(beta)
     shown = modes.shown_modes(beta)

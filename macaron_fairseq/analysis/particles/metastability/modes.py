@@ -26,6 +26,8 @@ LARGEST_BETA = 300  # e^beta and its products stay within the range of numbers
 def growth_rates(beta: float, modes: NDArray[np.int64]) -> Floats:
     """The rate r of each mode k, beta above 0: of the shape of `modes`.
 
+    It is e^beta times that of `localization`, whose system is scaled by e^-beta.
+
     Raises:
         UserError: if e^beta leaves the range of numbers.
     """

@@ -1,4 +1,4 @@
-"""What `macaron-fairseq particles` computes: each experiment's numbers, as they are written."""
+"""Experiments with self-attention on the sphere: the numbers, as they are written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""A picture of each experiment, as the bytes of a PNG file."""
+"""Pictures of the experiments on the sphere, as the bytes of PNG files."""
 
 from collections.abc import Sequence
 from dataclasses import replace

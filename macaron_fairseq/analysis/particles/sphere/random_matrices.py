@@ -28,8 +28,6 @@ from macaron_fairseq.common.progress import following
 # A Gram eigenvalue above it counts; n particles have n eigenvalues whose sum is n.
 SMALLEST_EIGENVALUE = 1e-3
 
-# Steps of an explicit method that a phase diagram may need for one inverse temperature.
-MOST_STEPS = 1e5
 MOST_PERIODS = 10_000
 
 Generator = np.random.Generator
