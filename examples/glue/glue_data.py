@@ -138,44 +138,28 @@ def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: P
     """What fairseq reads, and next to it what scoring and answering need."""
     splits = [task.train, *task.dev, *task.test]
     splits += [DIAGNOSTIC] * (DIAGNOSTIC.name in found)
-    text, end = out / "text", recipe.source
-    for i in range(len(task.sentences)):
-        for split in splits:
-            lines = [one[i] for one in found[split.name].sentences]
-            files.write_lines(text / f"{subset(task, split)}.input{i}.{end}", lines)
+    places = range(len(task.sentences))
+    names = {(x, i): f"{subset(task, x)}.input{i}.{recipe.source}" for x in splits for i in places}
+    for (split, i), name in names.items():
+        files.write_lines(out / "text" / name, [one[i] for one in found[split.name].sentences])
+    tokens = out / "tokens"
+    tokens.mkdir()
     steps = ",".join([*recipe.benchmark.preprocessing.steps, "bpe"])
-    (out / "tokens").mkdir()
-    codes = recipe.data / "code"
-    stage_prepare.tokenize(recipe, steps, "text", out / "tokens", "--codes", codes)
-    most = room(recipe, len(task.sentences))
+    stage_prepare.tokenize(recipe, steps, "text", tokens, "--codes", recipe.data / "code")
+    most = room(recipe, len(places))
     for split in splits:
-        paths = [
-            out / "tokens" / f"{subset(task, split)}.input{i}.{end}"
-            for i in range(len(task.sentences))
-        ]
-        if number := shorten(paths, most):
+        if number := shorten([tokens / names[split, i] for i in places], most):
             what = f"{task.name}, {split.name}: {number} of {len(found[split.name].sentences)}"
             longer = f"examples have more than {recipe.block} tokens"
             say(recipe.name, f"notice: {what} {longer}; the longer sentence is cut")
-    calls = []
-    for i in range(len(task.sentences)):
-        prefixes = {
-            subset(task, x): out / "tokens" / f"{subset(task, x)}.input{i}.{end}" for x in splits
-        }
-        dictionary = recipe.data / "data-bin" / "dict.txt"
-        calls.append(words(prefixes, dictionary, out / f"input{i}"))
-    labels = {x: found[x.name].labels for x in (task.train, *task.dev)}
-    if task.is_regression:
-        for split, values in labels.items():
-            targets = [f"{glue_metrics.target(value)}" for value in values]
-            files.write_lines(out / "label" / f"{subset(task, split)}.label", targets)
-    else:
-        dictionary = out / "tokens" / "labels.txt"
-        files.write_lines(dictionary, [f"{label} 1" for label in task.labels])
-        prefixes = {subset(task, x): out / "tokens" / f"{subset(task, x)}.label" for x in labels}
-        for split, values in labels.items():
-            files.write_lines(prefixes[subset(task, split)], values)
-        calls.append(words(prefixes, dictionary, out / "label"))
+    dictionary = recipe.data / "data-bin" / "dict.txt"
+    calls = [
+        words(
+            {subset(task, x): tokens / names[x, i] for x in splits}, dictionary, out / f"input{i}"
+        )
+        for i in places
+    ]
+    calls += write_labels(task, {x: found[x.name].labels for x in (task.train, *task.dev)}, out)
     ask_fairseq.apart(preprocess, calls)
     content = {
         split.name: {
@@ -187,6 +171,24 @@ def binarised(recipe: TextRecipe, task: Task, found: dict[str, Examples], out: P
         for split in splits
     }
     files.write(out / "examples.json", files.as_json(content))
+
+
+def write_labels(task: Task, labels: dict[Split, list[str]], out: Path) -> list[list[str]]:
+    """Write the labels of these splits; returns what fairseq-preprocess is still to do with them.
+
+    Numbers are read as they are. Classes get a dictionary.
+    """
+    if task.is_regression:
+        for split, values in labels.items():
+            targets = [f"{glue_metrics.target(value)}" for value in values]
+            files.write_lines(out / "label" / f"{subset(task, split)}.label", targets)
+        return []
+    dictionary = out / "tokens" / "labels.txt"
+    files.write_lines(dictionary, [f"{label} 1" for label in task.labels])
+    prefixes = {subset(task, x): out / "tokens" / f"{subset(task, x)}.label" for x in labels}
+    for split, values in labels.items():
+        files.write_lines(prefixes[subset(task, split)], values)
+    return [words(prefixes, dictionary, out / "label")]
 
 
 def words(prefixes: dict[str, Path], dictionary: Path, out: Path) -> list[str]:

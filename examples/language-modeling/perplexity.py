@@ -165,14 +165,7 @@ def report(
         planned: the comparisons that were planned.
     """
     first = first or next(iter(found))
-    rows = []
-    for name, by_seed in found.items():
-        cells = [f"`{name}`", str(len(by_seed))]
-        for figure, form in FIGURES.values():
-            cells.append(markdown.spread([getattr(one, figure) for one in by_seed.values()], form))
-        rows.append(cells)
-    lines = ["# Perplexity of the held-back text", ""]
-    lines += [markdown.table([what, "seeds", *FIGURES], rows), ""]
+    lines = ["# Perplexity of the held-back text", "", table_of_figures(found, what), ""]
     if planned:
         lines += [table_of_planned(planned), ""]
     pairs = [(first, name) for name in found if name != first]
@@ -183,29 +176,48 @@ def report(
         elif name in found:
             lines += [f"`{name}` and `{base}` have no seed in common: no difference.", ""]
     context = next(iter(next(iter(found.values())).values())).context
-    documents = ", ".join(counts.documents)
-    lines += [
-        f"Held back: {documents}. It has {counts.lines:,} lines, {counts.words:,} words, "
-        f"{counts.tokens:,} tokens and {counts.characters:,} characters.",
+    lines += [*about_text(counts, train, context), *about_merges(counts, others or {})]
+    return "\n".join(lines) + "\n"
+
+
+def table_of_figures(found: Mapping[str, Mapping[int, Perplexity]], what: str) -> str:
+    """A row for each that was trained: means and deviations over seeds."""
+    rows = []
+    for name, by_seed in found.items():
+        cells = [f"`{name}`", str(len(by_seed))]
+        for figure, form in FIGURES.values():
+            cells.append(markdown.spread([getattr(one, figure) for one in by_seed.values()], form))
+        rows.append(cells)
+    return markdown.table([what, "seeds", *FIGURES], rows)
+
+
+def about_text(counts: Counts, train: Counts, context: int) -> list[str]:
+    """What was scored and trained on, and how."""
+    return [
+        f"Held back: {', '.join(counts.documents)}. It has {counts.lines:,} lines, "
+        f"{counts.words:,} words, {counts.tokens:,} tokens and {counts.characters:,} characters.",
         f"Trained on {train.tokens:,} tokens of {counted(len(train.documents), 'document')}. Each "
-        "token was "
-        f"scored with at least {context} before it, but at the beginning. A word is a token of "
-        "Moses, or a line end.",
+        f"token was scored with at least {context} before it, but at the beginning. A word is a "
+        "token of Moses, or a line end.",
     ]
-    tokens = {name: one.tokens for name, one in (others or {}).items()}
+
+
+def about_merges(counts: Counts, others: Mapping[str, Counts]) -> list[str]:
+    """What keeps figures per token from being compared: other merges, and unknown tokens."""
+    tokens = {name: one.tokens for name, one in others.items()}
+    lines = []
     for number in sorted({*tokens.values()}):
         those = ", ".join(f"`{name}`" for name, of in tokens.items() if of == number)
         lines.append(
             f"With the merges of {those} it has {number:,} tokens: compare these per word or "
             "character."
         )
-    unknown = max(one.unknown for one in (counts, *(others or {}).values()))
-    if unknown:
+    if unknown := max(one.unknown for one in (counts, *others.values())):
         lines.append(
             f"Tokens that are not in the dictionary: {unknown}. The models do not spell "
             "them out, so that other BPE merges compare less."
         )
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def table_of_planned(planned: Mapping[str, Planned]) -> str:
