@@ -106,7 +106,7 @@ def run(words: Sequence[str]) -> None:
         sys.exit(f"--schemes names {twice.pop()} twice")
     stages = args.stages or list(USUAL)
     if {"report", "page"} & {*stages}:
-        estimates.load()  # what is missing is noticed here, not after hours of training
+        estimates.require_packages()  # what is missing is noticed here, not after hours of training
     if args.records and args.records.exists() and not args.records.is_dir():
         sys.exit(f"{args.records}, given by --records, is not a folder")
     folders = [task.kind.folder for task in chosen]

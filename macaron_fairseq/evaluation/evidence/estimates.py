@@ -24,18 +24,12 @@ POWER = 0.8
 MOST_EXACT = 15  # tasks of which all 2^n signs are counted
 
 
-def load() -> tuple[Any, Any]:
-    """SciPy's statistics and statsmodels, which few commands need.
-
-    Raises:
-        UserError: if one is missing.
-    """
+def require_packages() -> None:
+    """Raise a `UserError` if statsmodels is missing, which few commands need."""
     try:
-        import scipy.stats
-        import statsmodels.api
+        import statsmodels.api  # noqa: F401
     except ImportError as error:
         explain_missing(error, "scipy statsmodels", "evidence")
-    return scipy.stats, statsmodels.api
 
 
 # --- One task ------------------------------------------------------------------------------------
@@ -255,7 +249,10 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     Args:
         differences: of each task, by seed.
     """
-    stats, models = load()
+    require_packages()
+    import statsmodels.api as models
+    from scipy import stats
+
     between: float | None = None
     means = [float(np.mean(values)) for values in differences.values()]
     values = np.concatenate([np.asarray(x, dtype=float) for x in differences.values()])
@@ -306,7 +303,8 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
 
     Differences of 0 are left out of both.
     """
-    stats, _ = load()
+    from scipy import stats
+
     values = [one.difference for one in found]
     unequal = [value for value in values if value]
     if len(values) < 2:
@@ -326,7 +324,8 @@ def paired_t(differences: Sequence[float]) -> float | None:
         return None
     if not any(differences):
         return 1.0
-    stats, _ = load()
+    from scipy import stats
+
     return float(stats.ttest_1samp(differences, 0).pvalue)
 
 
@@ -340,7 +339,7 @@ def holm(p: Mapping[str, float | None], number: int = 0) -> dict[str, float | No
     known = {name: value for name, value in p.items() if value is not None}
     if not known:
         return dict(p)
-    load()
+    require_packages()
     from statsmodels.stats.multitest import multipletests
 
     to_come = [1.0] * (number - len(known))
@@ -352,7 +351,7 @@ def detectable(differences: Sequence[float]) -> float | None:
     """The smallest mean difference that a t test over tasks finds with a probability `POWER`."""
     if len(differences) < 2:
         return None
-    load()
+    require_packages()
     from statsmodels.stats.power import TTestPower
 
     size = TTestPower().solve_power(nobs=len(differences), alpha=1 - LEVEL, power=POWER)
