@@ -193,13 +193,7 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
 
     train = marked()
     if missing:
-        first: dict[str, Pair] = {}
-        for pair in train:
-            first.setdefault(words_of(pair), pair)
-        known = set().union(*given.values())
-        drawable = {text for text, pair in first.items() if is_short(pair)} - known
-        pairs = [pair for text, pair in first.items() if text in drawable]
-        others = [pair for text, pair in first.items() if text not in drawable]
+        pairs, others = drawable(train, set().union(*given.values()))
         count = min(HELD_OUT, len(pairs) // 10)
         if not count:
             sys.exit(
@@ -216,6 +210,19 @@ def hold_out(folder: Path, languages: tuple[str, str], out: Path) -> None:
     for part, texts in seen.items():
         if texts:
             print(f"{part}: {counted(len(texts), 'source sentence')} of it stand in train, too")
+
+
+def drawable(train: Iterable[Pair], known: set[str]) -> tuple[list[Pair], list[Pair]]:
+    """The first pair of each source sentence: those that may be drawn, and the others.
+
+    Long ones may not, nor those whose source sentence is known.
+    """
+    first: dict[str, Pair] = {}
+    for pair in train:
+        first.setdefault(words_of(pair), pair)
+    texts = {text for text, pair in first.items() if is_short(pair)} - known
+    pairs = [pair for text, pair in first.items() if text in texts]
+    return pairs, [pair for text, pair in first.items() if text not in texts]
 
 
 def draw(train: Paths, folder: Path, languages: tuple[str, str], unique: str) -> None:
