@@ -28,10 +28,11 @@ def look_up(table: Mapping[str, Thing], name: str, what: str, flag: str) -> Thin
 
 
 def question(name: str, known: Iterable[str]) -> str:
-    """The question ". Did you mean ...?", or "" if no known name is near."""
+    """The question ". Did you mean ...?", or "" if no known name is near, whatever its case."""
     names = [*known]
-    begun = [other for other in names if name and other.startswith(name)]
-    near = begun or get_close_matches(name, names)
+    begun = [other for other in names if name and other.lower().startswith(name.lower())]
+    matches = dict.fromkeys(get_close_matches(name.lower(), [x.lower() for x in names]))
+    near = begun or [other for match in matches for other in names if other.lower() == match]
     if more := near[MOST_ASKED:]:
         near = [*near[:MOST_ASKED], f"one of {len(more)} more that begin so"]
     return f". Did you mean {listed(near)}?" if near else ""

@@ -622,7 +622,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
     [
         (["--text", "a.txt"], "say where GLUE's files are: --glue FOLDER"),
         (["--text", "a.txt", "--glue", "nowhere"], "nowhere, given by --glue, is not a folder"),
-        ([*TEXT, "--tasks", "CoLa"], "Did you mean CoLA"),
+        ([*TEXT, "--tasks", "cola"], "Did you mean CoLA"),
         (
             [*TEXT, "--records", "."],
             "cannot read . (Is a directory): it should be what --records has written",
