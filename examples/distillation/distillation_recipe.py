@@ -272,10 +272,8 @@ class Plan:
     def translate(self, task: Task, shard: str) -> Step:
         """What writes a share of the teacher's translations."""
         teacher = self.runs.teacher(task)
-        label, result = (
-            f"{task.name} translations {shard}",
-            translations.shard_path(teacher.work, shard),
-        )
+        result = translations.shard_path(teacher.work, shard)
+        label = f"{task.name} translations {shard}"
         return Step(self.job("translate", teacher, label, result, shard), [teacher.result])
 
     def join(self, task: Task) -> Step:
@@ -295,9 +293,9 @@ class Plan:
         """A process of distillation_run.py."""
         options = self.runs.options_of(recipe.system)
         words = distillation_run.words(what, recipe, shard, self.args.settings, options)
-        one = f"-{shard.replace('/', '-of-') or f'{recipe.system}-seed{recipe.seeds[0]}'}"
-        log = options.work / "logs" / recipe.name / f"{what}{one * (what != 'join')}.log"
-        return Job(label, words, log, result)
+        one = shard.replace("/", "-of-") or f"{recipe.system}-seed{recipe.seeds[0]}"
+        name = "join" if what == "join" else f"{what}-{one}"
+        return Job(label, words, options.work / "logs" / recipe.name / f"{name}.log", result)
 
     def attempt(self, steps: Sequence[Step], at_a_time: int = 0) -> None:
         """Do the jobs that are not done and have what they need; the others are remembered."""

@@ -146,9 +146,16 @@ def shown(path: Path) -> str:
 # --- What is finished ----------------------------------------------------------------------------
 
 # What a record has of a run's result.json.
-OF_RUN = set(
-    ["scores", "settings", "start", "pretraining", "updates", "seconds", "date", "environment"]
-)
+OF_RUN = {
+    "scores",
+    "settings",
+    "start",
+    "pretraining",
+    "updates",
+    "seconds",
+    "date",
+    "environment",
+}
 
 
 def key(name: str, system: System, seed: int, rate: float) -> Key:
