@@ -318,7 +318,9 @@ SHORTER = {"--max-update 2000 --save-dir": "--max-update 4 --save-dir"}
 SHORTER |= {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--warmup-updates 10"}
 # Of fewer tokens each.
 SHORTER |= {"--max-tokens 8192": "--max-tokens 1024", "--max-tokens 4096": "--max-tokens 1024"}
-SHORTER |= {"--max-update 20 --cpu": "--max-update 20 --batch 512 --cpu"}
+SHORTER |= {
+    "--setting tiny --cpu": "--setting tiny --max-update 20 --batch 512 --cpu -- --warmup-updates 10"
+}
 # And fewer sentences, of which each takes seconds.
 SHORTER |= {"--sentences 20 ": "--sentences 2 --jacobian-sentences 1 "}
 SHORTER |= {"--sentences 8": "--sentences 2 --jacobian-sentences 1"}
@@ -430,7 +432,7 @@ def test_what_is_done_with_trained_models_runs(workplace):
     assert (work / "report/report.html").exists()
 
 
-@pytest.mark.parametrize("page", ["first-weights", "multi30k", "schemes", "schemes-quickstart"])
+@pytest.mark.parametrize("page", ["initialisation", "multi30k", "schemes", "schemes-quickstart"])
 def test_tables_of_results_are_what_the_program_below_them_prints(page, monkeypatch, capsys):
     """Rows of tables; of other lines, their figures in the rounding of the page."""
     monkeypatch.chdir(ROOT)

@@ -28,7 +28,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
 from macaron_fairseq import cli, plugin
-from macaron_fairseq.analysis import glossary
+from macaron_fairseq.analysis import empty_models, glossary
 from macaron_fairseq.analysis.residual import glossary as residual_glossary
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.distillation.criterion import (
@@ -153,11 +153,19 @@ def named_architectures() -> str:
                 f"`transformer{suffix}_pre_norm`",
                 f"{size.embed_dim} / {size.heads} / {size.layers}+{decoder_layers}",
                 f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
+                millions(f"{architectures.MODEL}{suffix}", share_all_embeddings=True),
                 " / ".join(f"{x:g}" for x in dropouts),
             ]
         )
     heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
-    return table([*heads, "dropout / attention / activation"], rows)
+    return table([*heads, "parameters", "dropout / attention / activation"], rows)
+
+
+def millions(arch: str, **flags: bool) -> str:
+    """The parameters of a model with the usual number of types."""
+    described = empty_models.of_architecture(arch, argparse.Namespace(**flags), empty_models.TYPES)
+    count = sum(x.numel() for x in empty_models.build(*described).parameters())
+    return f"{count / 1e6:.1f} million"
 
 
 def language_model_architectures() -> str:
@@ -172,12 +180,13 @@ def language_model_architectures() -> str:
             f"`{baseline.format(name)}`",
             f"{size.embed_dim} / {size.heads} / {size.layers}",
             f"2x{size.ffn_embed_dim // 2} ({size.ffn_embed_dim})",
+            millions(macaron.format(name)),
         ]
         for sizes, macaron, baseline in kinds
         for name, size in sizes.items()
     ]
     heads = ["`--arch`", "baseline of equal size", "width / heads / layers", "FFN (baseline)"]
-    return table(heads, rows)
+    return table([*heads, "parameters"], rows)
 
 
 def released_bert() -> str:

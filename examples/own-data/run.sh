@@ -8,11 +8,10 @@
 #   ends    after 20,000 updates, or 10 epochs without a better validation loss
 #
 #   run.sh --from FOLDER --pair en-de
-#   run.sh --from FOLDER --pair en-de --archs "transformer_tiny_pre_norm macaron_transformer_tiny" \
-#     --max-update 2000 --cpu -- --lr 0.005 --warmup-updates 1000
+#   run.sh --from FOLDER --pair en-de --setting tiny --cpu
 #
-# The models are those of IWSLT14, right for some 100,000 to 1,000,000 pairs; for fewer take the tiny
-# ones as above.
+# The models are those of IWSLT14, right for some 100,000 to 1,000,000 pairs. For fewer, or on a CPU,
+# --setting tiny trains small ones, for 2,000 updates.
 set -euo pipefail
 unset CDPATH # with which cd may go elsewhere
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

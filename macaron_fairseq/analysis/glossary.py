@@ -27,7 +27,7 @@ class Group:
 STATES = Group(
     "Where the tokens are",
     "The tokens of a sentence as points in space, before the first layer and after each sub-layer. "
-    "All but the length look at directions x/|x| alone, the mean not taken away.",
+    "All but the length look at directions x/|x| alone, without centring.",
     (
         Measure(
             "cosine",
@@ -79,7 +79,7 @@ STEPS = Group(
         Measure("step", "Relative step", "|a| / |x|"),
         Measure(
             "step_cosine",
-            "Angle of step and state, as a cosine",
+            "Cosine of step and state",
             "⟨a, x⟩ / |a||x|: 1 where the step only lengthens x, 0 where it is across.",
         ),
         Measure(

@@ -1,4 +1,4 @@
-"""The first weights of a network (`--macaron-init`): fairseq's, or those of the authors' code.
+"""The initialisation of a network (`--macaron-init`): fairseq's, or those of the authors' code.
 
 Both draw embeddings and attention's weights from the same distributions. They differ in the FFNs
 and in attention's biases. With fan-in m and fan-out n:
@@ -32,7 +32,7 @@ def add_argument(parser: ArgumentParser) -> None:
         "--macaron-init",
         choices=CHOICES,
         help="how weights start: as in fairseq, or as in the authors' released code, with "
-        "Xavier-uniform FFNs and no biases in FFNs and attention "
+        "Xavier-uniform FFNs, and 0 for the biases of FFNs and attention "
         f"(default: {FAIRSEQ})",
     )
 

@@ -90,7 +90,7 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's arguments and the choice of first weights."""
+        """Add fairseq's arguments and the choice of initialisation."""
         add_fairseqs_arguments(parser)
         initialization.add_argument(parser)
 

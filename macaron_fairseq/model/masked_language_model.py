@@ -38,7 +38,7 @@ class MacaronRobertaEncoder(RobertaEncoder):
     def build_encoder(
         self, args: Namespace, dictionary: Dictionary, embed_tokens: nn.Module
     ) -> MacaronTransformerEncoder:
-        """Build embeddings and layers, with the first weights of BERT."""
+        """Build embeddings and layers, initialised as BERT's."""
         encoder = self.encoder_class(
             TransformerConfig.from_namespace(args), dictionary, embed_tokens
         )
@@ -61,7 +61,7 @@ class MacaronRobertaModel(MacaronModel, RobertaModel):
 
     def __init__(self, args: Namespace, encoder: MacaronRobertaEncoder) -> None:
         super().__init__(args, encoder)
-        initialization.start_gates(self)  # which BERT's first weights are not for
+        initialization.start_gates(self)  # which BERT's initialisation leaves out
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
@@ -92,7 +92,7 @@ class BaselineRobertaModel(UnpublishedModel, RobertaModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's arguments and the choice of first weights."""
+        """Add fairseq's arguments and the choice of initialisation."""
         RobertaModel.add_args(parser)
         initialization.add_argument(parser)
 

@@ -1,6 +1,6 @@
 """The model `macaron_transformer`: fairseq's transformer with layers that integrate a scheme.
 
-And the baselines, which are fairseq's transformer with a choice of its first weights.
+And the baselines, which are fairseq's transformer with a choice of its initialisation.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -126,7 +126,7 @@ class BaselineTransformerModel(UnpublishedModel, TransformerModel):
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
-        """Add fairseq's transformer arguments and the choice of first weights."""
+        """Add fairseq's transformer arguments and the choice of initialisation."""
         super().add_args(parser)
         initialization.add_argument(parser)
 

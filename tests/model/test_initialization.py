@@ -1,4 +1,4 @@
-"""`--macaron-init`: from which distributions the first weights come."""
+"""`--macaron-init`: from which distributions the weights are drawn."""
 
 import math
 
