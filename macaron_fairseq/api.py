@@ -234,6 +234,7 @@ class Report:
 
     folder: Path  # with report.md, report.json and pictures
     content: dict[str, Any]  # what report.json says
+    text: str  # of report.md
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each test set, architecture and metric, as `pandas.DataFrame` takes them.
@@ -255,7 +256,7 @@ class Report:
         ]
 
     def __str__(self) -> str:
-        return (self.folder / "report.md").read_text("utf-8")
+        return self.text
 
     def _repr_markdown_(self) -> str:
         return str(self)
@@ -299,7 +300,7 @@ def report(
     if isinstance(runs, Name):
         raise UserError("the runs are one folder: give a list of them")
     folders = [Path(run) for run in runs]
-    comparison.write(
+    text = comparison.write(
         folders,
         folder,
         baseline,
@@ -308,7 +309,7 @@ def report(
         train_text=Path(train_text) if train_text else None,
     )
     content = files.read_json(folder / "report.json", {"tests": list}, "write it again")
-    return Report(folder, content)
+    return Report(folder, content, text)
 
 
 # --- models as dynamics --------------------------------------------------------------------------
@@ -447,7 +448,7 @@ def describe(
     *,
     scheme: str | None = None,
     substep: str | None = None,
-    types: int = 10_000,
+    types: int | None = None,
     tokens: int = 30,
     **flags: Any,
 ) -> "Description":
@@ -458,7 +459,7 @@ def describe(
             says all else itself.
         scheme: of an architecture: the splitting scheme, see `list_schemes`.
         substep: of an architecture: euler, midpoint, rk4 or gated-rk2.
-        types: of an architecture: the size of both dictionaries.
+        types: of an architecture: the size of both dictionaries; None for 10,000.
         tokens: the length of sentences at which operations are counted.
         flags: of an architecture: any other flag of the model, with "_" for "-"; True for a
             switch.
@@ -481,15 +482,18 @@ def describe(
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
     from macaron_fairseq.analysis import description, empty_models
 
-    if min(tokens, types) < 1:
+    if tokens < 1 or (types is not None and types < 1):
         raise UserError(f"tokens {tokens} and types {types} should be above 0")
     flags |= {"macaron_scheme": scheme, "macaron_substep": substep}
     given = {name: value for name, value in flags.items() if value is not None}
     if isinstance(model, Path) or model.endswith(".pt") or Path(model).is_file():
-        if given:
-            raise UserError("a checkpoint says itself what it is: give no flags of the model")
+        if given or types:
+            raise UserError(
+                "a checkpoint says itself what it is: give no flags of the model, and no types"
+            )
         return description.examine(*empty_models.of_checkpoint(Path(model)), tokens)
-    found = empty_models.of_architecture(model, empty_models.flags_of(model, given), types)
+    own = empty_models.flags_of(model, given)
+    found = empty_models.of_architecture(model, own, types or empty_models.TYPES)
     return description.examine(*found, tokens)
 
 

@@ -84,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the model's tokens, such as phonemes, as hypotheses; do not detokenise them",
     )
     parser.add_argument(
+        "--detokenized",
+        action="store_true",
+        help="the hypotheses are text already, as with --post-process sentencepiece: Moses' rules "
+        "do not join them",
+    )
+    parser.add_argument(
         "--test",
         metavar="NAME",
         help="the name of the test set (default: the reference's file name)",
@@ -114,6 +120,7 @@ def run(args: argparse.Namespace) -> None:
         lowercase=args.lowercase,
         plain=args.plain,
         keep_tokens=args.keep_tokens,
+        detokenized=args.detokenized,
         test=args.test,
         hypotheses_file=args.hypotheses,
         json_file=args.json,

@@ -33,7 +33,7 @@ def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> 
     Args:
         path: checkpoints, with ":" between them.
         task: the student's, with its dictionaries.
-        precision: a key of `PRECISIONS`; in half precision only a GPU computes.
+        precision: a key of `PRECISIONS`.
         memory: GiB for what they say, see `Memory`; 0 for none.
 
     Raises:

@@ -468,6 +468,13 @@ def test_kinds_of_spans_are_shared_out_from_below():
     assert Plan(spans="tokens,words").kinds(4) == ["tokens", "tokens", "words", "words"]
 
 
+def test_a_kind_of_spans_that_no_layer_has_is_refused():
+    plan = Plan(spans="tokens,words")
+    plan.refuse_unused([plan.kinds(2), plan.kinds(1)])  # the decoder has one pair, and no words
+    with pytest.raises(UserError, match="more kinds than there are pairs of layers, so words"):
+        plan.refuse_unused([plan.kinds(1), plan.kinds(1)])
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [

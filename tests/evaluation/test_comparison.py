@@ -52,6 +52,11 @@ def test_words_are_moses_tokens():
     )
 
 
+def test_words_are_lowered_after_they_are_split():
+    """As training text is: before a small letter Moses leaves the full stop on its word."""
+    assert comparison.words_of(["In Berlin. Das"], "de", lowercase=True) == split("in berlin . das")
+
+
 def test_words_are_counted_in_the_training_text_line_by_line():
     counts = comparison.count_in(iter(["The cat the dog", "the end"]), ["the", "cat", "x"], True)
     assert counts == {"the": 3, "cat": 1}

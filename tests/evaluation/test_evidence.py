@@ -418,6 +418,7 @@ def test_a_paired_t_test_of_three_seeds_has_a_closed_form():
     t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(3))
     assert estimates.paired_t(differences) == pytest.approx(1 - t / math.sqrt(t**2 + 2))
     assert estimates.paired_t([0.0, 0.0]) == 1 and estimates.paired_t([0.3]) is None
+    assert estimates.paired_t([0.1, 0.1]) is None  # as two seeds may have by chance
 
 
 def test_holms_correction_counts_what_is_to_come():

@@ -388,6 +388,7 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),
         (REFERENCE, ["--keep-tokens"], "bleu compares detokenised text, which --keep-tokens does"),
         (REFERENCE, ["--plain", "--keep-tokens", "--metric", "bleu"], "bleu compares detokenised"),
+        (REFERENCE, ["--plain", "--detokenized"], "--detokenized and --plain say what"),
         (REFERENCE, ["--plain", "--tokenized-reference", "x"], "--tokenized-reference is for the"),
     ],
 )
@@ -397,6 +398,15 @@ def test_other_mistakes_end_in_a_sentence(scored, reference, flags, sentence):
         scored(GENERATED, reference, *flags, **{"short.de": ["a", "b"]})
     assert sentence.format(scored.folder) in str(caught.value)
     assert (scored.folder / "test.de").read_text("utf-8") == "".join(x + "\n" for x in reference)
+
+
+def test_hypotheses_that_are_text_are_not_joined_by_moses_rules(scored):
+    text = ["He said 'no' & left.", "It's 'new' and costs 5 % more."]
+    generated = "".join(f"H-{i}\t-1\t{line}\n" for i, line in enumerate(text))
+    record, _, _ = scored(generated, text, "--target-lang", "en", "--detokenized")
+    assert [x["score"] for x in record["scores"]] == [pytest.approx(100)] * 2
+    record, _, _ = scored(generated, text, "--target-lang", "en")
+    assert record["scores"][0]["score"] < 60
 
 
 def test_case_can_be_ignored_in_errors_of_sequences():

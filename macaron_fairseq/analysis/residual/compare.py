@@ -189,11 +189,12 @@ def measure(
         where: see `places`.
     """
     model = in_double(run.runnable())
+    states = depth.states(model, read)
+    topology.refuse_few_tokens(states)  # before the Jacobians, which take long
     with bar(f"{name}: Jacobians", total=settings.tokens, leave=False) as shown:
         sides = depth.along_depth(model, read, settings.tokens, settings.seed, shown.update)
     with bar(f"{name}: spectra", total=rows.count(sides), leave=False) as shown:
         found = rows.of_sides(sides, shown.update)
-    states = depth.states(model, read)
     with bar(f"{name}: communities", total=sum(map(len, sides.values())), leave=False) as shown:
         placed = topology.placed_by_layer(states, sides, settings.graph, shown.update)
     topology.add(found, placed, settings.graph)

@@ -41,18 +41,12 @@ def placed_by_layer(
         done: called once for each layer.
 
     Raises:
-        UserError: if there are too few tokens, a state never changes, or Leiden is wanted and not
-            installed.
+        UserError: if a state never changes, or Leiden is wanted and not installed.
     """
     found: dict[str, list[Placed]] = {}
     for side, layers in sides.items():
         for layer, state in zip(layers, states[side], strict=False):  # and one after the last
             whole = layer.whole
-            if len(state) < LEAST_TOKENS:
-                raise UserError(
-                    f"the graph of the {side}'s layers needs {LEAST_TOKENS} tokens, and there are "
-                    f"{len(state)}: give more or longer sentences"
-                )
             try:
                 placed = coupling.place(state, whole.jacobians, choices)
             except UserError:  # which is a ValueError, too
@@ -64,6 +58,16 @@ def placed_by_layer(
             found.setdefault(side, []).append(placed)
             done()
     return found
+
+
+def refuse_few_tokens(states: StatesBySide) -> None:
+    """Raise a `UserError` if a side has too few tokens for a graph."""
+    for side, of_layers in states.items():
+        if (count := len(of_layers[0])) < LEAST_TOKENS:
+            raise UserError(
+                f"the graph of the {side}'s layers needs {LEAST_TOKENS} tokens, and there are "
+                f"{count}: give more or longer sentences"
+            )
 
 
 def figures(placed: Placed, choices: Choices) -> dict[str, float]:

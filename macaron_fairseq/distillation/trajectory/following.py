@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,15 @@ class Plan(LayerPlan):
         ]
         return [named[i * len(named) // count] for i in range(count)]
 
+    def refuse_unused(self, used: Iterable[Sequence[str]]) -> None:
+        """Raise a `UserError` if a kind that was named is that of no pair of any side."""
+        left = {word.strip() for word in self.spans.split(",")}.difference(*used)
+        if left:
+            raise UserError(
+                f"--trajectory-spans {self.spans} names more kinds than there are pairs of layers, "
+                f"so {left.pop()} would not be used: name fewer"
+            )
+
 
 class Following(Maps):
     """The maps from a student's states to its teacher's, and the loss that needs them."""
@@ -65,6 +74,7 @@ class Following(Maps):
             layers.refuse_layer_dropout(student, side)
         self.task, self.subset = task, subset
         self.kinds = {side: plan.kinds(len(pairs)) for side, pairs in self.pairs.items()}
+        plan.refuse_unused(self.kinds.values())
         dictionaries = {ENCODER: task.source_dictionary, DECODER: task.target_dictionary}
         self.words = {side: Words(dictionaries[side]) for side in self.pairs}
         self.padding = {side: dictionaries[side].pad() for side in self.pairs}

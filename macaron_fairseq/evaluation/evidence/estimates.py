@@ -19,8 +19,10 @@ from macaron_fairseq.evaluation.evidence.records import EDITS, Run
 from macaron_fairseq.evaluation.scores import metrics
 
 SAMPLES = 10_000
+SAMPLES_AT_ONCE = 500
 LEVEL = 0.95
 POWER = 0.8
+SAME = 1e-12  # between differences that rounding alone makes unequal
 MOST_EXACT = 15  # tasks of which all 2^n signs are counted
 
 
@@ -134,12 +136,17 @@ def bootstrap(pairs: Sequence[tuple[Run, ...]], samples: int, seed: int = 1) -> 
     rng = np.random.default_rng(seed)
     kinds, metric = pairs[0][0].kinds, pairs[0][0].metric
     items = kinds.count if kinds.kind == EDITS else len(kinds.reference)
-    # How often each seed and item is drawn.
+    # How often each seed and item is drawn; of items for some samples at a time, which needs less
+    # memory.
     of_seeds = rng.multinomial(len(pairs), np.full(len(pairs), 1 / len(pairs)), samples)
-    of_items = rng.multinomial(items, np.full(items, 1 / items), samples)
-    if kinds.kind == EDITS:
-        return 100 * of_edits(pairs, metric, of_seeds, of_items)
-    return of_ngrams(pairs, of_seeds, of_items)
+    found = []
+    for some in np.split(of_seeds, range(SAMPLES_AT_ONCE, samples, SAMPLES_AT_ONCE)):
+        of_items = rng.multinomial(items, np.full(items, 1 / items), len(some))
+        if kinds.kind == EDITS:
+            found.append(100 * of_edits(pairs, metric, some, of_items))
+        else:
+            found.append(of_ngrams(pairs, some, of_items))
+    return np.concatenate(found)
 
 
 def of_edits(
@@ -319,11 +326,15 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
 
 
 def paired_t(differences: Sequence[float]) -> float | None:
-    """The p value of a paired t test, two-sided; None for one pair, 1 where all are 0."""
-    if len(differences) < 2:
-        return None
+    """The p value of a paired t test, two-sided; 1 where all are 0.
+
+    None for one pair, and for differences that are all the same: their deviation, 0 by chance,
+    tells nothing.
+    """
     if not any(differences):
-        return 1.0
+        return 1.0 if len(differences) > 1 else None
+    if np.ptp(differences) <= SAME:
+        return None
     from scipy import stats
 
     return float(stats.ttest_1samp(differences, 0).pvalue)

@@ -30,7 +30,9 @@ Group = tuple[int, int | None]  # from, to; None: no end
 def words_of(lines: Sequence[str], language: str, lowercase: bool) -> list[Words]:
     """The words of raw text: Moses' tokens, as training data of the recipes has them before BPE."""
     split = Pipeline(["normalize", "tokenize"], language)
-    return [split(line.lower() if lowercase else line).split() for line in lines]
+    # Lowered afterwards: Moses leaves a full stop on a word if what follows is not capitalised.
+    tokens = map(split, lines)
+    return [(line.lower() if lowercase else line).split() for line in tokens]
 
 
 def groups(starts: Sequence[int]) -> list[Group]:

@@ -82,6 +82,7 @@ def score(
     lowercase: bool = False,
     plain: bool = False,
     keep_tokens: bool = False,
+    detokenized: bool = False,
     test: str | None = None,
     hypotheses_file: Path | None = None,
     json_file: Path | None = None,
@@ -101,6 +102,7 @@ def score(
         plain: whether `generated` is plain text: a detokenised hypothesis a line, in order.
         keep_tokens: whether a hypothesis is the model's tokens between spaces, such as phonemes,
             and not detokenised.
+        detokenized: whether a hypothesis is text already, as of a model without Moses' tokens.
         test: the name of the test set; by default that of the reference.
         hypotheses_file: where to write the hypotheses, if anywhere; "-" is standard output.
         json_file: where to write the scores and what was scored, if anywhere.
@@ -109,7 +111,7 @@ def score(
         UserError: if a file is bad, they do not fit each other, a metric lacks what it needs, or
             an output is an input or cannot be written.
     """
-    refuse_unfit(wanted, plain, keep_tokens, bool(tokenized_reference))
+    refuse_unfit(wanted, plain, keep_tokens, detokenized, bool(tokenized_reference))
     if STDIO in (reference, tokenized_reference):
         raise UserError("a reference cannot be stdin, only GENERATED can: give a file")
     inputs = [path for path in (generated, reference, tokenized_reference) if path]
@@ -124,7 +126,8 @@ def score(
     else:
         tokens = in_order(best(printed, name), len(references), name, str(reference))
         tokens = without_bpe(tokens, name)
-        hypotheses = tokens if keep_tokens else detokenize(tokens, language)
+        is_kept = keep_tokens or detokenized
+        hypotheses = tokens if is_kept else detokenize(tokens, language)
 
     tokenized: list[str] = []
     if {*wanted} & {*OF_TOKENS}:
@@ -153,9 +156,12 @@ def score(
 
 
 def refuse_unfit(
-    wanted: Sequence[str], plain: bool, keep_tokens: bool, has_tokenized: bool
+    wanted: Sequence[str], plain: bool, keep_tokens: bool, detokenized: bool, has_tokenized: bool
 ) -> None:
     """Raise a `UserError` if arguments of `score` do not go together."""
+    if detokenized and (plain or keep_tokens):
+        other = "--plain" if plain else "--keep-tokens"
+        raise UserError(f"--detokenized and {other} say what hypotheses are: give one of them")
     for metric in wanted:
         if plain and metric in OF_TOKENS:
             refuse_plain(metric)
@@ -326,7 +332,7 @@ def without_bpe(lines: list[str], name: Path | str) -> list[str]:
     if any(" \u2581" in " " + line for line in lines):
         raise UserError(
             f"{name} has SentencePiece's marks (\u2581): remove them, in fairseq-generate with "
-            "--post-process sentencepiece"
+            "--post-process sentencepiece, and give --detokenized to `score`"
         )
     if not any("@@ " in line + " " for line in lines):
         return lines
