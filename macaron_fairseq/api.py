@@ -183,8 +183,8 @@ def score(
         hypotheses: detokenised sentences, or a file with one on each line.
         references: the raw text of the test set's target, in the same order, or a file.
         language: of both, such as "de".
-        metrics: "bleu", "chrf" and "compound-split-bleu", which papers report for WMT'14. For
-            "tokenised-bleu", of the model's tokens, see
+        metrics: "bleu", "chrf", "chrf++", "ter" and "compound-split-bleu", which papers report for
+            WMT'14. For "tokenised-bleu", of the model's tokens, see
             `macaron_fairseq.evaluation.scores.metrics.tokenised_bleu`.
         lowercase: ignore case.
 

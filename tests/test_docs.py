@@ -412,6 +412,7 @@ def test_the_tutorial_and_what_follows_it_run(workplace):
 @pytest.mark.slow
 def test_adding_a_scheme_runs(workplace):
     run("howto/add-a-scheme.md", workplace)
+    run("reference/architectures.md", workplace)
 
 
 @pytest.mark.slow

@@ -13,6 +13,9 @@ EXAMPLES = """\
 metrics:
   bleu                 sacreBLEU of detokenised text against the raw reference
   chrf                 chrF of the same
+  chrf++               the same with n-grams of one and two words
+  ter                  translation edit rate, in %, case counted unless --lowercase; the lower the
+                       better
   tokenised-bleu       multi-bleu.perl of the model's tokens against --tokenized-reference;
                        with --lowercase, papers report it for IWSLT'14
   compound-split-bleu  multi-bleu.perl of Moses tokens with hyphenated words split; papers

@@ -62,7 +62,9 @@ class Attention(MultiheadAttention):
         has_gradients = (
             incremental_state is not None and caches.batch(incremental_state).has_gradients
         )
-        if key is None or before_softmax or has_gradients or not is_known:
+        # Whose keys and values are one tensor, in self-attention the queries, too.
+        is_one = value is key and (key is query or not self.self_attention)
+        if key is None or not is_one or before_softmax or has_gradients or not is_known:
             return super().forward(
                 query,
                 key,

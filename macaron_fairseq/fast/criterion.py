@@ -139,10 +139,7 @@ def products_dtype(model: Any) -> torch.dtype | None:
 
 def for_features(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs of a model with a plain projection that ask for features alone."""
-    asked = {**inputs, "features_only": True}
-    if inputs["src_tokens"].device.type != "cpu":
-        asked.setdefault("alignment_layer", NO_LAYER)
-    return asked
+    return {"alignment_layer": NO_LAYER, **inputs, "features_only": True}
 
 
 def has_plain_projection(model: BaseFairseqModel) -> bool:

@@ -120,6 +120,9 @@ class FusedDecoderLayer(FusedLayer, MacaronDecoderLayer):
     def __init__(self, cfg: TransformerConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(cfg, *args, **kwargs)
         self.replace_dropout(MacaronDecoderLayer.__name__)
+        # Its weights are computed where the decoder asks for them: in evaluation fairseq's layers
+        # all compute theirs, and the decoder reads those of one layer.
+        self.need_attn = False
 
     def build_self_attention(
         self,

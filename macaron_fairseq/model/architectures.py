@@ -103,6 +103,7 @@ def configure_macaron(
     """Fill in what the user left open with a Macaron Transformer of that size.
 
     The decoder is as wide as the encoder, as in fairseq, or with `decoder_follows` False as `size`.
+    A function that `register_model_architecture` decorates calls this for a size of a user's own.
     """
     configure_layers(args, size, SIDES, pre_norm, decoder_follows)
     configure_transformer(args, size, pre_norm)
@@ -121,7 +122,6 @@ def configure_layers(
     set_macaron_defaults(args)
     width = size.ffn_embed_dim
     for side in sides:
-        set_default(args, f"{side}_first_ffn_embed_dim", None)
         steps = arguments.steps_of(args, side)
         ffns = splitting.count_ffns(steps)
         set_default(args, f"{side}_ffn_embed_dim", width // ffns)
@@ -162,12 +162,18 @@ def configure_released(args: Namespace, size: Size, pre_norm: bool) -> None:
 
 def set_macaron_defaults(args: Namespace) -> None:
     """Fill in what changes no result, and what checkpoints of earlier versions do not say."""
-    set_default(args, "macaron_encoder_scheme", None)
-    set_default(args, "macaron_decoder_scheme", None)
-    set_default(args, "macaron_substep", substeps.DEFAULT)
-    set_default(args, "macaron_kernels", FUSED)
-    set_default(args, "macaron_matmul", "fp32")
-    set_default(args, "macaron_init", initialization.FAIRSEQ)
+    for side in SIDES:
+        set_default(args, f"macaron_{side}_scheme", None)
+        set_default(args, f"{side}_first_ffn_embed_dim", None)
+    values = {
+        "macaron_substep": substeps.DEFAULT,
+        "macaron_kernels": FUSED,
+        "macaron_matmul": "fp32",
+        "macaron_init": initialization.FAIRSEQ,
+    }
+    for name, value in values.items():
+        if getattr(args, name, None) is None:  # as hydra's null is
+            setattr(args, name, value)
 
 
 def configure_baseline(args: Namespace, size: Size) -> None:

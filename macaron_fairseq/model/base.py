@@ -77,6 +77,7 @@ class MacaronModel(UnpublishedModel):
             UserError: if the model is not for that task, or arguments do not go together.
         """
         refuse_other_task(args, task, cls.tasks)
+        refuse_no_scheme(args)
         architectures.set_macaron_defaults(args)
         arguments.refuse_unknown_choices(args)
         arguments.refuse_senseless_numbers(args, cls.sides)
@@ -118,6 +119,16 @@ def refuse_other_task(args: Namespace, task: Any, tasks: Sequence[str]) -> None:
         raise UserError(
             f"--arch {arch} is not for --task {given[0]}: give --task "
             f"{listed(tasks)}, or an architecture for {given[0]}"
+        )
+
+
+def refuse_no_scheme(args: Namespace) -> None:
+    """Raise a `UserError` if the architecture is one that does not know of schemes."""
+    if getattr(args, "macaron_scheme", None) is None:
+        arch = getattr(args, "arch", None) or getattr(args, "_name", None)
+        raise UserError(
+            f"--arch {arch} sets no scheme: let its function call "
+            f"{architectures.__name__}.{architectures.configure_macaron.__name__}(args, size)"
         )
 
 

@@ -1,5 +1,6 @@
 """What happens when one of fairseq's commands imports the package: the whole of `preflight`."""
 
+import multiprocessing
 from collections.abc import Sequence
 
 from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
@@ -19,6 +20,10 @@ def start(argv: Sequence[str]) -> None:
     """
     line = command_line.read(argv)
     if not line:
+        return
+    if multiprocessing.parent_process():  # of several GPUs: the files were checked by its parent
+        checks.check_devices(line.args, line.command)
+        batches.explain(line)
         return
     missing.refuse(line)
     checks.check(line)

@@ -400,6 +400,24 @@ def test_other_mistakes_end_in_a_sentence(scored, reference, flags, sentence):
     assert (scored.folder / "test.de").read_text("utf-8") == "".join(x + "\n" for x in reference)
 
 
+def test_chrf_with_words_is_the_mean_of_all_orders():
+    """Of 1 to 4 letters 3 of 4, 2 of 3, 1 of 2 and 0 of 1 match, of words 1 of 2 and 0 of 1."""
+    of_letters = 3 / 4 + 2 / 3 + 1 / 2
+    found = [metrics.chrf(["ab cd"], ["ab ce"], False, words) for words in (0, 2)]
+    assert [x.metric for x in found] == ["chrF", "chrF++"]
+    assert found[0].score == pytest.approx(100 * of_letters / 4)
+    assert found[1].score == pytest.approx(100 * (of_letters + 1 / 2) / 6)
+
+
+def test_ter_counts_edits_and_shifts(scored):
+    for lowercase, edits in ((False, 2), (True, 1)):
+        found = metrics.ter(["The cat sat on the mat"], ["the cat sat on a mat"], lowercase)
+        assert found.score == pytest.approx(100 * edits / 6)
+    assert metrics.ter(["c d a b"], ["a b c d"], False).score == pytest.approx(100 / 4)
+    record, _, _ = scored(GENERATED, REFERENCE, "--metric", "ter", "chrf++")
+    assert [x["metric"] for x in record["scores"]] == ["TER", "chrF++"]
+
+
 def test_hypotheses_that_are_text_are_not_joined_by_moses_rules(scored):
     text = ["He said 'no' & left.", "It's 'new' and costs 5 % more."]
     generated = "".join(f"H-{i}\t-1\t{line}\n" for i, line in enumerate(text))

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.fast import chunked_loss, linear_gradients
+from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -250,6 +251,21 @@ def test_validation_makes_no_gradients():
         loss, _, log = make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, sample())
     assert not loss.requires_grad
     assert float(log["nll_loss"]) == pytest.approx(float(expected.log["nll_loss"]), rel=1e-6)
+
+
+def test_validation_computes_no_attention_weights(monkeypatch):
+    asked, attend = [], Attention.attend
+
+    def spy(self, *args):
+        asked.append(args[-1])
+        return attend(self, *args)
+
+    monkeypatch.setattr(Attention, "attend", spy)
+    model = build("macaron_transformer", *SMALL)
+    make(ChunkedLabelSmoothedCrossEntropyCriterion)(model, sample())
+    assert asked and not any(asked)
+    model(**sample()["net_input"])  # whose last layer is asked for them
+    assert sum(asked) == 1
 
 
 @pytest.fixture

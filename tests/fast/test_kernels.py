@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.modules import MultiheadAttention
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.search import (
     BeamSearch,
@@ -43,6 +44,19 @@ from macaron_fairseq.fast import caches, linear, replaceable
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.model import bf16
 from macaron_fairseq.preflight import checks
+
+# --- attention -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["self_attention", "encoder_decoder_attention"])
+def test_attention_to_other_values_than_keys_is_fairseqs(kind):
+    ours = Attention(16, 4, **{kind: True}).eval()
+    theirs = MultiheadAttention(16, 4, **{kind: True}).eval()
+    theirs.load_state_dict(ours.state_dict())
+    x, keys, values = (torch.randn(5, 2, 16) for _ in range(3))
+    found, expected = (attend(x, keys, values)[0] for attend in (ours, theirs))
+    torch.testing.assert_close(found, expected)
+
 
 # --- products ------------------------------------------------------------------------------------
 

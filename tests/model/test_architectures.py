@@ -1,12 +1,23 @@
 """The named architectures: sizes, equality with the baseline, and the user's last word."""
 
+from argparse import Namespace
+
 import pytest
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, build_model
-from fairseq.models.transformer import TransformerModel
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_INV_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    ARCH_MODEL_REGISTRY,
+    MODEL_REGISTRY,
+    build_model,
+    register_model_architecture,
+)
+from fairseq.models.transformer import TransformerModel, base_architecture
 from helpers.small import arguments, language_task, masked_task, task
 
 from macaron_fairseq import UserError
+from macaron_fairseq.model import architectures
 from macaron_fairseq.model.transformer import MacaronTransformerModel as PlainModel
 from macaron_fairseq.plugin import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
@@ -23,6 +34,44 @@ MACARON = {
 
 def baseline(arch):
     return arch.removeprefix("macaron_") + "_pre_norm"
+
+
+@pytest.fixture
+def own_architecture():
+    """Register a function as an architecture of `macaron_transformer`, for one test."""
+    registries = ARCH_MODEL_REGISTRY, ARCH_MODEL_NAME_REGISTRY, ARCH_CONFIG_REGISTRY
+    name = "an_architecture_of_a_users_own"
+
+    def register(function):
+        register_model_architecture("macaron_transformer", name)(function)
+        return name
+
+    yield register
+    for registry in registries:
+        registry.pop(name, None)
+    ARCH_MODEL_INV_REGISTRY["macaron_transformer"].remove(name)
+
+
+def test_a_user_may_add_an_architecture(own_architecture):
+    size = architectures.Size(32, 64, heads=4, layers=2, dropout=0.1)
+    arch = own_architecture(lambda args: architectures.configure_macaron(args, size))
+    model = build_model(arguments(arch), task())
+    assert len(model.encoder.layers) == 2 and model.encoder.layers[0].fc1.out_features == 32
+
+
+def test_an_architecture_without_a_scheme_is_refused(own_architecture):
+    arch = own_architecture(base_architecture)
+    args = Namespace(arch=arch)
+    base_architecture(args)
+    with pytest.raises(UserError, match=f"--arch {arch} sets no scheme: let its function call"):
+        build_model(args, task())
+
+
+def test_hydras_null_is_what_is_not_set():
+    args = arguments("macaron_transformer_tiny")
+    args.macaron_substep = args.macaron_kernels = None
+    build_model(args, task())
+    assert args.macaron_substep == "euler" and args.macaron_kernels == "fused"
 
 
 @pytest.mark.parametrize("arch", MACARON)

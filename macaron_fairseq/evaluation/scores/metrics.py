@@ -7,14 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.tokenization import Pipeline
 
-LOWER_IS_BETTER = ("WER", "PER")
+LOWER_IS_BETTER = ("WER", "PER", "TER")
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,27 @@ def language_code(language: str) -> str:
     return OF_THREE_LETTERS.get(code, code)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """chrF of detokenised text: character n-grams up to length 6, no words, spaces left out."""
-    metric = CHRF(lowercase=lowercase)
+def chrf(
+    hypotheses: Sequence[str], references: Sequence[str], lowercase: bool, word_order: int = 0
+) -> Score:
+    """chrF of detokenised text: character n-grams up to length 6, spaces left out.
+
+    Args:
+        hypotheses: one for each reference.
+        references: raw text.
+        lowercase: whether to ignore case.
+        word_order: up to which length n-grams of words count, too: 0 for chrF, 2 for chrF++.
+    """
+    metric = CHRF(lowercase=lowercase, word_order=word_order)
     result = metric.corpus_score(hypotheses, [references])
-    return Score("chrF", result.score, metric.get_signature().format())
+    return Score("chrF" + "+" * word_order, result.score, metric.get_signature().format())
+
+
+def ter(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
+    """Translation edit rate of detokenised text: edits and shifts for each word, in %."""
+    metric = TER(case_sensitive=not lowercase)
+    result = metric.corpus_score(hypotheses, [references])
+    return Score("TER", result.score, metric.get_signature().format())
 
 
 def tokenised_bleu(tokens: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:

@@ -23,6 +23,8 @@ STDIO = Path("-")
 METRICS = {
     "bleu": "BLEU",
     "chrf": "chrF",
+    "chrf++": "chrF++",
+    "ter": "TER",
     "tokenised-bleu": "tokenised BLEU",
     "compound-split-bleu": "compound-split BLEU",
     "wer": "WER",
@@ -201,6 +203,8 @@ def of_texts(
     compute: dict[str, Callable[[], Score]] = {
         "bleu": lambda: metrics.bleu(hypotheses, references, language, lowercase),
         "chrf": lambda: metrics.chrf(hypotheses, references, lowercase),
+        "chrf++": lambda: metrics.chrf(hypotheses, references, lowercase, word_order=2),
+        "ter": lambda: metrics.ter(hypotheses, references, lowercase),
         **{name: partial(refuse_plain, name) for name in OF_TOKENS},
         "compound-split-bleu": lambda: metrics.compound_split_bleu(
             hypotheses, references, language, lowercase
