@@ -27,9 +27,10 @@ def compact(content: Mapping[str, Any]) -> dict[str, Any]:
         {
             **dict(key),
             **{
-                name: summary(x[name] for x in found)
-                for name, value in found[0].items()
-                if name not in (*KEYS, "repetition") and isinstance(value, int | float)
+                name: summary(x.get(name) for x in found)
+                for name in dict.fromkeys(name for x in found for name in x)
+                if name not in (*KEYS, "repetition")
+                and any(isinstance(x.get(name), int | float) for x in found)
             },
         }
         for key, found in groups.items()
@@ -38,8 +39,8 @@ def compact(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "figures": figures}
 
 
-def summary(values: Iterable[float]) -> list[float]:
-    """Median, least, greatest and number of the repetitions' values."""
+def summary(values: Iterable[float | None]) -> list[float]:
+    """Median, least, greatest and number of the values of those repetitions that have one."""
     known = [x for x in values if x is not None]
     three = statistics.median(known), min(known), max(known)
     return [*(float(f"{x:.{DIGITS}g}") for x in three), len(known)]

@@ -265,8 +265,11 @@ def median(repetitions: Sequence[Figures], side: str, figure: str) -> float | No
 
 def ratios(repetitions: Sequence[Figures], side: str, base: str, figure: str) -> list[float]:
     """A side's figure over the base's, repetition by repetition, in rising order."""
-    pairs = zip(values(repetitions, side, figure), values(repetitions, base, figure), strict=False)
-    return sorted(one / other for one, other in pairs)
+    of_both = [
+        {x["repetition"]: x[figure] for x in repetitions if x["side"] == name and x.get(figure)}
+        for name in (side, base)
+    ]
+    return sorted(one / of_both[1][i] for i, one in of_both[0].items() if i in of_both[1])
 
 
 # --- the machine ---------------------------------------------------------------------------------

@@ -192,6 +192,7 @@ def updates_of(path: Path) -> int | str:
 # A rate below 1 stays one in updates a second.
 BAR = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 EARLY_STOP = re.compile(r"early stop since valid performance hasn't improved for last (\d+) runs")
+OUT_OF_TIME = "Stopping training due to cumulative_training_time"
 LEFT_OUT = re.compile(r"([\d,]+) samples have invalid sizes and will be skipped")
 # What fairseq-train does before its first update, by what it logs when it begins with it.
 LOADING = {
@@ -216,22 +217,21 @@ def follow_training(
     lines = io.TextIOWrapper(process.stdout, "utf-8", errors="surrogateescape")
     try:
         with ending_with_this(process):
-            tail, is_done = follow(lines, log, title, had, max_update)
+            watched = follow(lines, log, title, had, max_update)
     except OSError as error:
         sys.exit(f"cannot write {log}: {error.strerror}")
-    if process.wait() or not is_done:
+    if process.wait() or not watched.is_done:
+        tail = "".join(watched.tail)
         sys.exit(f"{title}: training ended early; the end of {log}:\n{tail}")
+    if watched.is_cut:
+        sys.exit(
+            f"{title}: stopped by --stop-time-hours, which counts the hours of all starts: give "
+            "more to go on"
+        )
 
 
-def follow(
-    lines: Iterable[str], log: Path, title: str, had: int, max_update: int
-) -> tuple[str, bool]:
-    """Keep the log, and show how far it is: a bar on a terminal, a line now and then elsewhere.
-
-    Returns:
-        the last lines before torchrun tells that a process failed, and whether the training came to
-        its end.
-    """
+def follow(lines: Iterable[str], log: Path, title: str, had: int, max_update: int) -> "Watched":
+    """Keep the log, and show how far it is: a bar on a terminal, a line now and then elsewhere."""
     watched = Watched(title, had)
     on_terminal = sys.stderr.isatty()
     bar = tqdm(
@@ -258,16 +258,22 @@ def follow(
             "lower loss (--patience)",
             file=sys.stderr,
         )
-    return "".join(watched.tail), watched.is_done
+    return watched
 
 
 class Watched:
-    """What the lines of a training's log have told so far."""
+    """What the lines of a training's log have told so far.
+
+    Attributes:
+        tail: the last lines before torchrun tells that a process failed.
+        is_done: whether it came to its end.
+        is_cut: whether that was the end of the hours that it was given.
+    """
 
     def __init__(self, title: str, had: int) -> None:
         self.title, self.had = title, had
         self.tail: deque[str] = deque(maxlen=20)
-        self.is_done = self.is_torchruns = False
+        self.is_done = self.is_torchruns = self.is_cut = False
         self.stopped: re.Match[str] | None = None
         self.left_out: re.Match[str] | None = None
 
@@ -277,6 +283,7 @@ class Watched:
         if not self.is_torchruns:  # many lines that only repeat it
             self.tail.append(line)
         self.is_done = self.is_done or "done training" in line
+        self.is_cut = self.is_cut or OUT_OF_TIME in line
         self.stopped = self.stopped or EARLY_STOP.search(line)
 
     def show(self, line: str, bar: tqdm) -> None:

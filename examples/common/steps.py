@@ -138,16 +138,21 @@ def alone_in(folder: Path) -> Iterator[None]:
 
     The folder is made, and removed again where nothing came into it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            handle = os.open(folder, os.O_RDONLY)
+            with suppress(OSError):  # some network disks have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:
+                break
+            os.close(handle)  # whoever was in it has removed it meanwhile
     try:
-        with suppress(OSError):  # some network disks have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(handle)
-        with suppress(OSError):  # which it is, where something is in it
+        with suppress(OSError):  # where something is in it
             folder.rmdir()
+        os.close(handle)
 
 
 def start(

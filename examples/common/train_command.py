@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from common.options import PLUGIN, Recipe
@@ -170,6 +170,13 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
     if tensorboard:
         words += ["--tensorboard-logdir", str(run / "tensorboard")]
     return [*words, *recipe.extra]
+
+
+def lasting(flags: Sequence[str]) -> list[str]:
+    """Flags without those that change no result, such as how much is kept in memory."""
+    passing = (*training_flags.SAVING, *training_flags.CACHES)
+    found = training_flags.parse(flags).items()
+    return [x for name, values in found if name not in passing for x in (name, *values) if x]
 
 
 def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:

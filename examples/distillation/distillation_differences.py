@@ -47,7 +47,7 @@ def compared(
 def main_comparisons(
     main: Sequence[str], baselines: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The planned comparisons that can be made: greedy BLEU less that of the baseline.
+    """The planned comparisons that can be made: greedy BLEU minus that of the baseline.
 
     Args:
         main: all that were planned.

@@ -14,8 +14,7 @@ import distillation_report
 import distillation_run
 import distillation_systems as systems
 import distillation_translations as translations
-import recipe as recipes
-from common import launch, run_options, student_systems, tasks
+from common import entry, launch, run_options, student_systems, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.steps import say
@@ -48,7 +47,7 @@ NEEDED = {
 def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
     result = recipe_options.new_parser(
-        recipes.header(HERE / "reproduce.sh"),
+        entry.header(HERE / "reproduce.sh"),
         STAGES,
         "-- FLAG...: further flags of fairseq-train, for all runs",
         "reproduce.sh",
@@ -110,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> None:
     """Do what the command line says; every mistake is one sentence and a status of 1."""
-    with recipes.refusals(NAME):
+    with entry.refusals(NAME):
         run(words)
 
 

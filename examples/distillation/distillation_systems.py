@@ -1,7 +1,6 @@
 """The teacher and the students of distillation.yaml, and the recipe of each run."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
@@ -13,10 +12,9 @@ from common.options import Recipe
 from common.run_options import Options
 from common.steps import hash_of
 from common.tasks import Task
+from common.train_command import lasting
 
 from macaron_fairseq.commands import distill as distill_command
-from macaron_fairseq.evaluation.training import training_flags
-from macaron_fairseq.evaluation.training.training_flags import CACHES
 
 FILE = Path(__file__).with_name("distillation.yaml")
 TEACHER = "teacher"
@@ -210,9 +208,3 @@ def mark(task: Task, settings: Settings, recipe: SystemRecipe, options: Options)
     own = lasting([*recipe.learns, *options.extra])
     translations = [settings.distill] * recipe.reads_translations
     return hash_of(*words, recipe.system, *own, str(recipe.max_update), *translations)[:12]
-
-
-def lasting(flags: Sequence[str]) -> list[str]:
-    """Flags without those that change no result, such as how much is kept in memory."""
-    found = training_flags.parse(flags).items()
-    return [x for name, values in found if name not in CACHES for x in (name, *values) if x]

@@ -113,12 +113,12 @@ def own_baselines(against_own: dict[str, dict[str, Any]]) -> list[str]:
         [name, found["baseline"], *(difference(found[x]) for x in (*METRICS, GREEDY))]
         for name, found in against_own.items()
     ]
-    return [table(["system", "less its baseline", *METRICS, GREEDY], rows)] if rows else []
+    return [table(["system", "minus its baseline", *METRICS, GREEDY], rows)] if rows else []
 
 
 def as_planned(planned: dict[str, dict[str, Any]]) -> list[str]:
     """The comparisons that were planned, with corrected p values; nothing without any."""
-    head = ["planned", "less its baseline", "seeds", GREEDY, "greatest p", "by Holm", "same sign"]
+    head = ["planned", "minus its baseline", "seeds", GREEDY, "greatest p", "by Holm", "same sign"]
     rows = [
         [
             name,

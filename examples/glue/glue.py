@@ -13,9 +13,8 @@ import glue_records
 import glue_report
 import glue_run
 import glue_tasks
-import recipe as recipes
 import start
-from common import ask_fairseq, launch, stage_text, stage_train
+from common import ask_fairseq, entry, launch, stage_text, stage_train
 from common.launch import Job
 from common.steps import say
 from glue_flags import (
@@ -251,7 +250,7 @@ def report(glue: Glue) -> None:
 
 def main(words: Sequence[str]) -> None:
     """Do what the command line says; every mistake is one sentence and a status of 1."""
-    with recipes.refusals(NAME):
+    with entry.refusals(NAME):
         run(words)
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import glue_data
 import glue_records
-import recipe as recipes
-from common import benchmark, text_recipe
+from common import benchmark, entry, text_recipe
 from common import options as recipe_options
 from common.benchmark import refuse_below, refuse_open_quotes
 from common.options import Once, Parser, seeds_of
@@ -105,7 +104,7 @@ class Glue:
 def parser() -> Parser:
     """What the command line may hold."""
     script = HERE / "reproduce.sh"
-    result = recipe_options.new_parser(recipes.header(script), STAGES, EPILOG, script.name)
+    result = recipe_options.new_parser(entry.header(script), STAGES, EPILOG, script.name)
     text_recipe.add_text(result)
     add = result.add_argument
     add("--glue", type=Path, metavar="FOLDER", help="GLUE's files, a folder for each task")

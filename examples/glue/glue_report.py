@@ -144,21 +144,8 @@ def compare(one: System, other: System, runs: Mapping[System, Scores]) -> Compar
         estimate=effect.estimate,
         low=effect.low,
         high=effect.high,
-        wilcoxon=signed_rank(means),
+        wilcoxon=estimates.signed_rank(means),
     )
-
-
-def signed_rank(differences: Sequence[float]) -> float | None:
-    """The p value of Wilcoxon's signed-rank test, two-sided; None of a single task."""
-    if len(differences) < 2:
-        return None
-    # Equal scores may differ by rounding, and would be ranked by it.
-    exact = [round(x, 9) for x in differences]
-    if not any(exact):
-        return 1.0
-    from scipy import stats
-
-    return float(stats.wilcoxon(exact).pvalue)
 
 
 def comparisons(runs: Mapping[System, Scores]) -> list[Comparison]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import language_students
 import perplexity
-import recipe as entry
 from common import (
     ask_fairseq,
+    entry,
     stage_evaluate,
     stage_prepare,
     stage_text,

@@ -86,7 +86,7 @@ class Planned:
 
     baseline: str
     seeds: list[int]
-    differences: list[float]  # less the baseline: below 0 is better
+    differences: list[float]  # minus the baseline: below 0 is better
     interval: Interval | None  # of their mean, 95 %
     p: float | None  # of the paired t test; None for one seed
     holm: float | None  # corrected for all comparisons that were planned
@@ -230,7 +230,7 @@ def table_of_planned(planned: Mapping[str, Planned]) -> str:
         by_seed = " ".join(f"{value:+.4f}" for value in one.differences)
         p = [markdown.number(value, ".4f") for value in (one.p, one.holm)]
         rows.append([f"`{name}`", f"`{one.baseline}`", by_seed, mean, *p])
-    head = ["planned", "less its baseline", "by seed", "mean, 95 % interval", "p", "by Holm"]
+    head = ["planned", "minus its baseline", "by seed", "mean, 95 % interval", "p", "by Holm"]
     return (
         f"{markdown.table(head, rows)}\n\nBits per character. p is that of a paired t test over "
         "seeds. Holm's correction is for all comparisons that were planned, done or not."

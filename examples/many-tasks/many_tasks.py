@@ -13,8 +13,7 @@ from typing import Any
 import many_tasks_records as known
 import many_tasks_report as report
 import many_tasks_run
-import recipe as recipes
-from common import launch, run_options, tasks
+from common import entry, launch, run_options, tasks
 from common import options as recipe_options
 from common.launch import Job
 from common.run_options import Options
@@ -44,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
     result = recipe_options.Parser(
         usage="reproduce.sh [STAGE...] [OPTION...] [-- FLAG...]",
-        description=recipes.header(HERE / "reproduce.sh"),
+        description=entry.header(HERE / "reproduce.sh"),
         epilog="-- FLAG...: further flags of fairseq-train, for all runs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -89,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> None:
     """Do what the command line says; every mistake is one sentence and a status of 1."""
-    with recipes.refusals(NAME):
+    with entry.refusals(NAME):
         run(words)
 
 

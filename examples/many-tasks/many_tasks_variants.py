@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import tasks
+from common import tasks, train_command
 from common.options import Recipe
 from common.run_options import Options
 from common.steps import hash_of
@@ -132,7 +132,8 @@ def mark_of(recipe: RunRecipe, options: Options) -> str:
     Data, scheme and seed are recorded apart.
     """
     own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
-    words = [*own.words(), str(recipe.batch), str(recipe.max_update), *options.extra]
+    words = [*own.words(), str(recipe.batch), str(recipe.max_update)]
+    words += train_command.lasting(options.extra)
     words += [recipe.size, recipe.precision, str(recipe.average)]
     return hash_of(*words, evaluation.decode, evaluation.score)[:12]
 

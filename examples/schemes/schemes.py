@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import recipe as recipes
+import recipe
 import table
+from common import entry
 from common.options import Once, Parser, seeds_of, words_of
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
     result = Parser(
         usage="run.sh [OPTION...] [-- OPTION... [-- FLAG...]]",
-        description=recipes.header(HERE / "run.sh"),
+        description=entry.header(HERE / "run.sh"),
         epilog="-- OPTION...: of the recipe; -- FLAG...: further flags of fairseq-train, for all",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -61,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> None:
     """Train, score and compare; every mistake is one sentence and a status of 1."""
-    with recipes.refusals(NAME):
+    with entry.refusals(NAME):
         run(words)
 
 
@@ -82,7 +83,7 @@ def run(words: Sequence[str]) -> None:
     archs = [arch_of(variant) for variant in args.variants]
     stages = "prepare", "train", "evaluate"
     own = ("--work", str(work), "--archs", " ".join(archs), "--seeds", seeds)
-    recipes.run(EXAMPLES / script, [*stages, *own, *options])
+    recipe.run(EXAMPLES / script, [*stages, *own, *options])
     folders = {
         variant: [work / arch / f"seed{seed}" for seed in args.seeds]
         for variant, arch in zip(args.variants, archs, strict=True)

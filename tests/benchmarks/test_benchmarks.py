@@ -188,6 +188,8 @@ def test_ratios_are_those_of_each_repetition():
     assert measuring.with_range([1.5, 2.0, 3.0]) == "2.00 (1.50-3.00)"
     assert measuring.median(found, "ours", "peak_gpu_memory_mib") is None
     assert measuring.ratios(found, "ours", "stock", "peak_gpu_memory_mib") == []
+    del found[0]["sentences_per_second"]  # stock's first
+    assert measuring.ratios(found, "ours", "stock", "sentences_per_second") == [1.5, 2.0]
 
 
 def test_rows_of_generation():
@@ -467,9 +469,9 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
 def test_gains_by_hand():
     def figures(work, **seconds):
         return [
-            {"work": work, "size": "tiny", "side": side.replace("_", " "), "seconds": x}
+            {"work": work, "size": "tiny", "side": side, "repetition": i, "seconds": x}
             for side, times in seconds.items()
-            for x in times
+            for i, x in enumerate(times)
         ]
 
     trained = figures("training", everything=(1, 2, 4), dropout=(1, 4, 12))
@@ -493,7 +495,11 @@ def test_text_work_of_a_file_that_is_not_there(tmp_path, monkeypatch):
 
 def test_rows_of_updates_by_hand():
     seconds = {"a": (4, 6, 2), "b": (1, 3, 2)}
-    found = [{"side": side, "seconds": x} for side, times in seconds.items() for x in times]
+    found = [
+        {"side": side, "repetition": i, "seconds": x}
+        for side, times in seconds.items()
+        for i, x in enumerate(times)
+    ]
     assert single_updates.rows_of(found, ["a", "b"])[1] == [
         ["a", "2000", "4000", "12.00", "1.00", "1.00 (1.00-1.00)"],
         ["b", "1000", "2000", "6.00", "2.00", "2.00 (1.50-3.00)"],

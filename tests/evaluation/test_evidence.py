@@ -412,6 +412,13 @@ def test_equal_differences_are_equal_whatever_their_scores_rounding():
     assert found == pytest.approx([-6 / 4.5] * 2, abs=1e-12) and recorded[0] != recorded[1]
 
 
+def test_differences_that_are_equal_but_for_rounding_are_ties():
+    """Of six ranks: 0.1 + 0.2 is not 0.3 in floating point, and both differences are 0.3."""
+    differences = [0.1 + 0.2, 0.3, -0.3, 1, 2, 3]
+    assert estimates.signed_rank(differences) == stats.wilcoxon([3, 3, -3, 10, 20, 30]).pvalue
+    assert estimates.signed_rank([1e-15, -1e-15]) == 1
+
+
 def test_a_paired_t_test_of_three_seeds_has_a_closed_form():
     """Student's t with two degrees of freedom: p = 1 - t / sqrt(t^2 + 2)."""
     differences = [-0.05, -0.06, -0.09]

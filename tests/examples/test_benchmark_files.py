@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from common import benchmark, downloads, options, stage_prepare, steps, train_command
 from helpers import archives
-from helpers.recipes import EXAMPLES, entry, environment, recipe
+from helpers.recipes import EXAMPLES, environment, recipe
 
 from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.preflight import gpus
@@ -21,7 +22,7 @@ FILES = sorted(EXAMPLES.glob("*/benchmark.yaml"))
 @pytest.fixture(autouse=True)
 def all_tools(monkeypatch):
     """Nothing is run here, so that nothing need be installed."""
-    monkeypatch.setattr(entry.shutil, "which", lambda name: None if "nvidia" in name else name)
+    monkeypatch.setattr(shutil, "which", lambda name: None if "nvidia" in name else name)
 
 
 def read(name, *words):

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,13 +14,14 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
+from threading import Event, Thread
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train, steps, summary
 from helpers.commands import sentence_of
-from helpers.recipes import EXAMPLES, entry
+from helpers.recipes import EXAMPLES, program
 from helpers.run_folders import write_manifest
 
 from macaron_fairseq.text import data_folder
@@ -205,6 +207,32 @@ child = [sys.executable, "-u", "-c", "import os, time; print(os.getpid()); time.
         os.kill(int(log.read_text()), 0)
 
 
+def test_one_process_alone_is_in_a_folder_that_comes_and_goes(tmp_path):
+    """The first leaves nothing in it, and removes it while the second waits."""
+    folder, inside, leave = tmp_path / "records", [], [Event(), Event()]
+
+    def enter(number):
+        with steps.alone_in(folder):
+            inside.append(number)
+            leave[number].wait(10)
+            inside.remove(number)
+
+    threads = [Thread(target=enter, args=(i,), daemon=True) for i in (0, 1)]
+    with steps.alone_in(folder):
+        threads[0].start()
+        time.sleep(0.2)
+        assert inside == []
+    while not inside:
+        time.sleep(0.01)
+    threads[1].start()
+    time.sleep(0.2)
+    assert inside == [0] and folder.is_dir()
+    for event, thread in zip(leave, threads, strict=True):
+        event.set()
+        thread.join(10)
+    assert inside == [] and not folder.exists()
+
+
 def test_a_disk_without_locks_does_not_end_the_work(tmp_path, monkeypatch):
     def none(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -256,8 +284,8 @@ def test_the_reason_of_a_failure_is_shown_and_not_what_torchrun_says_of_it(tmp_p
         "=====\n"
     )
     lines = log.splitlines(keepends=True)
-    tail, is_done = stage_train.follow(lines, tmp_path / "train.log", "tiny", 0, 9)
-    assert not is_done and tail.endswith("DistNetworkError: the port is taken\n")
+    watched = stage_train.follow(lines, tmp_path / "train.log", "tiny", 0, 9)
+    assert not watched.is_done and watched.tail[-1] == "DistNetworkError: the port is taken\n"
     assert (tmp_path / "train.log").read_text() == log
 
 
@@ -268,9 +296,9 @@ def test_progress_goes_on_where_the_checkpoint_was(tmp_path, capsys):
         '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "2180"}\n',
         "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
     ]
-    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 2170, 8000)
+    watched = stage_train.follow(log, tmp_path / "train.log", "tiny", 2170, 8000)
     last = capsys.readouterr().err.splitlines()[-1]
-    assert is_done and "2180/8000" in last and "loss 4.5, 321 words/s" in last
+    assert watched.is_done and "2180/8000" in last and "loss 4.5, 321 words/s" in last
     assert (tmp_path / "train.log").read_text() == "".join(log)
 
 
@@ -280,9 +308,20 @@ def test_a_training_that_ends_by_patience_says_so(tmp_path, capsys):
         "| INFO | early stop since valid performance hasn't improved for last 10 runs\n",
         "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
     ]
-    _, is_done = stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 2000)
+    watched = stage_train.follow(log, tmp_path / "train.log", "tiny", 0, 2000)
     said = "tiny: ended at update 152: 10 validations in a row found no lower loss (--patience)\n"
-    assert is_done and capsys.readouterr().err.endswith(said)
+    assert watched.is_done and capsys.readouterr().err.endswith(said)
+
+
+def test_a_training_that_ran_out_of_its_hours_is_not_finished(tmp_path):
+    log = [
+        '| INFO | train_inner | {"loss": "4.5", "wps": "321", "num_updates": "152"}\n',
+        "| INFO | Stopping training due to cumulative_training_time: 1.1 > stop_time_hours: 1.0\n",
+        "| INFO | fairseq_cli.train | done training in 0.1 seconds\n",
+    ]
+    words = [sys.executable, "-c", f"print({''.join(log)!r}, end='')"]
+    with pytest.raises(SystemExit, match="x: stopped by --stop-time-hours, which counts the hours"):
+        stage_train.follow_training(words, {}, tmp_path / "train.log", "x", 0, 9)
 
 
 def test_samples_that_fairseq_leaves_out_are_counted_once(tmp_path, capsys):
@@ -333,10 +372,10 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
         log = tmp_path / "train.log"
         stage_train.follow_training(talks, dict(os.environ), log, "tiny, seed 1", 0, 9)
 
-    monkeypatch.setattr(entry, "run", run)
-    monkeypatch.setattr(entry.shutil, "which", lambda name: name)
+    monkeypatch.setattr(program, "run", run)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
     with pytest.raises(SystemExit) as end:
-        entry.main([str(tmp_path / "mine" / "run.sh")])
+        program.main([str(tmp_path / "mine" / "run.sh")])
     said = capfd.readouterr().err.splitlines()[-1]
     assert end.value.code == 1
     assert said == f"mine: cannot write {tmp_path}/train.log: No space left on device"

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import recipe as entry
+import recipe as program
 from common import ask_fairseq
 
 from helpers import served
@@ -41,7 +41,7 @@ def recipe(script, *args, status=0, is_bare=False, **env):
     With `is_bare` the commands are not there to be called, which takes no time to start.
     """
     words = [str(EXAMPLES / script), *map(str, args)]
-    return printed(entry.main, words, status, env if is_bare else environment(**env))
+    return printed(program.main, words, status, env if is_bare else environment(**env))
 
 
 def printed(main, words, status, changed):

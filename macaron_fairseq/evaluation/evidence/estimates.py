@@ -314,15 +314,29 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
 
     values = [one.difference for one in found]
     unequal = [value for value in values if value]
-    if len(values) < 2:
-        return None, None
+    if len(values) < 2 or not unequal:
+        return signed_rank(values), signed_rank(values)
+    sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
+    return signed_rank(values), float(sign.pvalue)
+
+
+def signed_rank(differences: Sequence[float]) -> float | None:
+    """The p value of Wilcoxon's signed-rank test, two-sided, without differences of 0.
+
+    None of a single difference, 1 where all are 0.
+    """
+    from scipy import stats
+
+    # Equal ones may differ by rounding, and would be ranked by it.
+    unequal = [value for value in (round(x, 9) for x in differences) if value]
+    if len(differences) < 2:
+        return None
     if not unequal:
-        return 1.0, 1.0
+        return 1.0
     # "auto" is not exact where differences are equal.
     exact = stats.PermutationMethod(n_resamples=np.inf)
-    wilcoxon = stats.wilcoxon(unequal, method=exact if len(unequal) <= MOST_EXACT else "auto")
-    sign = stats.binomtest(sum(value > 0 for value in unequal), len(unequal))
-    return float(wilcoxon.pvalue), float(sign.pvalue)
+    method = exact if len(unequal) <= MOST_EXACT else "auto"
+    return float(stats.wilcoxon(unequal, method=method).pvalue)
 
 
 def paired_t(differences: Sequence[float]) -> float | None:
