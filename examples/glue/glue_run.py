@@ -91,12 +91,11 @@ def why_unfit(
             return reason
         from macaron_fairseq.common.errors import UserError
         from macaron_fairseq.compat import checkpoints
-        from macaron_fairseq.model import same_network
+        from macaron_fairseq.model import loading, same_network
         from macaron_fairseq.preflight import command_line, restored_parameters
-        from macaron_fairseq.translation import fairseq_engine
 
         try:
-            fairseq_engine.load_dictionary(dictionary)
+            loading.load_dictionary(dictionary)
             state = checkpoints.load(checkpoint)
             for count in outputs:
                 whole = [*flags, *train_command.arch_flags(arch), "--num-classes", str(count)]

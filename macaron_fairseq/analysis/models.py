@@ -24,10 +24,10 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar, following
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.evaluation.training import manifest, training_data
+from macaron_fairseq.model.loading import load_models
 from macaron_fairseq.schemes import splitting, substeps
-from macaron_fairseq.translation import training_data
-from macaron_fairseq.translation.fairseq_engine import FairseqEngine, load_models
+from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.translator import Batching
 
 BEAM = 5

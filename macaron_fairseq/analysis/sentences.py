@@ -11,12 +11,12 @@ from fairseq.data import Dictionary, data_utils
 from torch import Tensor
 
 from macaron_fairseq.common import files
-from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.errors import UserError, in_a_line
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.model.released_bert import CLS
 from macaron_fairseq.preflight.binarised import refuse_truncated
 from macaron_fairseq.text import data_folder
-from macaron_fairseq.translation.fairseq_engine import in_a_line, load_dictionary
 
 Encode = Callable[[str], data_folder.Tokens]
 Numbers = tuple[list[int], list[int] | None]  # of the tokens of a sentence and its translation

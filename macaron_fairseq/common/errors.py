@@ -42,3 +42,8 @@ def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
         f"{error.name} {fault}, which this command needs: pip install {packages}, or "
         f"install this package with its extra [{extra}]"
     ) from error
+
+
+def in_a_line(error: Exception) -> str:
+    """What an error says, without line breaks."""
+    return " ".join(str(error).split())

@@ -19,12 +19,11 @@ from macaron_fairseq.distillation import teacher_fit
 from macaron_fairseq.distillation.layers import DECODER, ENCODER
 from macaron_fairseq.distillation.memory import Memory
 from macaron_fairseq.distillation.teachers import Teachers
-from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.evaluation.training import manifest, training_data
+from macaron_fairseq.model.loading import load_dictionary, load_models
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES
 from macaron_fairseq.text.tokenization import bpe
-from macaron_fairseq.translation import training_data
-from macaron_fairseq.translation.fairseq_engine import load_dictionary, load_models
 
 
 def load(path: str, task: Any, precision: str = "fp32", memory: float = 0.0) -> Teachers:

@@ -14,12 +14,11 @@ from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
-from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.evaluation.training import manifest, training_data
 from macaron_fairseq.model import checkpoint_sizes
+from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import training_data
-from macaron_fairseq.translation.fairseq_engine import load_dictionary
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,12 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model.loading import load_models
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import CODES
 from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON, import_ctranslate2
 from macaron_fairseq.translation.ctranslate2_specification import specification
-from macaron_fairseq.translation.fairseq_engine import load_dictionaries, load_models
+from macaron_fairseq.translation.fairseq_engine import load_dictionaries
 from macaron_fairseq.version import __version__
 
 # All that there can be in the folder of an export.

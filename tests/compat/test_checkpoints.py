@@ -30,9 +30,8 @@ from omegaconf import DictConfig, OmegaConf
 import macaron_fairseq
 from macaron_fairseq import MacaronTransformerModel, UserError
 from macaron_fairseq.compat import checkpoints, whole_copies
-from macaron_fairseq.model import averaging, same_network
+from macaron_fairseq.model import averaging, loading, same_network
 from macaron_fairseq.preflight import checks
-from macaron_fairseq.translation import fairseq_engine
 
 STORED = FIXTURES / "stored"
 
@@ -289,7 +288,7 @@ def test_numbers_that_are_none_are_named(value, dtype, tmp_path):
     its_task = TranslationTask(TranslationConfig(), dictionary, dictionary)
     for refuse in (
         lambda: averaging.average([STORED / "checkpoint.pt", path]),
-        lambda: fairseq_engine.load_models(str(path), its_task),  # of translate and export
+        lambda: loading.load_models(str(path), its_task),  # of translate and export
         lambda: MacaronTransformerModel.from_pretrained(str(tmp_path), path.name, str(STORED)),
         lambda: apply(checks.check, ["fairseq-generate", "data", "--cpu", "--path", str(path)]),
     ):

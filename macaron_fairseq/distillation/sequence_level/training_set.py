@@ -10,8 +10,8 @@ from torch import Tensor
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text.data_folder import DataFolder, Tokens
-from macaron_fairseq.translation.fairseq_engine import load_dictionary
 
 
 class TrainingSet:
