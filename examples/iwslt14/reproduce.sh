@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # IWSLT14 German-English: Macaron Net and a Transformer of equal size, from the archive to the table.
 #
-#   needs   one GPU, about 20 GB of disk, mostly checkpoints. Hours: not measured on GPUs by the
-#           project; on 2 CPU cores 3 to 5 days a model, 50,000 updates of up to 4,096 tokens at the
+#   needs   one GPU, about 20 GB of disk, mostly checkpoints. Hours: on an H100 about one a model, by the
+#           arithmetic of the README; on 2 CPU cores 3 to 5 days, 50,000 updates of 4,096 tokens at the
 #           words/s of docs/results/speed.md
 #   prints  tokenised lowercased BLEU, the paper's metric (tokens:model|nrefs:1|case:lc|...), and BLEU
 #           (nrefs:1|case:lc|eff:no|tok:13a|smooth:exp) and chrF of sacreBLEU

@@ -134,7 +134,7 @@ ERRORS = Group(
         Measure(
             "local_error_slope",
             "Slope of the local error",
-            "Exponent p of error = c·h^p, fitted to the mean errors at h = 1, 1/2, 1/4: near 2 for "
+            "Exponent s of error = c·h^s, fitted to the mean errors at h = 1, 1/2, 1/4: near 2 for "
             "a method of order 1 once its steps are small enough.",
         ),
     ),
