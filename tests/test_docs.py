@@ -30,6 +30,7 @@ from fairseq import options as fairseq_options
 from helpers import commands, prose, recipes, run_folders, served
 from helpers.paths import ROOT, USER_DIR
 from helpers.toy_corpus import train
+from scipy import stats
 
 from macaron_fairseq import cli
 
@@ -432,7 +433,9 @@ def test_what_is_done_with_trained_models_runs(workplace):
     assert (work / "report/report.html").exists()
 
 
-@pytest.mark.parametrize("page", ["initialisation", "multi30k", "rdrop", "schemes", "schemes-quickstart"])
+@pytest.mark.parametrize(
+    "page", ["initialisation", "multi30k", "rdrop", "schemes", "schemes-quickstart"]
+)
 def test_tables_of_results_are_what_the_program_below_them_prints(page, monkeypatch, capsys):
     """Rows of tables; of other lines, their figures in the rounding of the page."""
     monkeypatch.chdir(ROOT)
@@ -461,7 +464,6 @@ def quickstart_scores(file):
 
 
 def test_the_quickstarts_pages_say_what_the_records_hold():
-    stats = pytest.importorskip("scipy.stats")
     for file in QUICKSTARTS:
         scores = quickstart_scores(file)
         found = [f"{statistics.mean(x):.2f} ± {statistics.stdev(x):.2f}" for x in scores]

@@ -80,6 +80,9 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
         configs.OptimizationConfig,
     ):
         gen_parser_from_dataclass(parser, group())
+    for action in parser._actions:
+        if action.dest in ("max_tokens_valid", "batch_size_valid"):  # left without a type
+            action.type = int
     parser.set_defaults(distributed_world_size=None)
     for name in ("checkpoint", "offload"):
         parser.add_argument(f"--{name}-activations", action="store_true")

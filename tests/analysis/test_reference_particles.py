@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from helpers.paths import FIXTURES
 
-pytest.importorskip("scipy")
-
 from macaron_fairseq.analysis.particles.block import localization
 from macaron_fairseq.analysis.particles.metastability import first_clusters, mean_field
 from macaron_fairseq.analysis.particles.metastability import modes as linear

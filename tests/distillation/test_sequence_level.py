@@ -147,7 +147,7 @@ def test_filters_and_their_counts(folder, tmp_path):
     """Each pair has its case; counted by hand."""
     data = write_data(tmp_path / "data")
     cases = {
-        "the": (["the", "new", "a"], ["er", "est"]),  # kept
+        "the": (["the", "new", "a", "is"], ["er", "est"]),  # 4 is not more than 2 * 2; kept
         "new": (["new"] + ["a"] * 8, ["er"]),  # nine tokens are too long for this teacher
         "is": (["is", "new"], ["er"] * 9),  # as long as can be
         "est": (["est", "a"], []),  # empty

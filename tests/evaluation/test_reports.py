@@ -799,6 +799,13 @@ def test_an_epoch_resumed_after_its_end_was_logged_counts_once(tmp_path):
     assert found.hours == 80 / 3600
 
 
+def test_what_was_logged_at_the_update_from_which_a_start_goes_on_stays(tmp_path):
+    first = [inner(20, loss=4), valid(20, 3), inner(30, loss=1)]
+    found = read_log(tmp_path, *first, epoch_end(1, 20, 100), inner(30, loss=2))
+    assert found.train_curve == [(20, 4), (30, 2)]
+    assert found.valid_curve == [(20, 3)]
+
+
 def test_noise_and_what_a_kill_left_are_passed_over(tmp_path):
     found = read_log(
         tmp_path,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
+from fairseq.data import data_utils
 from helpers.processes import run
 
 from macaron_fairseq.commands import score
@@ -222,9 +223,8 @@ def test_compound_split_bleu():
 
 
 def test_signatures_tell_the_tokens():
-    version = pytest.importorskip("sacrebleu").__version__
     lines = ["ein Hund läuft heute"]
-    end = f"smooth:none|version:{version}"
+    end = f"smooth:none|version:{sacrebleu.__version__}"
     model = metrics.tokenised_bleu(lines, lines, lowercase=True)
     assert model.signature == f"tokens:model|nrefs:1|case:lc|eff:no|tok:none|{end}"
     split = metrics.compound_split_bleu(lines, lines, "de", lowercase=False)
@@ -550,7 +550,6 @@ def test_a_language_has_two_or_three_letters():
 
 
 def test_remove_bpe_like_fairseq():
-    data_utils = pytest.importorskip("fairseq.data.data_utils")
     for text in ("ein klei@@ ner Hu@@ nd", "drei Hun@@", "a @-@ b @@", "", "kein Zeichen"):
         theirs = data_utils.post_process(text, "subword_nmt")
         assert remove_bpe([text]) == [theirs]

@@ -38,6 +38,7 @@ from common import (
 )
 from distillation_runs import Runs
 from helpers.commands import sentence_of
+from helpers.paths import ROOT
 from helpers.recipes import EXAMPLES, environment
 from helpers.run_folders import write_manifest
 from helpers.small import NO_DROPOUT, SMALL
@@ -45,6 +46,7 @@ from helpers.small import NO_DROPOUT, SMALL
 from macaron_fairseq import cli
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.evaluation.training import training_flags
 from macaron_fairseq.translation import parts
 from macaron_fairseq.translation.translator import Search
 
@@ -694,6 +696,37 @@ def test_marks_tell_settings_apart_and_not_places():
     assert mark() == mark(settings=larger) and mark("teacher") != mark("teacher", larger)
     # Where it is trained stands next to it: a report may be drawn on another machine.
     assert mark() == mark(cpu=False) and mark("teacher") == mark("teacher", cpu=False)
+
+
+def test_the_records_that_come_with_it_are_of_its_settings(tmp_path):
+    """Else all would be trained again where they are given by --records."""
+    settings, task_of = systems.read(), tasks.read()
+    paths = [*(ROOT / "docs" / "results" / "records" / "distillation").glob("*/*.json")]
+    assert len(paths) >= 17
+    for path in paths:
+        kept, own = json.loads(path.read_text()), options()
+        task, given = task_of[kept["task"]], tmp_path if kept["given"] else None
+        recipe = systems.recipe(task, settings, kept["system"], kept["seed"], own, given)
+        assert systems.mark(task, settings, recipe, own) == kept["settings"], path
+
+
+def test_a_model_that_was_retrained_is_translated_greedily_again(tmp_path, monkeypatch):
+    task = tasks.read()["multi30k-en-de"]
+    recipe = systems.recipe(task, systems.read(), "none", 1, options(tmp_path))
+    begun = []
+
+    def generate(log, words, stdout):
+        begun.append(training_flags.parse([str(word) for word in words]))
+
+    monkeypatch.setattr(stage_evaluate, "logged", generate)
+    monkeypatch.setattr(stage_evaluate, "call", lambda words, stdout: None)
+    made_from = recipe.folder_of_run / recipe.test / "made-from"
+    made_from.parent.mkdir(parents=True)
+    for of_test, times in (("first model", 1), ("first model", 1), ("retrained", 2)):
+        made_from.write_text(of_test)
+        distillation_run.decode_greedily(recipe)
+        assert len(begun) == times
+    assert all(flags["--beam"] == ["1"] for flags in begun)
 
 
 def test_translations_by_other_flags_are_refused(tmp_path):

@@ -329,6 +329,22 @@ def test_a_report_is_of_these_models_and_options(tmp_path):
     assert "run the stage evaluate" in refusal(language_modeling.report, [recipe], context)
 
 
+@pytest.mark.parametrize("other", ["samples", "decoding", "data"])
+def test_a_report_is_of_these_samples_flags_and_data_though_the_weights_be_the_same(
+    other, tmp_path
+):
+    recipe, context = evaluated(tmp_path, "--context-window", "7")
+    if other == "samples":
+        recipe = replace(recipe, block=recipe.block // 2)
+    elif other == "decoding":
+        evaluation = replace(recipe.benchmark.evaluation, decode="--fp16")
+        recipe = replace(recipe, benchmark=replace(recipe.benchmark, evaluation=evaluation))
+    else:
+        (recipe.data / "made-from").write_text("other data")
+    said = refusal(language_modeling.report, [recipe], context)
+    assert "is of another checkpoint, other options or another version of the code" in said
+
+
 def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_path, monkeypatch):
     recipe, context = evaluated(tmp_path, "--context-window", "7", "--tokens-per-sample", "32")
     (recipe.run("a", 1) / "test" / "made-from").unlink()

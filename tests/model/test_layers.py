@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from helpers.formulas import (
     DECODERS,
     ENCODERS,
@@ -217,6 +218,21 @@ def test_dropout_is_drawn_for_each_evaluation(substep, monkeypatch):
     assert len(drawn) == 3 * {"euler": 1, "midpoint": 2, "gated-rk2": 2, "rk4": 4}[substep]
     left_out = [y == 0 for y in drawn]
     assert not any(torch.equal(one, other) for one, other in pairwise(left_out))
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("mode", ["training", "evaluation", "generation"])
+def test_attention_weights_are_computed_where_fairseqs_layer_does(mode, is_asked):
+    """They take time and memory."""
+    x, memory = state(TARGET, seed=1).transpose(0, 1), state(SOURCE, seed=2).transpose(0, 1)
+    found = []
+    for kind in (MacaronDecoderLayer, TransformerDecoderLayerBase):
+        built = layer(kind).train(mode == "training")
+        if mode == "generation":
+            built.make_generation_fast_()
+        _, weights, _ = built(x, memory, PADDING, need_attn=is_asked)
+        found.append(weights is not None)
+    assert found[0] == found[1]
 
 
 def test_onnx_states_are_refused():

@@ -187,6 +187,20 @@ def test_the_authors_architectures_are_checked_as_well(goes_on):
             goes_on(["--macaron-scheme", "strang-symmetric"], arch)
 
 
+def test_training_starts_from_the_layers_of_a_checkpoint_that_are_to_be_kept(tmp_path):
+    """Of three, as `test_layers_to_keep_prunes_a_trained_model` loads them."""
+    for language in ("en", "de"):
+        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+    arch, deep = "macaron_transformer_tiny", [*SMALL, "--encoder-layers", "3"]
+    path = tmp_path / "deep.pt"
+    torch.save({"args": arguments(arch, *deep), "model": build(arch, *deep).state_dict()}, path)
+    words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", "--cpu", "--arch", arch]
+    words += [*SMALL, "--finetune-from-model", str(path)]
+    apply(checks.check, [*words, "--encoder-layers-to-keep", "0,2"])
+    with pytest.raises(UserError, match="other layers than the model: give --encoder-layers 3"):
+        apply(checks.check, words)
+
+
 def test_a_run_that_begins_anew_is_told_what_it_changes(goes_on, caplog):
     goes_on(["--macaron-scheme", "strang-symmetric", "--reset-optimizer"])
     assert "was trained with --macaron-scheme strang-marchuk, and the model would" in caplog.text

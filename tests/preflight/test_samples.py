@@ -70,6 +70,23 @@ def test_text_without_a_batch_is_refused(tmp_path, task, most):
     assert refusal(*words) == f"the set train of {tmp_path} is empty: give more text"
 
 
+@pytest.mark.parametrize(("tokens", "most"), [(8192, 8), (8192, 4), (256, 8)])
+def test_text_to_validate_with_has_limits_of_its_own(tmp_path, tokens, most):
+    """Seven samples of 64 tokens, of which fairseq makes a batch or none."""
+    text_data(tmp_path, train=900, valid=448)
+    words = ["fairseq-train", tmp_path, "--cpu", "--task", "language_modeling"]
+    words += ["--tokens-per-sample", 64, "--max-tokens", 8192, "--batch-size", 64]
+    words += ["--max-tokens-valid", tokens, "--batch-size-valid", most]
+    sizes = np.full(7, 64)
+    if data_utils.batch_by_size(np.arange(7), lambda i: 64, sizes, tokens, most, 8):
+        apply(checks.check, [*map(str, words)])
+    else:
+        assert "the set valid" in refusal(*words)
+    words += ["--max-tokens-valid", 32]
+    assert "a sample of 64 tokens does not fit into a batch of 32" in refusal(*words)
+    apply(checks.check, [*map(str, words), "--disable-validation"])
+
+
 @pytest.mark.parametrize("mode", ["none", "complete", "complete_doc", "eos"])
 def test_samples_of_sentences_are_counted_as_fairseq_does(tmp_path, mode):
     """Seven sentences of 60 tokens are no batch, and eight are, however they are cut."""

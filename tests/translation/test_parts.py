@@ -1,5 +1,6 @@
 """Shards of a file's translation: resumed, checked, joined; with the stored model."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.stored import CHECKPOINT, noisy, random_words, write_data
+from helpers.stored import CHECKPOINT, PREPROCESSING, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import locks
@@ -230,6 +231,24 @@ def test_parts_of_another_search_batch_or_precision_are_refused(folder, tmp_path
             translate(folder, tmp_path / "out", "--join", flag, str(now))
     with pytest.raises(UserError, match="was made with precision None, and now it is fp16: "):
         translate(folder, tmp_path / "out", "--join", "--fp16")
+
+
+@pytest.mark.parametrize(
+    ("side", "now"),
+    [
+        ("source", "lowercase tokenize / normalize lowercase tokenize"),
+        ("target", "normalize lowercase tokenize / lowercase tokenize"),
+    ],
+)
+def test_parts_of_text_that_was_prepared_another_way_are_refused(side, now, folder, tmp_path):
+    data, was = tmp_path / "data", "normalize lowercase tokenize / normalize lowercase tokenize"
+    translate(folder, tmp_path / "out", "--shard", "1/2")
+    shutil.copytree(folder / "data", data)
+    other = {**PREPROCESSING, f"{side}_steps": ["lowercase", "tokenize"]}
+    (data / "preprocessing.json").write_text(json.dumps(other))
+    for word in ("--shard=2/2", "--join"):
+        with pytest.raises(UserError, match=f"was made with steps {was}, and now it is {now}: "):
+            translate(folder, tmp_path / "out", word, "--data", str(data))
 
 
 def test_a_file_has_no_parts(tmp_path):
