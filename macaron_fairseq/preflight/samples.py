@@ -32,9 +32,13 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
     """
     if args.task not in TASKS:
         return
-    sets = {args.train_subset: (args.max_tokens, args.batch_size)}
+    limits = args.max_tokens, args.batch_size, "--max-tokens"
+    sets = {args.train_subset: limits}
     if not args.disable_validation:
-        limits = args.max_tokens_valid or args.max_tokens, args.batch_size_valid or args.batch_size
+        if args.max_tokens_valid:
+            limits = args.max_tokens_valid, args.batch_size, "--max-tokens-valid"
+        if args.batch_size_valid:
+            limits = limits[0], args.batch_size_valid, limits[2]
         sets |= dict.fromkeys(args.valid_subset.split(","), limits)
     for name, limits in sets.items():
         if binarised.is_binarised(folder / name):
@@ -42,7 +46,7 @@ def refuse_too_few(folder: Path, args: Namespace) -> None:
 
 
 def refuse_without_batch(
-    path: Path, args: Namespace, max_tokens: int | None, max_samples: int | None
+    path: Path, args: Namespace, max_tokens: int | None, max_samples: int | None, flag: str
 ) -> None:
     """Raise a `UserError` if fairseq makes no batch of a set.
 
@@ -51,6 +55,7 @@ def refuse_without_batch(
         args: of a `CommandLine`.
         max_tokens: of a batch.
         max_samples: of a batch.
+        flag: that sets the tokens.
     """
     if not Path(f"{path}.bin").stat().st_size:
         raise UserError(f"the set {path.name} of {path.parent} is empty: give more text")
@@ -64,7 +69,7 @@ def refuse_without_batch(
     if mode == "none" and max_tokens and min(size, tokens) > max_tokens:
         raise UserError(
             f"a sample of {min(size, tokens)} tokens does not fit into a batch of {max_tokens}: "
-            f"give --max-tokens {min(size, tokens)} or more, or a smaller --tokens-per-sample"
+            f"give {flag} {min(size, tokens)} or more, or a smaller --tokens-per-sample"
         )
     most = len(data) if mode == "eos" else tokens // size
     if most >= 2 * multiple:  # there is a batch, and cutting so much text takes a while

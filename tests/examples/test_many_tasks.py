@@ -36,7 +36,7 @@ from macaron_fairseq.evaluation.evidence import estimates, records
 @pytest.fixture(autouse=True)
 def all_tools(monkeypatch):
     """Nothing is run here, so that nothing need be installed."""
-    monkeypatch.setattr(many_tasks.recipes.shutil, "which", lambda name: name)
+    monkeypatch.setattr(shutil, "which", lambda name: name)
 
 
 def refusal(capsys, *words):

@@ -83,7 +83,10 @@ def test_text_to_validate_with_has_limits_of_its_own(tmp_path, tokens, most):
     else:
         assert "the set valid" in refusal(*words)
     words += ["--max-tokens-valid", 32]
-    assert "a sample of 64 tokens does not fit into a batch of 32" in refusal(*words)
+    assert refusal(*words) == (
+        "a sample of 64 tokens does not fit into a batch of 32: give --max-tokens-valid 64 or "
+        "more, or a smaller --tokens-per-sample"
+    )
     apply(checks.check, [*map(str, words), "--disable-validation"])
 
 
