@@ -28,7 +28,7 @@ from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 from harness.measuring import Figures
 from harness.worker import Translator
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import activation, beam_search, linear, task
@@ -278,7 +278,7 @@ def parse() -> argparse.Namespace:
     )
     add("--length", type=positive, default=14, metavar="N", help="(default: %(default)s)")
     add("--threads", type=positive, metavar="N", help="(default: all cores)")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--json", type=new_file, metavar="FILE", help="write all figures there")
     add("--quick", action="store_true", help="see in less than a minute whether it runs")
     parser.set_defaults(cpu=True, precision="fp32", flags="")
     args = parser.parse_args()

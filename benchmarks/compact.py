@@ -51,7 +51,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE.json")
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE.json", help="of --json; is written anew"
+    )
     for path in parser.parse_args().files:
         try:
             content = json.loads(path.read_text("utf-8"))

@@ -179,12 +179,23 @@ def measure(args: argparse.Namespace) -> dict[str, float]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--student", default="macaron_transformer_student", help="its --arch")
-    parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help="its --arch")
-    for name, default in (("types", 10000), ("sentences", 80), ("length", 25), ("repetitions", 5)):
-        parser.add_argument(f"--{name}", type=positive, default=default, metavar="N")
-    parser.add_argument("--teacher-precision", default="fp32", choices=PRECISIONS)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arch = "its --arch (default: %(default)s)"
+    parser.add_argument("--student", default="macaron_transformer_student", help=arch)
+    parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help=arch)
+    for name, default, help in (
+        ("types", 10000, "vocabulary"),
+        ("sentences", 80, "of a batch"),
+        ("length", 25, "tokens of a sentence"),
+        ("repetitions", 5, "updates with each loss"),
+    ):
+        text = f"{help} (default: {default})"
+        parser.add_argument(f"--{name}", type=positive, default=default, metavar="N", help=text)
+    parser.add_argument(
+        "--teacher-precision", default="fp32", choices=PRECISIONS, help="(default: fp32)"
+    )
     parser.add_argument(
         "--teacher-memory",
         type=float,
@@ -192,7 +203,7 @@ def main(argv: list[str] | None = None) -> None:
         metavar="GIB",
         help="from the second turn on, which counts, the teacher is not asked (default: 0)",
     )
-    parser.add_argument("--threads", type=positive, default=1, metavar="N")
+    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="(default: 1)")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     best = measure(args)

@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from macaron_fairseq.commands.arguments import new_file
+
 FAKE = Path(__file__).resolve().parents[1] / "tests" / "fakegpu"
 # In this order: name and module.
 CHECKS = {
@@ -114,7 +116,7 @@ def parse() -> argparse.Namespace:
     )
     add(
         "--json",
-        type=Path,
+        type=new_file,
         metavar="FILE",
         help="write the machine and all figures there, after each check",
     )

@@ -28,7 +28,7 @@ from typing import Any
 import gpu_check
 from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 
 PROFILED = 5  # updates or searches
 OPERATORS = 25
@@ -240,7 +240,7 @@ def parse() -> argparse.Namespace:
     add("--shapes", nargs="+", metavar="SHAPE", help="(default: all that the device has)")
     add("--precision", choices=["fp16", "bf16"], default="fp16", help="(default: fp16)")
     add("--turns", type=positive, default=15, metavar="N", help="(default: 15)")
-    add("--json", type=Path, metavar="FILE", help="write all figures there, after each work")
+    add("--json", type=new_file, metavar="FILE", help="write all figures there, after each work")
     return parser.parse_args()
 
 

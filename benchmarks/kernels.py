@@ -14,7 +14,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from unittest.mock import patch
 
 import torch
@@ -23,7 +22,7 @@ from harness.measuring import Figures
 from torch import Tensor
 from torch.nn import functional
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.fast import attention, linear
@@ -203,7 +202,7 @@ def parse() -> argparse.Namespace:
     add("--types", type=positive, default=10000, metavar="N", help="vocabulary (default: 10000)")
     add("--repetitions", type=positive, default=9, metavar="N", help="(default: 9)")
     add("--threads", type=positive, metavar="N", help="(default: all cores)")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--json", type=new_file, metavar="FILE", help="write all figures there")
     add("--quick", action="store_true", help="see in less than a minute whether it runs")
     parser.set_defaults(cpu=True, precision="fp32")
     args = parser.parse_args()

@@ -51,9 +51,25 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     numbers = [1000, 2000, 5000, 10_000]
-    parser.add_argument("--particles", nargs="+", type=positive, default=numbers, metavar="N")
-    parser.add_argument("--dim", type=positive, default=3, metavar="D")
-    parser.add_argument("--repetitions", type=positive, default=5, metavar="N")
+    add = parser.add_argument
+    usual = " ".join(map(str, numbers))
+    add(
+        "--particles",
+        nargs="+",
+        type=positive,
+        default=numbers,
+        metavar="N",
+        help=f"how many, one case each (default: {usual}); the whole matrix is left out above "
+        f"{LARGEST_MATRIX}",
+    )
+    add("--dim", type=positive, default=3, metavar="D", help="of their space (default: 3)")
+    add(
+        "--repetitions",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="velocities of each side, of which the fastest counts (default: 5)",
+    )
     args = parser.parse_args()
     rows = []
     for n in args.particles:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from harness import measuring, memory
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument(
         "--merges", type=positive, default=32764, help="of BPE (default: %(default)s)"
     )
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there")
     args = parser.parse_args()
     if not args.pairs.is_file():
         raise UserError(f"{args.pairs}: no such file")

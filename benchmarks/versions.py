@@ -23,7 +23,7 @@ from pathlib import Path
 from harness import corpora, measuring
 from harness.measuring import Device, Figures
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
@@ -173,7 +173,7 @@ def parse() -> argparse.Namespace:
     add("--batches", type=positive, metavar="N", help="the first N (default: all)")
     add("--repetitions", type=positive, default=3, metavar="N", help="(default: %(default)s)")
     add("--threads", type=positive, metavar="N", help="of each process (default: all cores)")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--json", type=new_file, metavar="FILE", help="write all figures there")
     add("--verbose", action="store_true", help="show what the processes say")
     parser.set_defaults(cpu=True, precision="fp32")
     args = parser.parse_args()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from macaron_fairseq.common import names
-from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.errors import UserError, explain_path
 from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.version import __version__
 
@@ -58,20 +58,20 @@ examples:
 """
 
 
-# System errors about a path that a user can change.
-OF_A_PATH = PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError
 # System errors that come from writing. They do not name the file.
 OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
 
 
 class Parser(argparse.ArgumentParser):
-    """Names the option that does not exist, before argparse says what is missing without it."""
+    """Names the word that is empty or an unknown option, before argparse says what is missing."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all options are known."""
         words = [*(sys.argv[1:] if args is None else args)]
         if self._subparsers:  # whose options follow the command
             words = [*takewhile(lambda word: word.startswith("-"), words)]
+        if sentence := names.empty_word(words):
+            self.error(sentence)
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
             takes_flags = "--" not in words and any(x.dest == "flags" for x in self._actions)
             if takes_flags and not sentence.endswith("?"):
@@ -120,7 +120,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser.print_help(sys.stderr)
         sys.exit(2)
     if not words[0].startswith("-") and words[0] not in COMMANDS:
-        parser.error(f"there is no command {words[0]}{names.question(words[0], COMMANDS)}")
+        unknown = f"there is no command {words[0]}{names.question(words[0], COMMANDS)}"
+        parser.error(names.empty_word(words[:1]) or unknown)
     try:
         return parser.parse_args(words)
     except SystemExit:  # as after --help
@@ -130,11 +131,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
 
 def explain(error: OSError) -> NoReturn:
     """Raise a `UserError` for a system error that a user can mend; else the error itself."""
-    if error.errno == errno.ENAMETOOLONG:
-        name = f"{str(error.filename)[:60]}..."
-        raise UserError(f"{name} looks like text: give the name of a file") from error
-    if isinstance(error, OF_A_PATH) and error.errno is not None and error.filename is not None:
-        raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
+    explain_path(error)
     if error.errno is None or error.filename is not None:  # the first of libraries
         raise error
     if error.errno in OF_OUTPUT:

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import macaron_fairseq
 from harness import memory
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import linear
@@ -96,7 +96,7 @@ def add_arguments(
         add("--precision", choices=DTYPES, default="fp32", help=help)
     else:
         parser.set_defaults(cpu=True, precision="fp32")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
+    add("--json", type=new_file, metavar="FILE", help="write all figures there")
     add("--quick", action="store_true", help="see in less than a minute whether it runs")
 
 
@@ -112,13 +112,11 @@ def device(args: argparse.Namespace) -> Device:
     """Where to compute; sets this process's threads.
 
     Raises:
-        UserError: if half precision is asked for without a GPU, or --json cannot be a file.
+        UserError: if half precision is asked for without a GPU.
     """
     gpu = torch.cuda.is_available() and not args.cpu
     if args.precision != "fp32" and not gpu:
         raise UserError(f"--precision {args.precision} needs a GPU: leave it out on a CPU")
-    if args.json and args.json.is_dir():
-        raise UserError(f"--json {args.json} is a folder: name a file")
     threads = args.threads or environment.available_cores()
     torch.set_num_threads(threads)
     return Device(gpu, args.precision, threads)

@@ -4,7 +4,6 @@ Their imports take seconds and memory, which a recipe's own process does not kee
 """
 
 import contextlib
-import difflib
 import functools
 import io
 import multiprocessing
@@ -22,6 +21,7 @@ from typing import Any
 from common import train_command
 from common.options import PLUGIN, Recipe
 from common.train_command import Devices
+from macaron_fairseq.common import names
 from macaron_fairseq.compat import quiet
 
 
@@ -145,8 +145,8 @@ def unknown_to_fairseq(
                 checks.check_devices(checked, "train")
             for arch in (name.split("/")[0] for name in archs):
                 if arch not in ARCH_MODEL_REGISTRY:
-                    near = difflib.get_close_matches(arch, ARCH_MODEL_REGISTRY, n=1, cutoff=0)
-                    return f"there is no architecture {arch}; did you mean {near[0]}?"
+                    question = names.question(arch, ARCH_MODEL_REGISTRY)
+                    return f"there is no architecture {arch}{question}"
                 if not issubclass(ARCH_MODEL_REGISTRY[arch], kinds.get(checked.task, object)):
                     return f"{arch} is not for {checked.task}: name one that is in --archs"
             for name in archs:

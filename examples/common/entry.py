@@ -38,7 +38,10 @@ def refusals(name: str) -> Iterator[None]:
         for tool in TOOLS:
             if not shutil.which(tool):
                 sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
-        yield
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # also after --help
     except SystemExit as end:
         if not isinstance(end.code, str):
             if end.code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
@@ -46,6 +49,11 @@ def refusals(name: str) -> Iterator[None]:
             raise
         print(f"{name}: {end.code}", file=sys.stderr, flush=True)
         sys.exit(1)
+    except BrokenPipeError:  # as in `reproduce.sh report | head`
+        from macaron_fairseq.common.files import close_stdout
+
+        close_stdout()
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         where = f"{error.filename}: " * bool(error.filename)
         print(f"{name}: {where}{error.strerror or error}", file=sys.stderr, flush=True)

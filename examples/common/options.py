@@ -118,8 +118,10 @@ class Parser(argparse.ArgumentParser):
     """Mistakes get one sentence, and status 1 as all others."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What argparse does, once all options are known: it would take a value for a stage."""
+        """What argparse does, once all words can be read: it would take a value for a stage."""
         words = [*(sys.argv[1:] if args is None else args)]
+        if sentence := names.empty_word(words):
+            sys.exit(sentence)
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=False):
             hint = "flags of fairseq-train follow a word --"
             is_asked = sentence.endswith("?")
@@ -301,7 +303,7 @@ def archs_of(text: str) -> list[str]:
                 f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SUBSTEP"
             )
     if not archs:
-        raise argparse.ArgumentTypeError("'' should name architectures")
+        raise argparse.ArgumentTypeError(f"'{text}' should name architectures")
     models: dict[str, str] = {}
     for name in archs:
         if (other := models.setdefault(name_of(*name.split("/")), name)) != name:
@@ -329,10 +331,8 @@ def in_order(named: Sequence[str], stages: Sequence[str]) -> list[str]:
 
 def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """A recipe's own words, and the flags of fairseq-train that follow --."""
-    own = list(words)
-    if "--" not in own:
-        return own, []
-    return own[: own.index("--")], own[own.index("--") + 1 :]
+    own = names.before_dashes(words)
+    return [*own], [*words[len(own) + 1 :]]
 
 
 def refuse_split(work: Path) -> None:

@@ -4,6 +4,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 LARGEST = sys.float_info.max  # so that infinity is too much
 TINY = sys.float_info.min
@@ -46,6 +47,20 @@ def whole(lowest: int, highest: float, wanted: str) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def new_file(text: str) -> Path:
+    """The name of a file to write; a folder is refused now, not after the work."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file")
+    return Path(text)
+
+
+def new_folder(text: str) -> Path:
+    """The name of a folder to write to; a file is refused now, not after the work."""
+    if Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text} is a file: name a folder")
+    return Path(text)
 
 
 positive = whole(1, math.inf, "above 0")

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
 from macaron_fairseq.model import averaging
@@ -44,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="average the N with the best validation metric, which each file records",
     )
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="FILE", help="the checkpoint to write"
+        "-o",
+        "--output",
+        type=new_file,
+        required=True,
+        metavar="FILE",
+        help="the checkpoint to write",
     )
     parser.set_defaults(run=run)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq import api
-from macaron_fairseq.commands.arguments import positive
+from macaron_fairseq.commands.arguments import new_folder, positive
 from macaron_fairseq.common import files
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.translation import demo
 from macaron_fairseq.translation.demo import Phrase
 
@@ -47,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page",
         nargs="?",
-        type=Path,
+        type=new_folder,
         const=Path("demo-dynamics"),
         metavar="FOLDER",
         help="also measure both models as macaron-fairseq dynamics does, and write its page there; "
@@ -60,8 +59,6 @@ def run(args: argparse.Namespace) -> None:
     """Translate, print, and with --page measure."""
     about = demo.about()
     demo.texts(args.phrases)  # which refuses too many
-    if args.page and args.page.exists() and not args.page.is_dir():
-        raise UserError(f"--page {args.page} is a file: name a folder")
     print("loading both models: up to a minute", file=sys.stderr, flush=True)
     from macaron_fairseq import plugin  # noqa: F401 - registers the models with fairseq
 

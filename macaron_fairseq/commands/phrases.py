@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.distillation.trajectory import spacy_phrases
 
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=Path,
+        type=new_file,
         default=Path("-"),
         metavar="OUTPUT",
         help="a file; default and -: standard output",

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
 from macaron_fairseq.evaluation.scores import scoring
@@ -99,13 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--hypotheses",
-        type=Path,
+        type=new_file,
         metavar="FILE",
         help="the file to write the detokenised hypotheses to, in order; - is stdout",
     )
     parser.add_argument(
         "--json",
-        type=Path,
+        type=new_file,
         metavar="FILE",
         help="the file to write the scores to, and what was scored; - is stdout",
     )

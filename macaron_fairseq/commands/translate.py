@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.commands.searching import (
     WHEN_INTERRUPTED,
     add_device,
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "-o",
         "--output",
-        type=Path,
+        type=new_file,
         default=Path("-"),
         metavar="OUTPUT",
         help="a file, named OUTPUT.part until all of it is there; default and -: standard output",

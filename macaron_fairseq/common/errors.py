@@ -1,5 +1,6 @@
 """The exception for what a user can mend."""
 
+import errno
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -42,6 +43,19 @@ def explain_missing(error: ImportError, packages: str, extra: str) -> NoReturn:
         f"{error.name} {fault}, which this command needs: pip install {packages}, or "
         f"install this package with its extra [{extra}]"
     ) from error
+
+
+# System errors about a path that a user can change.
+OF_A_PATH = PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError
+
+
+def explain_path(error: OSError) -> None:
+    """Raise a `UserError` for a system error about a path that a user can change."""
+    if error.errno == errno.ENAMETOOLONG:
+        name = f"{str(error.filename)[:60]}..."
+        raise UserError(f"{name} looks like text: give the name of a file") from error
+    if isinstance(error, OF_A_PATH) and error.errno is not None and error.filename is not None:
+        raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
 
 
 def in_a_line(error: Exception) -> str:

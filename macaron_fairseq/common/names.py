@@ -1,5 +1,6 @@
 """Things that a user chooses by name."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +39,25 @@ def question(name: str, known: Iterable[str]) -> str:
     return f". Did you mean {listed(near)}?" if near else ""
 
 
+def before_dashes(words: Sequence[str]) -> Sequence[str]:
+    """The words of a command line before a word --, or all."""
+    return words[: words.index("--")] if "--" in words else words
+
+
+def empty_word(words: Sequence[str]) -> str:
+    """A sentence on the first word before -- that says nothing; "" if all do.
+
+    It would be taken for the current folder, and mostly comes from a variable that is not set.
+    """
+    own = before_dashes(words)
+    for before, word in zip(["", *own], own, strict=False):
+        if not word or re.fullmatch("--[^=]+=", word):
+            option = word.removesuffix("=") or before
+            name = option if option.startswith("--") else "an argument"
+            return f"{name} is empty: was a variable not set?"
+    return ""
+
+
 def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool) -> str:
     """A sentence on the first option that does not exist, before a word --; "" if all do.
 
@@ -47,7 +67,7 @@ def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool)
         may_be_cut: whether the beginning of an option stands for it.
     """
     options = [*known]
-    for word in words[: words.index("--")] if "--" in words else words:
+    for word in before_dashes(words):
         option = word.partition("=")[0]
         is_known = option in options or (may_be_cut and any(x.startswith(option) for x in options))
         if option.startswith("--") and not is_known:

@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Sequence
 
+from macaron_fairseq.common.errors import explain_path
 from macaron_fairseq.preflight import batches, checks, command_line, missing, save_folder
 
 
@@ -25,7 +26,11 @@ def start(argv: Sequence[str]) -> None:
         checks.check_devices(line.args, line.command)
         batches.explain(line)
         return
-    missing.refuse(line)
-    checks.check(line)
+    try:
+        missing.refuse(line)
+        checks.check(line)
+    except OSError as error:
+        explain_path(error)
+        raise
     batches.explain(line)
     save_folder.claim(line)

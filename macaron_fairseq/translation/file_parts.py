@@ -48,8 +48,6 @@ class TextFile:
 
 def refuse_output(output: Path) -> None:
     """Raise a `UserError` if the whole cannot get that name, or has it; now, not after hours."""
-    if output.is_dir():
-        raise UserError(f"-o {output} is a folder: name a file")
     if output.exists() and not folder_of(output).is_dir():
         raise UserError(f"{output} {IS_THERE}")
 

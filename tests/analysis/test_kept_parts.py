@@ -1,12 +1,15 @@
 """Phase diagrams that were ended go on where they were."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from macaron_fairseq import cli
 from macaron_fairseq.analysis.particles import simulation
 from macaron_fairseq.analysis.particles.sphere import random_matrices
+from macaron_fairseq.common import locks
 from macaron_fairseq.common.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -58,6 +61,30 @@ def test_other_settings_do_not_go_on(tmp_path, calls):
         phase(tmp_path, "--seed", "2")
     (tmp_path / "phase.parts" / "beta-1-part-1-of-1.json").write_text("[[1")
     with pytest.raises(SystemExit, match=r"is not a JSON file: remove the folder"):
+        phase(tmp_path)
+
+
+HELD = """
+import sys
+from pathlib import Path
+from macaron_fairseq.analysis.particles.kept_parts import KeptParts
+kept = KeptParts(Path(sys.argv[1]))
+kept.begin({})
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_two_processes_do_not_write_the_same_parts(tmp_path, monkeypatch):
+    """Whatever the settings of the second; what the first had is there once it has ended."""
+    folder = tmp_path / "phase.parts"
+    monkeypatch.setattr(locks, "SECONDS", 0)
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HELD, folder], **streams) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(SystemExit, match=f"another process writes to {folder}: wait until"):
+            phase(tmp_path)
+    with pytest.raises(SystemExit, match="holds parts of a run that was ended"):
         phase(tmp_path)
 
 

@@ -632,7 +632,6 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             ["--synthetic", "--cpu", "--precision", "fp16"],
             "--precision fp16 needs a GPU: leave it out on a CPU",
         ),
-        (training, ["--quick", "--json", tmp_path], "is a folder: name a file"),
         (training, ["--data", tmp_path / "empty"], "holds no dictionary: give the folder"),
         (training, ["--data", tmp_path / "only-test"], "holds no set 'train': prepare it"),
         (

@@ -13,6 +13,7 @@ from helpers.paths import ROOT
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis.particles.choices import CHOICES
+from macaron_fairseq.common import names
 
 COMMAND = [sys.executable, "-m", "macaron_fairseq"]
 # Without it argparse itself prints into nowhere, and says nothing.
@@ -177,6 +178,7 @@ def test_without_a_command_there_is_help(capsys):
         ("describ", "there is no command describ. Did you mean describe?"),
         ("zzz", "there is no command zzz"),
         ("translate --beem 3 text.en", "there is no option --beem. Did you mean --beam?"),
+        ("translate --path= --beem 3", "--path is empty: was a variable not set?"),
         ("translate --zzzz=3", "there is no option --zzzz"),
         ("describe --arch x --dropuot 0", "there is no option --dropuot. Did you mean --dropout"),
         ("particles histograms --beeta 3", "there is no option --beeta. Did you mean --beta"),
@@ -187,6 +189,47 @@ def test_what_does_not_exist_is_named_before_what_is_missing(words, said, capsys
         cli.main(words.split())
     assert ended.value.code == 2
     assert f"error: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["translate", "a.en", "--path", "", "--data", "x"], "--path"),
+        (["translate", "", "--path", "x"], "an argument"),
+        ([""], "an argument"),
+        (["suggest-batch", "", "--", "--eval-bleu-args", ""], "an argument"),
+    ],
+)
+def test_an_empty_argument_is_no_folder(words, named, capsys):
+    """As Path takes it for the current one."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert f"error: {named} is empty: was a variable not set?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("average a.pt --last 1 -o {}", "-o/--output: {} is a folder: name a file"),
+        ("phrases a.en --spacy x -o {}", "-o/--output: {} is a folder: name a file"),
+        ("translate --path a.pt --data x -o {}", "-o/--output: {} is a folder: name a file"),
+        ("score a.txt b.en --json {}", "--json: {} is a folder: name a file"),
+        ("score a.txt b.en --hypotheses {}", "--hypotheses: {} is a folder: name a file"),
+        ("demo --page {}/file", "--page: {}/file is a file: name a folder"),
+    ],
+)
+def test_where_nothing_can_be_written_is_learnt_at_once(words, said, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.format(tmp_path).split())
+    assert ended.value.code == 2
+    assert f"error: argument {said.format(tmp_path)}" in capsys.readouterr().err
+
+
+def test_an_empty_flag_of_fairseq_train_is_its_own_matter():
+    words = ["a", "--", "--eval-bleu-args", ""]
+    assert names.empty_word(words) == ""
 
 
 def test_options_may_be_cut_short_and_text_may_look_like_one(capsys):

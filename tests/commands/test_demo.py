@@ -116,14 +116,6 @@ def test_the_page_is_that_of_dynamics(tmp_path, monkeypatch, capsys):
     assert "demo-dynamics/dynamics.html" in capsys.readouterr().out
 
 
-def test_a_page_is_a_folder(tmp_path, capsys):
-    file = tmp_path / "page"
-    file.touch()
-    with pytest.raises(UserError, match=f"^--page {file} is a file: name a folder$"):
-        cli.main(["demo", "--page", str(file)])
-    assert "loading" not in capsys.readouterr().err
-
-
 def test_there_are_a_hundred_phrases():
     with pytest.raises(UserError, match=r"^there are 100 phrases: ask for no more than that$"):
         demo.translate(101)

@@ -384,7 +384,7 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
             "out would hold both hypotheses and scores: name two files",
         ),
         (REFERENCE, ["--json", "-", "--hypotheses", "/dev/stdout"], "would hold both hypotheses"),
-        (REFERENCE, ["--hypotheses", "{}"], "cannot write {}: "),
+        (REFERENCE, ["--hypotheses", "{}/test.de/x"], "cannot write {}/test.de/x: "),
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),
         (REFERENCE, ["--keep-tokens"], "bleu compares detokenised text, which --keep-tokens does"),
         (REFERENCE, ["--plain", "--keep-tokens", "--metric", "bleu"], "bleu compares detokenised"),
@@ -480,9 +480,9 @@ def test_a_failed_write_leaves_the_old_scores(scored, monkeypatch):
 
 
 def test_hypotheses_without_scores_are_not_left_behind(scored):
-    (scored.folder / "folder").mkdir()
-    with pytest.raises(UserError, match=r"cannot write .*folder: Is a directory"):
-        scored(GENERATED, REFERENCE, "--json", scored.folder / "folder")
+    (scored.folder / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write .*scores\.json: "):
+        scored(GENERATED, REFERENCE, "--json", scored.folder / "file" / "scores.json")
     assert not (scored.folder / "out" / "hypotheses.txt").exists()
 
 

@@ -539,7 +539,7 @@ def test_flags_of_students_are_looked_at_before_the_teacher_is_trained(no_work, 
     )
     path.write_text(SETTINGS.replace("student: {arch: macaron_", "student: {arch: macaroni_"))
     assert no_work.call() == 1 and no_work.begun == []
-    assert "did you mean macaron_transformer_tiny?" in capsys.readouterr().err
+    assert "Did you mean macaron_transformer_tiny" in capsys.readouterr().err
 
 
 def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch, capsys):

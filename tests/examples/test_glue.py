@@ -712,7 +712,7 @@ WHOLE = ["<mask> 1", "<cls> 1", *LINES]
             [*SIZES, "--encoder-layer", "2"],
             "fairseq-train would refuse this: unrec",
         ),
-        (WHOLE, ["--archs", "transformer_bert_bas"], SIZES, "did you mean transformer_bert_base?"),
+        (WHOLE, ["--archs", "transformer_bert_bas"], SIZES, "Did you mean transformer_bert_base"),
         (WHOLE, ["--archs", "transformer"], [], "transformer is not for sentence_prediction"),
     ],
 )

@@ -439,7 +439,7 @@ def test_the_quickstart_prepares_the_corpus_of_its_program(tmp_path):
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (["--archs", "macaron_transformer_tny"], "did you mean macaron_transformer_tiny?"),
+        (["--archs", "macaron_transformer_tny"], "Did you mean macaron_transformer_tiny"),
         (["--", "--lrr", "1"], "fairseq-train would refuse this: unrecognized arguments: --lrr 1;"),
     ],
 )

@@ -10,7 +10,7 @@ from fairseq_cli import train
 from helpers.commands import apply, sentence_of
 from helpers.paths import FIXTURES
 
-from macaron_fairseq.preflight import missing
+from macaron_fairseq.preflight import missing, start
 
 STORED = FIXTURES / "stored" / "checkpoint.pt"  # of a translation model
 SETS = "train", "valid", "test"
@@ -125,6 +125,13 @@ def test_a_folder_that_is_not_there(tmp_path, pair):
         said = refusal(command, f"{nosuch}:{pair}")
         assert said == f"there is no folder {nosuch}: give the one that fairseq-preprocess wrote"
     assert "no folder" in refusal("generate", pair / "dict.en.txt")
+
+
+@pytest.mark.parametrize("command", ["train", "generate"])
+def test_a_folder_that_cannot_be_looked_at(command):
+    """Here since its name is too long; fairseq ends in a traceback."""
+    said = sentence_of(lambda: start.start([f"/bin/fairseq-{command}", "x" * 300]))
+    assert said.endswith("x... looks like text: give the name of a file")
 
 
 def test_languages_of_other_data(pair, text):

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from macaron_fairseq.analysis import output
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, locks
 from macaron_fairseq.common.errors import UserError
 
 SETTINGS = "settings.json"
+LOCK = "run.lock"
 
 PartOf = Callable[[str, Callable[[], Any]], Any]  # as `KeptParts.part`
 
@@ -29,18 +30,23 @@ class KeptParts:
         """Name the folder of the parts, in that of the results; nothing is written yet."""
         self.folder = folder
         self.is_first = not folder.parent.exists()
+        self.held: IO[bytes] | None = None
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Start a run with these settings, or go on with one that had the same.
 
         Raises:
-            UserError: if the folder holds parts of other settings, or something else.
+            UserError: if the folder holds parts of other settings, or something else, or another
+                process is at work there.
         """
         wanted = json.loads(output.as_json(settings))
         hint = f"to start anew, remove the folder {self.folder}"
         if not (self.folder / SETTINGS).exists():
-            if self.folder.exists() and not files.holds_only(self.folder, [f"{SETTINGS}.part"]):
+            begun = [LOCK, f"{SETTINGS}.part"]
+            if self.folder.exists() and not files.holds_only(self.folder, begun):
                 raise UserError(f"{self.folder} is in the way: move it, or choose another --output")
+        self.claim()
+        if not (self.folder / SETTINGS).exists():
             files.write(self.folder / SETTINGS, output.as_json(settings))
             return
         found = files.read_json(self.folder / SETTINGS, {}, hint)
@@ -53,6 +59,27 @@ class KeptParts:
                 )
         done = len([*self.folder.glob("*.json")]) - 1
         print(f"{self.folder}: goes on after {done} parts", file=sys.stderr, flush=True)
+
+    def claim(self) -> None:
+        """Keep other processes out until this one has removed the parts, or ends."""
+        while True:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                held = self.held = (self.folder / LOCK).open("ab")
+            except OSError as error:
+                raise UserError(f"cannot write {self.folder}: {error.strerror}") from error
+            try:
+                is_free = locks.claim(held)
+            except OSError:  # as on some network disks
+                return
+            if not is_free:
+                raise UserError(
+                    f"another process writes to {self.folder}: wait until it ends, or choose "
+                    "another --output"
+                )
+            if locks.has_name(held, self.folder / LOCK):
+                return
+            held.close()  # the process before removed it
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
         """The part of that name: what is kept, or else what `compute` gives, which is then kept.
@@ -73,6 +100,8 @@ class KeptParts:
         """Forget the parts, if there are any: the run has come to its end, or never will."""
         if (self.folder / SETTINGS).exists():
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self.held:
+                self.held.close()
             if self.is_first:
                 with suppress(OSError):  # it holds the results
                     self.folder.parent.rmdir()
