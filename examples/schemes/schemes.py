@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import recipe
-import table
 from common import entry
 from common.options import Once, Parser, seeds_of, words_of
 
@@ -88,6 +87,8 @@ def run(words: Sequence[str]) -> None:
         variant: [work / arch / f"seed{seed}" for seed in args.seeds]
         for variant, arch in zip(args.variants, archs, strict=True)
     }
+    import table  # with fairseq, which --help does not wait for
+
     table.write(folders, work)
 
 

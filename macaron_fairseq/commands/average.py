@@ -7,7 +7,6 @@ from pathlib import Path
 from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import files
 from macaron_fairseq.common.files import show
-from macaron_fairseq.model import averaging
 
 EXAMPLES = """\
 Decode with the result as with any checkpoint:
@@ -56,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Average what the command line names, and say what was averaged."""
+    from macaron_fairseq.model import averaging  # with PyTorch, which --help does not wait for
+
     paths = averaging.select(args.inputs, args.last, args.best)
     files.refuse_overwriting(paths, args.output)
     averaging.save(averaging.average(paths), args.output)

@@ -3,9 +3,7 @@
 import argparse
 from pathlib import Path
 
-from macaron_fairseq import plugin as plugin  # registers the models with fairseq
 from macaron_fairseq.common.files import show
-from macaron_fairseq.translation import ctranslate2_export
 from macaron_fairseq.translation.ctranslate2_engine import QUANTIZATIONS
 
 DESCRIPTION = """\
@@ -66,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Export, and say how exact it is."""
+    # With fairseq, which --help does not wait for.
+    from macaron_fairseq import plugin  # noqa: F401 - registers the models
+    from macaron_fairseq.translation import ctranslate2_export
+
     difference = ctranslate2_export.export(
         args.path,
         args.data,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from macaron_fairseq.commands.arguments import new_file
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.distillation.trajectory import spacy_phrases
 
 DESCRIPTION = """\
 Find the noun chunks and verb phrases of each sentence with a pipeline of spaCy, for students that
@@ -51,5 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Write the phrases, and say how many lines they have."""
+    # With fairseq, which --help does not wait for.
+    from macaron_fairseq.distillation.trajectory import spacy_phrases
+
     count = spacy_phrases.write(args.input, args.output, args.spacy)
     print(counted(count, "line"), file=sys.stderr)
