@@ -121,7 +121,7 @@ def onednn(monkeypatch):
     if not linear.is_known_here():
         pytest.skip("this PyTorch has no such operator of oneDNN")
     monkeypatch.setattr(linear, "is_faster", lambda: True)
-    monkeypatch.setattr(linear, "has_avx512", lambda: True)
+    monkeypatch.setattr(linear, "computes_512_bits", lambda: True)
     for least in ("WEIGHTS", "PRODUCT", "WIDTH", "ROWS"):
         monkeypatch.setattr(linear, f"LEAST_{least}", 1)
     monkeypatch.setattr(linear, "LARGE_PRODUCT", 1)

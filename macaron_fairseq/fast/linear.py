@@ -4,13 +4,15 @@ PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Inte
 also has oneDNN, for convolutions, other precisions and compiled models. The operators of these are
 used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 
-On AMD's processors MKL leaves half of AVX-512 unused. There oneDNN multiplies twice as fast, if the
-matrices are large enough. A product takes rows x in channels x out channels multiplications.
+On AMD's processors MKL computes 256 bits at a time. Since Zen 5 they compute 512, and there oneDNN
+multiplies twice as fast, if the matrices are large enough. On older ones it gains a tenth, and a
+new kernel for each new number of rows costs as much. A product takes rows x in channels x out
+channels multiplications.
 
-- x weight^T: from `LEAST_PRODUCT` and `LEAST_WEIGHTS` on. With AVX-512 from `LARGE_PRODUCT` on.
+- x weight^T: from `LEAST_PRODUCT` and `LEAST_WEIGHTS` on. Since Zen 5 from `LARGE_PRODUCT` on.
 - The same in given memory: then both widths are `LEAST_WIDTH` or more, too.
-- The gradient of a weight: with AVX-512 from `LARGE_PRODUCT` on.
-- A weight that is kept: from `LEAST_ROWS` and `LEAST_WEIGHTS` on. With AVX-512 also from
+- The gradient of a weight: since Zen 5 from `LARGE_PRODUCT` on.
+- A weight that is kept: from `LEAST_ROWS` and `LEAST_WEIGHTS` on. Since Zen 5 also from
   `LEAST_ROWS` and `LARGE_KEPT_PRODUCT` on.
 """
 
@@ -30,11 +32,12 @@ from macaron_fairseq.common import environment
 logger = logging.getLogger(__name__)
 
 LEAST_PRODUCT = 2**20  # multiplications: calling oneDNN takes longer than calling MKL
-LARGE_PRODUCT = 2**24  # with AVX-512 it gains so much, whatever the number of weights
+LARGE_PRODUCT = 2**24  # with 512 bits it gains so much, whatever the number of weights
 LARGE_KEPT_PRODUCT = 2**21  # the same where kernels and the blocks of the weight are kept
 LEAST_WEIGHTS = 2**18  # fewer gain less than the kernel costs, one for each new number of rows
 LEAST_ROWS = 16  # the blocks cost as much as a few products with the weight
 LEAST_WIDTH = 256  # channels: oneDNN takes new memory for the result, which must pay
+ZEN_5 = 26  # the family of AMD's processors, as Linux counts them; later ones have higher numbers
 # The caches of kernels, and how many each keeps. By default it is 1,024, which took up to 2.6 GB.
 CACHES = "LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 KEPT_KERNELS = "64"
@@ -127,7 +130,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def multiply_transposed(x: Tensor, weight: Tensor, out: Tensor) -> Tensor:
     """x weight^T of two matrices without gradients, in `out` or in new memory."""
-    is_large = x.numel() * len(weight) >= LARGE_PRODUCT and has_avx512()
+    is_large = x.numel() * len(weight) >= LARGE_PRODUCT and computes_512_bits()
     if (min(weight.shape) >= LEAST_WIDTH or is_large) and is_for_onednn(x, weight):
         return multiply(x, weight, None)
     return torch.mm(x, weight.t(), out=out)
@@ -167,7 +170,7 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """
     is_fp32_here = grad.dtype == x.dtype == torch.float32 and x.device.type == "cpu"
     is_large = x.numel() * grad.shape[1] >= LARGE_PRODUCT
-    if not (is_fp32_here and is_large and is_faster() and has_avx512()):
+    if not (is_fp32_here and is_large and is_faster() and computes_512_bits()):
         return torch.mm(grad.t(), x)
     # (1, channel, row, 1) with strides by which PyTorch sees that channels are last in memory.
     images = [y.reshape(1, len(y), 1, -1).permute(0, 3, 1, 2) for y in (grad, x)]
@@ -200,11 +203,11 @@ def is_for_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def suits_onednn(weight: Tensor, is_large: bool) -> bool:
-    """Whether oneDNN is to multiply by the transposed weight; `is_large`: for AVX-512."""
+    """Whether oneDNN is to multiply by the transposed weight; `is_large`: for 512 bits."""
     return (
         weight.dtype == torch.float32
         and weight.device.type == "cpu"
-        and (weight.numel() >= LEAST_WEIGHTS or (is_large and has_avx512()))
+        and (weight.numel() >= LEAST_WEIGHTS or (is_large and computes_512_bits()))
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()  # oneDNN's operator has no rules for it
         and is_faster()
@@ -229,9 +232,12 @@ def keep_few_kernels() -> None:
         os.environ.setdefault(name, KEPT_KERNELS)
 
 
-def has_avx512() -> bool:
-    """Whether the processor has AVX-512."""
-    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+@cache
+def computes_512_bits() -> bool:
+    """Whether it is one of AMD's since Zen 5: Zen 4 has AVX-512, too, and takes two steps."""
+    family = environment.of_first_cpu("cpu family")
+    has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return has_avx512 and family.isdecimal() and int(family) >= ZEN_5
 
 
 def is_known_here() -> bool:

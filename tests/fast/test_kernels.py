@@ -182,12 +182,12 @@ def test_a_weights_gradient_is_the_product(rows, onednn):
     assert found.is_contiguous() and "convolution_backward" in called.names
 
 
-@pytest.mark.parametrize("lack", ["avx512", "an AMD", "rows", "fp32"])
+@pytest.mark.parametrize("lack", ["512 bits", "an AMD", "rows", "fp32"])
 def test_weights_gradients_are_pytorchs_products_elsewhere(lack, onednn, monkeypatch):
-    """Without AVX-512 a convolution takes twice as long, and a few rows are not worth a kernel."""
+    """With 256 bits a convolution takes longer, and a few rows are not worth a kernel."""
     grad, x = torch.randn(9, 16), torch.randn(9, 24)
-    if lack == "avx512":
-        monkeypatch.setattr(linear, "has_avx512", lambda: False)
+    if lack == "512 bits":
+        monkeypatch.setattr(linear, "computes_512_bits", lambda: False)
     elif lack == "an AMD":
         monkeypatch.setattr(linear, "is_faster", lambda: False)
     elif lack == "rows":
@@ -199,10 +199,25 @@ def test_weights_gradients_are_pytorchs_products_elsewhere(lack, onednn, monkeyp
     assert torch.equal(found, torch.mm(grad.t(), x)) and "mm" in called.names
 
 
-@pytest.mark.parametrize(("has_avx512", "expected"), [(True, True), (False, False)])
-def test_many_multiplications_are_onednns_with_avx512(has_avx512, expected, onednn, monkeypatch):
+@pytest.mark.parametrize(
+    ("family", "capability", "expected"),
+    [
+        ("25", "AVX512", False),  # Zen 4
+        ("26", "AVX512", True),  # Zen 5
+        ("26", "AVX2", False),  # where a virtual machine hides it
+        ("", "AVX512", False),  # not on Linux
+    ],
+)
+def test_which_processors_compute_512_bits(family, capability, expected, monkeypatch):
+    monkeypatch.setattr(environment, "of_first_cpu", {"cpu family": family}.get)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert linear.computes_512_bits.__wrapped__() is expected
+
+
+@pytest.mark.parametrize(("is_wide", "expected"), [(True, True), (False, False)])
+def test_many_multiplications_are_onednns_with_512_bits(is_wide, expected, onednn, monkeypatch):
     """Also by a small weight, for which a kernel would cost more than it gains elsewhere."""
-    monkeypatch.setattr(linear, "has_avx512", lambda: has_avx512)
+    monkeypatch.setattr(linear, "computes_512_bits", lambda: is_wide)
     monkeypatch.setattr(linear, "LEAST_WEIGHTS", 2**18)
     monkeypatch.setattr(linear, "LARGE_PRODUCT", 9 * 16 * 24)
     weight = torch.randn(16, 24)
@@ -215,9 +230,9 @@ def test_many_multiplications_are_onednns_with_avx512(has_avx512, expected, oned
     assert linear.ConstantLinear(weight, None, rows=5).has_blocks is expected
 
 
-@pytest.mark.parametrize(("has_avx512", "expected"), [(True, True), (False, False)])
-def test_avx512_is_worth_the_memory_of_a_result(has_avx512, expected, onednn, monkeypatch):
-    monkeypatch.setattr(linear, "has_avx512", lambda: has_avx512)
+@pytest.mark.parametrize(("is_wide", "expected"), [(True, True), (False, False)])
+def test_512_bits_are_worth_the_memory_of_a_result(is_wide, expected, onednn, monkeypatch):
+    monkeypatch.setattr(linear, "computes_512_bits", lambda: is_wide)
     monkeypatch.setattr(linear, "LEAST_WIDTH", 256)
     x, weight, out = torch.randn(9, 24), torch.randn(16, 24), torch.empty(9, 16)
     found = linear.multiply_transposed(x, weight, out)
