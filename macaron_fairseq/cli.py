@@ -77,7 +77,10 @@ class Parser(argparse.ArgumentParser):
             if takes_flags and not sentence.endswith("?"):
                 sentence += "; flags of fairseq-train follow a word --"
             self.error(sentence)
-        return super().parse_known_args(args, namespace)
+        found, others = super().parse_known_args(args, namespace)
+        if others and not self._subparsers:  # or the usage shown would be that of all commands
+            self.error(f"unrecognized arguments: {' '.join(others)}")
+        return found, others
 
 
 def main(argv: Sequence[str] | None = None) -> None:

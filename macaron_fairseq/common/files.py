@@ -227,7 +227,16 @@ def written(path: Path, keep_partial: bool = False) -> Iterator[BinaryIO]:
         raise
     except OSError as error:
         name = "to standard output" if str(path) == "-" else path
-        raise UserError(f"cannot write {name}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {name}: {reason_for(error, path)}") from error
+
+
+def reason_for(error: OSError, path: Path) -> str:
+    """Why a path cannot be written; names the file that stands where a folder should."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        for folder in path.parents:
+            if folder.is_file():
+                return f"{folder} is a file"
+    return error.strerror or str(error)
 
 
 def number_of_open(path: Path) -> int:
@@ -351,7 +360,7 @@ def written_folder(folder: Path, names: Collection[str]) -> Iterator[Path]:
         finally:
             remove(partial)
     except OSError as error:
-        raise UserError(f"cannot write {folder}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {folder}: {reason_for(error, folder)}") from error
 
 
 def holds_only(folder: Path, names: Collection[str]) -> bool:

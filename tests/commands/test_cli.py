@@ -227,6 +227,14 @@ def test_where_nothing_can_be_written_is_learnt_at_once(words, said, tmp_path, c
     assert f"error: argument {said.format(tmp_path)}" in capsys.readouterr().err
 
 
+def test_the_usage_shown_is_that_of_the_command(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["tokenize", "--steps", "tokenize", "--language", "en", "a.en", "-o", "b.en"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: macaron-fairseq tokenize ")
+    assert said.endswith("macaron-fairseq tokenize: error: unrecognized arguments: a.en -o b.en\n")
+
+
 def test_an_empty_flag_of_fairseq_train_is_its_own_matter():
     words = ["a", "--", "--eval-bleu-args", ""]
     assert names.empty_word(words) == ""
