@@ -498,9 +498,10 @@ def test_what_a_killed_export_left_is_cleared_away(data, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written(data, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=f"^cannot write {tmp_path}/file/out: {tmp_path}/file is a file$"):
-        exporting.export(str(CHECKPOINT), data, tmp_path / "file" / "out", "float32")
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(UserError, match=f"^cannot write {file}/out: {file} is a file$"):
+        exporting.export(str(CHECKPOINT), data, file / "out", "float32")
 
 
 # --- mistakes with the engine --------------------------------------------------------------------
