@@ -52,7 +52,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE.json", help="of --json; is written anew"
+        "files", nargs="+", type=Path, metavar="FILE.json", help="what --json wrote; it is replaced"
     )
     for path in parser.parse_args().files:
         try:

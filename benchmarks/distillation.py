@@ -182,12 +182,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arch = "its --arch (default: %(default)s)"
-    parser.add_argument("--student", default="macaron_transformer_student", help=arch)
-    parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help=arch)
+    arch = "--arch (default: %(default)s)"
+    parser.add_argument("--student", default="macaron_transformer_student", help=f"its {arch}")
+    parser.add_argument("--teacher", default="macaron_transformer_iwslt_de_en", help=f"its {arch}")
     for name, default, help in (
         ("types", 10000, "vocabulary"),
-        ("sentences", 80, "of a batch"),
+        ("sentences", 80, "in a batch"),
         ("length", 25, "tokens of a sentence"),
         ("repetitions", 5, "updates with each loss"),
     ):

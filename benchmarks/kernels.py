@@ -5,8 +5,8 @@
 
 attention: self-attention of one layer, its projections included, by two matrix products and by
 PyTorch's fused kernel. Batches have up to a quarter of padding. linear: the linear maps of a model
-by MKL and by oneDNN. Training has the gradients as they are computed here, decoding the weight in
-oneDNN's blocks.
+by MKL and by oneDNN. Training has the gradients as they are computed since Zen 5, decoding the
+weight in oneDNN's blocks.
 """
 
 import argparse
@@ -141,6 +141,9 @@ def linear_maps(args: argparse.Namespace) -> dict[Case, Callable[[], dict[str, R
         found[case, f"training, {args.tokens:,} rows"] = partial(
             train, args.tokens, inputs, outputs
         )
+        found[case, f"weight's gradient, {args.tokens:,} rows"] = partial(
+            gradient, args.tokens, inputs, outputs
+        )
         for beams in BEAMS:
             found[case, f"decoding, {beams} rows"] = partial(decode, beams, inputs, outputs)
     rows = min(args.tokens, CHUNK_ELEMENTS_CPU // args.types)
@@ -174,8 +177,30 @@ def train(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
 
     return {
         "MKL": partial(run, functional.linear),
-        "oneDNN": partial(run, linear.LinearMap.apply),
+        "oneDNN": everywhere(partial(run, linear.LinearMap.apply)),
     }
+
+
+def gradient(rows: int, inputs: int, outputs: int) -> dict[str, Run]:
+    """The sides of the weight's gradient alone."""
+    grad, x = torch.randn(rows, outputs), torch.randn(rows, inputs)
+    return {
+        "MKL": partial(torch.mm, grad.t(), x),
+        "oneDNN": everywhere(partial(linear.weight_gradient, grad, x)),
+    }
+
+
+def everywhere(run: Run) -> Run:
+    """The same by oneDNN also on processors where gradients would be MKL's."""
+
+    def run_by_onednn() -> object:
+        with (
+            patch.object(linear, "is_faster", lambda: True),
+            patch.object(linear, "computes_512_bits", lambda: True),
+        ):
+            return run()
+
+    return run_by_onednn
 
 
 KINDS = {"attention": attend_cases, "linear": linear_maps}

@@ -66,11 +66,11 @@ class Parser(argparse.ArgumentParser):
     """Names the word that is empty or an unknown option, before argparse says what is missing."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What argparse does, once all options are known."""
+        """What argparse does, once all words can be read and all options are known."""
         words = [*(sys.argv[1:] if args is None else args)]
         if self._subparsers:  # whose options follow the command
             words = [*takewhile(lambda word: word.startswith("-"), words)]
-        if sentence := names.empty_word(words):
+        if sentence := names.empty_word(words, names.with_value(self._option_string_actions)):
             self.error(sentence)
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
             takes_flags = "--" not in words and any(x.dest == "flags" for x in self._actions)
@@ -124,7 +124,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         sys.exit(2)
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         unknown = f"there is no command {words[0]}{names.question(words[0], COMMANDS)}"
-        parser.error(names.empty_word(words[:1]) or unknown)
+        parser.error(names.empty_word(words[:1], ()) or unknown)
     try:
         return parser.parse_args(words)
     except SystemExit:  # as after --help

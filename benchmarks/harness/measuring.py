@@ -338,7 +338,7 @@ def machine(device: Device) -> Figures:
         variables = {**NO_PLANS, **variables}
     return {
         **environment.hardware(),
-        "cpu_family": environment.of_first_cpu("cpu family"),  # Zen 4 and 5 have one name
+        "cpu_family": environment.of_first_cpu("cpu family"),  # models may share a name
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": device.threads,
         "device": "gpu" if device.gpu else "cpu",

@@ -34,14 +34,12 @@ def header(script: Path) -> str:
 def refusals(name: str) -> Iterator[None]:
     """Look for the tools; then a mistake is one sentence that begins with `name`, and status 1."""
     try:
-        start.refuse_missing_package()
-        for tool in TOOLS:
-            if not shutil.which(tool):
-                sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
-        try:
+        with flushed():
+            start.refuse_missing_package()
+            for tool in TOOLS:
+                if not shutil.which(tool):
+                    sys.exit(f"{tool} is not on the PATH: install it, or activate its environment")
             yield
-        finally:
-            sys.stdout.flush()  # also after --help
     except SystemExit as end:
         if not isinstance(end.code, str):
             if end.code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
@@ -50,9 +48,7 @@ def refusals(name: str) -> Iterator[None]:
         print(f"{name}: {end.code}", file=sys.stderr, flush=True)
         sys.exit(1)
     except BrokenPipeError:  # as in `reproduce.sh report | head`
-        from macaron_fairseq.common.files import close_stdout
-
-        close_stdout()
+        let_go()
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         where = f"{error.filename}: " * bool(error.filename)
@@ -61,3 +57,32 @@ def refusals(name: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"{name}: interrupted: {AGAIN}", file=sys.stderr, flush=True)
         sys.exit(130)  # as a shell says it
+
+
+@contextmanager
+def flushed() -> Iterator[None]:
+    """Write what was printed. Where that fails, it is an error only if there is no other."""
+    try:
+        yield
+    except BaseException as end:
+        try:
+            flush()
+        except OSError:
+            if isinstance(end, SystemExit) and not end.code:  # as after --help
+                raise
+            let_go()
+        raise
+    flush()
+
+
+def flush() -> None:
+    """Write what was printed; nothing, where standard output was closed from the start."""
+    if sys.stdout:
+        sys.stdout.flush()
+
+
+def let_go() -> None:
+    """Let what cannot be written go nowhere, or Python would try again at exit."""
+    from macaron_fairseq.common.files import close_stdout  # which may not be installed
+
+    close_stdout()

@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all words can be read: it would take a value for a stage."""
         words = [*(sys.argv[1:] if args is None else args)]
-        if sentence := names.empty_word(words):
+        if sentence := names.empty_word(words, names.with_value(self._option_string_actions)):
             sys.exit(sentence)
         if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=False):
             hint = "flags of fairseq-train follow a word --"

@@ -58,7 +58,7 @@ def new_file(text: str) -> Path:
 
 def new_folder(text: str) -> Path:
     """The name of a folder to write to; a file is refused now, not after the work."""
-    if Path(text).is_file():
+    if Path(text).exists() and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a file: name a folder")
     return Path(text)
 

@@ -53,7 +53,7 @@ def explain_path(error: OSError) -> None:
     """Raise a `UserError` for a system error about a path that a user can change."""
     if error.errno == errno.ENAMETOOLONG:
         name = f"{str(error.filename)[:60]}..."
-        raise UserError(f"{name} looks like text: give the name of a file") from error
+        raise UserError(f"{name} looks like text: give the name of a file or folder") from error
     if isinstance(error, OF_A_PATH) and error.errno is not None and error.filename is not None:
         raise UserError(f"cannot use {error.filename}: {error.strerror}") from error
 

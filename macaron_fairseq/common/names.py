@@ -1,10 +1,10 @@
 """Things that a user chooses by name."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from macaron_fairseq.common.errors import UserError
 
@@ -44,18 +44,28 @@ def before_dashes(words: Sequence[str]) -> Sequence[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def empty_word(words: Sequence[str]) -> str:
-    """A sentence on the first word before -- that says nothing; "" if all do.
+def empty_word(words: Sequence[str], options: Collection[str]) -> str:
+    """A sentence on the first word before -- that is empty; "" if none is.
 
-    It would be taken for the current folder, and mostly comes from a variable that is not set.
+    A path would be the current folder. Mostly it comes from a variable that is not set, so that
+    options refuse it whose default is empty, too.
+
+    Args:
+        words: of a command line.
+        options: those that take a value.
     """
     own = before_dashes(words)
     for before, word in zip(["", *own], own, strict=False):
-        if not word or re.fullmatch("--[^=]+=", word):
+        if not word or re.fullmatch("--?[^-=][^=]*=", word):
             option = word.removesuffix("=") or before
-            name = option if option.startswith("--") else "an argument"
+            name = option if word or option in options else "an argument"
             return f"{name} is empty: was a variable not set?"
     return ""
+
+
+def with_value(actions: Mapping[str, Any]) -> list[str]:
+    """The options of a parser that take a value, of argparse's actions by option."""
+    return [option for option, action in actions.items() if action.nargs != 0]
 
 
 def unknown_option(words: Sequence[str], known: Iterable[str], may_be_cut: bool) -> str:

@@ -4,10 +4,10 @@ PyTorch multiplies fp32 matrices by Intel's MKL, whose best kernels are for Inte
 also has oneDNN, for convolutions, other precisions and compiled models. The operators of these are
 used here. Both compute in fp32, unless PyTorch is told otherwise, and differ by rounding.
 
-On AMD's processors MKL computes 256 bits at a time. Since Zen 5 they compute 512, and there oneDNN
-multiplies twice as fast, if the matrices are large enough. On older ones it gains a tenth, and a
-new kernel for each new number of rows costs as much. A product takes rows x in channels x out
-channels multiplications.
+On AMD's processors MKL computes 256 bits at a time. Since Zen 5 servers compute 512. On a processor
+that by its speed was one, oneDNN multiplied twice as fast, if the matrices were large enough. On a
+Zen 4 it gains a tenth at most, and a kernel for each new number of rows costs as much. A product
+takes rows x in channels x out channels multiplications.
 
 - x weight^T: from `LEAST_PRODUCT` and `LEAST_WEIGHTS` on. Since Zen 5 from `LARGE_PRODUCT` on.
 - The same in given memory: then both widths are `LEAST_WIDTH` or more, too.

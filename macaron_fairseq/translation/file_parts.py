@@ -47,7 +47,7 @@ class TextFile:
 
 
 def refuse_output(output: Path) -> None:
-    """Raise a `UserError` if the whole cannot get that name, or has it; now, not after hours."""
+    """Raise a `UserError` if the whole has that name already; now, not after hours."""
     if output.exists() and not folder_of(output).is_dir():
         raise UserError(f"{output} {IS_THERE}")
 

@@ -364,7 +364,7 @@ def test_scaling_runs(run):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sides", "cases"),
-    [("attention", {"products", "kernel"}, 3), ("linear", {"MKL", "oneDNN"}, 15)],
+    [("attention", {"products", "kernel"}, 3), ("linear", {"MKL", "oneDNN"}, 19)],
 )
 def test_kernels_run(kind, sides, cases, run):
     if kind == "linear" and not linear.is_known_here():

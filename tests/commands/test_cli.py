@@ -13,7 +13,6 @@ from helpers.paths import ROOT
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis.particles.choices import CHOICES
-from macaron_fairseq.common import names
 
 COMMAND = [sys.executable, "-m", "macaron_fairseq"]
 # Without it argparse itself prints into nowhere, and says nothing.
@@ -197,7 +196,10 @@ def test_what_does_not_exist_is_named_before_what_is_missing(words, said, capsys
         (["translate", "a.en", "--path", "", "--data", "x"], "--path"),
         (["translate", "", "--path", "x"], "an argument"),
         ([""], "an argument"),
-        (["suggest-batch", "", "--", "--eval-bleu-args", ""], "an argument"),
+        (["translate", "a.en", "-o", "", "--path", "x"], "-o"),
+        (["translate", "a.en", "-o=", "--path", "x"], "-o"),
+        (["translate", "--path=x", ""], "an argument"),
+        (["translate", "--cpu", "", "--path", "x"], "an argument"),
     ],
 )
 def test_an_empty_argument_is_no_folder(words, named, capsys):
@@ -236,8 +238,8 @@ def test_the_usage_shown_is_that_of_the_command(capsys):
 
 
 def test_an_empty_flag_of_fairseq_train_is_its_own_matter():
-    words = ["a", "--", "--eval-bleu-args", ""]
-    assert names.empty_word(words) == ""
+    words = ["--", "data-bin", "--eval-bleu-args", ""]
+    assert cli.parse(["suggest-batch", *words]).flags == words[1:]
 
 
 def test_options_may_be_cut_short_and_text_may_look_like_one(capsys):

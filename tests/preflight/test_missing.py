@@ -131,7 +131,7 @@ def test_a_folder_that_is_not_there(tmp_path, pair):
 def test_a_folder_that_cannot_be_looked_at(command):
     """Here since its name is too long; fairseq ends in a traceback."""
     said = sentence_of(lambda: start.start([f"/bin/fairseq-{command}", "x" * 300]))
-    assert said.endswith("x... looks like text: give the name of a file")
+    assert said.endswith("x... looks like text: give the name of a file or folder")
 
 
 def test_languages_of_other_data(pair, text):

@@ -1,7 +1,6 @@
 """Long work in parts that are kept, so that a run that was ended goes on where it was."""
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,10 +40,8 @@ class KeptParts:
         """
         wanted = json.loads(output.as_json(settings))
         hint = f"to start anew, remove the folder {self.folder}"
-        if not (self.folder / SETTINGS).exists():
-            begun = [LOCK, f"{SETTINGS}.part"]
-            if self.folder.exists() and not files.holds_only(self.folder, begun):
-                raise UserError(f"{self.folder} is in the way: move it, or choose another --output")
+        if not self.is_own():
+            raise UserError(f"{self.folder} is in the way: move it, or choose another --output")
         self.claim()
         if not (self.folder / SETTINGS).exists():
             files.write(self.folder / SETTINGS, output.as_json(settings))
@@ -53,12 +50,23 @@ class KeptParts:
         for name in sorted(wanted.keys() | found.keys()):
             if wanted.get(name) != found.get(name):
                 was, now = (json.dumps(x.get(name))[:60] for x in (found, wanted))
+                self.release()
                 raise UserError(
                     f"{self.folder} holds parts of a run that was ended, whose {name} was {was} "
                     f"and not {now}: give the same to go on; {hint}"
                 )
         done = len([*self.folder.glob("*.json")]) - 1
         print(f"{self.folder}: goes on after {done} parts", file=sys.stderr, flush=True)
+
+    def is_own(self) -> bool:
+        """Whether the folder is there for parts, or not there."""
+        try:
+            found = {path.name for path in self.folder.iterdir()}
+        except FileNotFoundError:
+            return True
+        except NotADirectoryError:
+            return False
+        return SETTINGS in found or found <= {LOCK, f"{SETTINGS}.part"}
 
     def claim(self) -> None:
         """Keep other processes out until this one has removed the parts, or ends."""
@@ -99,9 +107,17 @@ class KeptParts:
     def remove(self) -> None:
         """Forget the parts, if there are any: the run has come to its end, or never will."""
         if (self.folder / SETTINGS).exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if self.held:
-                self.held.close()
-            if self.is_first:
-                with suppress(OSError):  # it holds the results
+            # The lock comes last, or another process would lock a new one and go on with parts.
+            for path in sorted(self.folder.iterdir(), key=lambda x: x.name == LOCK):
+                with suppress(OSError):
+                    path.unlink()
+            self.release()
+            with suppress(OSError):
+                self.folder.rmdir()
+                if self.is_first:  # and holds no results
                     self.folder.parent.rmdir()
+
+    def release(self) -> None:
+        """Let other processes in."""
+        if self.held:
+            self.held.close()
