@@ -622,7 +622,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--learning-rates", "1e-4 0"], "should be numbers above 0"),
         ([*TEXT, "--learning-rates", "1e-4 0.0001"], "--learning-rates names a value twice"),
         ([*TEXT, "--seeds", "1 2 1"], "'1 2 1' should name seeds, each once"),
-        ([*TEXT, "--tasks", ""], "--tasks names no task: choose from CoLA"),
+        ([*TEXT, "--tasks", " "], "--tasks names no task: choose from CoLA"),
         ([*TEXT, "--tasks", "RTE RTE"], "--tasks names a value twice"),
         ([*TEXT, "--codes", "c", "--dictionary", "d"], "are those of --pretrained"),
         ([*TEXT, "train"], "train is neither a stage"),
@@ -642,7 +642,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--archs", "a", "--pretrained", "a.pt"], "needs the text in its own tokens"),
         (["finetune", "--archs", "a", "--pretrained", "a.pt"], "a.pt is not a file"),
         ([*TEXT, "--archs", "a", "--pretrained", "a.pt", "--from-scratch"], "exclude each other"),
-        ([*TEXT, "--pretrain-seeds", ""], "'' should name seeds, each once"),
+        ([*TEXT, "--pretrain-seeds", " "], "' ' should name seeds, each once"),
         ([*TEXT, "--from-scratch", "--dry-run"], "nothing is pre-trained here"),
     ],
 )
