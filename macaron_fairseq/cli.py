@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from macaron_fairseq.common import names
 from macaron_fairseq.common.errors import UserError, explain_path
 from macaron_fairseq.common.files import close_stdout
+from macaron_fairseq.common.words import empty_word, unknown_option
 from macaron_fairseq.version import __version__
 
 WIDTH = 100  # of descriptions that are not lines already
@@ -70,9 +71,9 @@ class Parser(argparse.ArgumentParser):
         words = [*(sys.argv[1:] if args is None else args)]
         if self._subparsers:  # whose options follow the command
             words = [*takewhile(lambda word: word.startswith("-"), words)]
-        if sentence := names.empty_word(words, names.with_value(self._option_string_actions)):
+        if sentence := empty_word(words, self._option_string_actions):
             self.error(sentence)
-        if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=True):
+        if sentence := unknown_option(words, self._option_string_actions, may_be_cut=True):
             takes_flags = "--" not in words and any(x.dest == "flags" for x in self._actions)
             if takes_flags and not sentence.endswith("?"):
                 sentence += "; flags of fairseq-train follow a word --"
@@ -124,7 +125,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         sys.exit(2)
     if not words[0].startswith("-") and words[0] not in COMMANDS:
         unknown = f"there is no command {words[0]}{names.question(words[0], COMMANDS)}"
-        parser.error(names.empty_word(words[:1], ()) or unknown)
+        parser.error(empty_word(words[:1], {}) or unknown)
     try:
         return parser.parse_args(words)
     except SystemExit:  # as after --help

@@ -14,6 +14,7 @@ from common import benchmark
 from common.benchmark import Benchmark, Set
 from macaron_fairseq.commands.arguments import not_negative_integer, positive, whole
 from macaron_fairseq.common import names
+from macaron_fairseq.common.words import before_dashes, empty_word, unknown_option
 from macaron_fairseq.evaluation.training.runs import name_of
 
 PLUGIN = Path(__file__).resolve().parents[2] / "macaron_fairseq"
@@ -120,9 +121,9 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all words can be read: it would take a value for a stage."""
         words = [*(sys.argv[1:] if args is None else args)]
-        if sentence := names.empty_word(words, names.with_value(self._option_string_actions)):
+        if sentence := empty_word(words, self._option_string_actions):
             sys.exit(sentence)
-        if sentence := names.unknown_option(words, self._option_string_actions, may_be_cut=False):
+        if sentence := unknown_option(words, self._option_string_actions, may_be_cut=False):
             hint = "flags of fairseq-train follow a word --"
             is_asked = sentence.endswith("?")
             self.error(f"{sentence} {hint.capitalize()}" if is_asked else f"{sentence}; {hint}")
@@ -331,7 +332,7 @@ def in_order(named: Sequence[str], stages: Sequence[str]) -> list[str]:
 
 def own_and_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """A recipe's own words, and the flags of fairseq-train that follow --."""
-    own = names.before_dashes(words)
+    own = before_dashes(words)
     return [*own], [*words[len(own) + 1 :]]
 
 

@@ -1,1 +1,1 @@
-"""What all rooms use: errors, names, files, locks, the machine, processes, Markdown and HTML."""
+"""What all rooms use: errors, names, words, files, locks, the machine, processes, pages."""

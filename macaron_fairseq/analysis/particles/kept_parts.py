@@ -38,11 +38,19 @@ class KeptParts:
             UserError: if the folder holds parts of other settings, or something else, or another
                 process is at work there.
         """
-        wanted = json.loads(output.as_json(settings))
-        hint = f"to start anew, remove the folder {self.folder}"
         if not self.is_own():
             raise UserError(f"{self.folder} is in the way: move it, or choose another --output")
         self.claim()
+        try:
+            self.take_up(settings)
+        except UserError:
+            self.release()
+            raise
+
+    def take_up(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings, or see that those of the parts are the same."""
+        wanted = json.loads(output.as_json(settings))
+        hint = f"to start anew, remove the folder {self.folder}"
         if not (self.folder / SETTINGS).exists():
             files.write(self.folder / SETTINGS, output.as_json(settings))
             return
@@ -50,7 +58,6 @@ class KeptParts:
         for name in sorted(wanted.keys() | found.keys()):
             if wanted.get(name) != found.get(name):
                 was, now = (json.dumps(x.get(name))[:60] for x in (found, wanted))
-                self.release()
                 raise UserError(
                     f"{self.folder} holds parts of a run that was ended, whose {name} was {was} "
                     f"and not {now}: give the same to go on; {hint}"
