@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from macaron_fairseq.common import names
+from macaron_fairseq.common import names, signals
 from macaron_fairseq.common.errors import UserError, explain_path
 from macaron_fairseq.common.files import close_stdout
 from macaron_fairseq.common.words import empty_word, unknown_option
@@ -93,9 +93,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     args = None
     try:
-        args = parse(words)
-        args.run(args)
-        flush_stdout()
+        with signals.as_exits():
+            args = parse(words)
+            args.run(args)
+            flush_stdout()
+    except SystemExit as end:
+        if end.code in signals.STATUSES:
+            print(f"ended by a signal{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
         print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)  # as a shell says it

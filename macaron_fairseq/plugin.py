@@ -92,7 +92,7 @@ class MacaronLanguageModel(FusedOrPlain, FusedLanguageModel):
     plain = language_model.MacaronLanguageModel
 
 
-MODELS = {
+MODELS = {  # one for each of `architectures.MODELS`
     architectures.MODEL: MacaronTransformerModel,
     architectures.BASELINE: transformer.BaselineTransformerModel,
     architectures.ROBERTA: MacaronRobertaModel,

@@ -5,17 +5,17 @@ import hashlib
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version as version
 from pathlib import Path
 from typing import Any
+
+from macaron_fairseq.common import signals
 
 LOCK_SECONDS = 10
 INTERRUPTED_SECONDS = 3  # in which a command may end by itself
@@ -167,26 +167,18 @@ def start(
 @contextmanager
 def ending_with_this(process: subprocess.Popen) -> Iterator[None]:
     """End a process if this one is to end within the block: it would hold the locks."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
-        before = {}
-    try:
-        for number, handler in before.items():
-            if handler is signal.SIG_DFL:  # nohup ignores SIGHUP
-                signal.signal(number, lambda number, _: sys.exit(128 + number))
-        yield
-    except BaseException as error:
-        with suppress(subprocess.TimeoutExpired):  # Ctrl-C reached it, too, and it may say so
-            process.wait(INTERRUPTED_SECONDS if isinstance(error, KeyboardInterrupt) else 0)
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(TERMINATED_SECONDS)
-        process.kill()  # if it heeds nothing else
-        process.wait()
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with signals.as_exits():
+        try:
+            yield
+        except BaseException as error:
+            with suppress(subprocess.TimeoutExpired):  # Ctrl-C reached it, too, and it may say so
+                process.wait(INTERRUPTED_SECONDS if isinstance(error, KeyboardInterrupt) else 0)
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(TERMINATED_SECONDS)
+            process.kill()  # if it heeds nothing else
+            process.wait()
+            raise
 
 
 def call(words: Sequence[str | Path], **pipes: Any) -> None:

@@ -1,7 +1,6 @@
 """Train causal language models, or students of one, and compare them (see reproduce.sh)."""
 
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from common.text_recipe import TextRecipe
 from language_students import StudentRecipe
 
 from macaron_fairseq.commands.arguments import not_negative_integer
-from macaron_fairseq.common import files
+from macaron_fairseq.common import files, signals
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training import manifest
 
@@ -44,7 +43,6 @@ OF_SAMPLES = "--sample-break-mode", "--add-bos-token", "--output-dictionary-size
 # program.
 Failed = dict[str, str] | None
 NEEDED = {"statsmodels": "Holm's correction in the report"}
-ENDED = 128 + signal.SIGTERM, 128 + signal.SIGHUP  # as `follow_training` ends by a signal
 EPILOG = """\
 -- FLAG...: further flags of fairseq-train, for all architectures
 
@@ -180,7 +178,7 @@ def noted(names: Sequence[str], failed: Failed) -> Iterator[None]:
     try:
         yield
     except SystemExit as end:
-        if failed is None or end.code in ENDED:
+        if failed is None or end.code in signals.STATUSES:
             raise
         why = end.code if isinstance(end.code, str) else "a command failed"
         failed.update(dict.fromkeys(names, why))

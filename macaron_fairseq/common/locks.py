@@ -14,6 +14,39 @@ SECONDS = 10  # a killed process of many gigabytes takes a while to end
 POLL_SECONDS = 0.2
 
 
+class NoLocksError(OSError):
+    """There are none, as on some network disks."""
+
+
+def hold(path: Path) -> IO[bytes] | None:
+    """Keep other processes from a file until what is returned is closed, or this process ends.
+
+    Args:
+        path: of the file, which is made with its folder if it is not there. Who holds it may
+            remove it.
+
+    Returns:
+        The file; None if another process holds it for some seconds.
+
+    Raises:
+        NoLocksError: if it cannot be locked.
+        OSError: if it cannot be opened.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+        try:
+            is_free = claim(file)
+        except BaseException:
+            file.close()
+            raise
+        if is_free and has_name(file, path):
+            return file
+        file.close()
+        if not is_free:
+            return None
+
+
 def claim(file: IO[Any], start: int = 0, length: int = 0) -> bool:
     """Keep other processes from bytes of a file until it is closed, or this process ends.
 
@@ -28,7 +61,7 @@ def claim(file: IO[Any], start: int = 0, length: int = 0) -> bool:
         Whether nobody else holds one of the bytes.
 
     Raises:
-        OSError: if there are no locks, as on some network disks.
+        NoLocksError: if they cannot be locked.
     """
     end = time.monotonic() + SECONDS
     while True:
@@ -39,6 +72,8 @@ def claim(file: IO[Any], start: int = 0, length: int = 0) -> bool:
             if time.monotonic() > end:
                 return False
             time.sleep(POLL_SECONDS)
+        except OSError as error:
+            raise NoLocksError(error.errno, error.strerror) from error
 
 
 def has_name(file: IO[Any], path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from typing import Any
 
+from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 
 
@@ -95,8 +95,7 @@ _function: Callable[[Any], Any]  # what this process runs if it is a worker
 def _start(function: Callable[[Any], Any]) -> None:
     global _function
     _function = function
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as in the background of a script
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, and the parent reports that
+    signals.end_at_once()  # the parent reports it
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -77,6 +77,9 @@ BERT_SIZES = {
     "transformer_classifier_base": ROBERTA_SIZES["base"],
 }
 
+# What `plugin` registers a class for.
+MODELS = MODEL, BASELINE, ROBERTA, ROBERTA_BASELINE, LM, LM_BASELINE, BERT
+
 # A deep encoder with a shallow decoder translates about as well and much faster, since the decoder
 # runs for one token after the other (Kasai et al. 2020): sizes for what learns from a larger model.
 STUDENTS = {

@@ -13,6 +13,7 @@ from torch import Tensor
 from macaron_fairseq.common.errors import UserError
 
 HEADS = "classification_heads."  # how the names of their parameters begin
+CLASSES_HEAD = "sentence_classification_head"  # fairseq's default for fine-tuning
 # The parameters that have a row for each type of the dictionary, and for each position.
 CAUSAL_TYPES = "decoder.embed_tokens.weight"
 MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"

@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import released
-from macaron_fairseq.model.checkpoint_sizes import of_head, rows
+from macaron_fairseq.model.checkpoint_sizes import CLASSES_HEAD, of_head, rows
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import (
     MacaronRobertaEncoder,
@@ -42,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 MASK, CLS = "<mask>", "<cls>"  # a text begins with the second
 NEXT_SENTENCE = "next_sentence"  # the head of pre-training: above 0, the second sentence follows
-CLASSES = "sentence_classification_head"  # fairseq's default for fine-tuning
 
 FIRST, SECOND = 1, 0  # rows of the sentences' embeddings; the first is zero and stays so
 
@@ -284,7 +283,7 @@ class ReleasedBertModel(MacaronRobertaModel):
 
     def rename(self, state_dict: dict[str, Tensor], is_pretrained: bool) -> None:
         """Give a file's parameters their names here."""
-        head = NEXT_SENTENCE if is_pretrained else CLASSES
+        head = NEXT_SENTENCE if is_pretrained else CLASSES_HEAD
         for old in list(state_dict):
             new = re.sub(r"^classifier\.", f"classification_heads.{head}.out_proj.", old)
             new = released.renamed(new, RENAMED)

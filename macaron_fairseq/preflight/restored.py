@@ -18,17 +18,6 @@ from macaron_fairseq.preflight import restored_parameters
 
 logger = logging.getLogger(__name__)
 
-# Users of other models may mean what fairseq does.
-KNOWN = (
-    architectures.MODEL,
-    architectures.BASELINE,
-    architectures.LM,
-    architectures.LM_BASELINE,
-    architectures.ROBERTA,
-    architectures.ROBERTA_BASELINE,
-    architectures.BERT,
-)
-
 
 def refuse_other_model(
     path: Path, state: dict[str, Any], given: Namespace, folder: Path | None, is_begun_anew: bool
@@ -48,8 +37,8 @@ def refuse_other_model(
     Raises:
         UserError: naming the flags to give.
     """
-    if ARCH_MODEL_NAME_REGISTRY.get(given.arch) not in KNOWN:
-        return
+    if ARCH_MODEL_NAME_REGISTRY.get(given.arch) not in architectures.MODELS:
+        return  # users of other models may mean what fairseq does
     trained = checkpoints.model_arguments(state)
     reason = same_network.other_network(trained, vars(given))
     is_refused = reason and not is_begun_anew

@@ -39,7 +39,6 @@ SIZED_BY_DATA = (
     architectures.LM,
     architectures.LM_BASELINE,
 )
-HEAD = "sentence_classification_head"  # fairseq's default
 # What says how many positions a masked model has: the first that is given.
 POSITIONS = "max_positions", "tokens_per_sample", "max_source_positions"
 # Parameters with a row for each type or position, of which fairseq or the model itself says more.
@@ -59,7 +58,7 @@ def refuse_other_parts(
     """
     if given.task in DICTIONARIES and ARCH_MODEL_NAME_REGISTRY.get(given.arch) in SIZED_BY_DATA:
         classes = getattr(given, "num_classes", -1)
-        head = getattr(given, "classification_head_name", HEAD)
+        head = getattr(given, "classification_head_name", checkpoint_sizes.CLASSES_HEAD)
         positions = (getattr(given, name, None) for name in POSITIONS)
         checkpoint_sizes.refuse_other_sizes(
             str(path),

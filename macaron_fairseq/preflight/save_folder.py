@@ -43,26 +43,20 @@ def claim(line: CommandLine) -> None:
         is_new = not folder.exists()
     except OSError:  # fairseq will say it
         return
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            held.append((folder / NAME).open("ab"))
-        except OSError:  # fairseq will say it
-            return
-        try:
-            is_free = locks.claim(held[-1])
-        except OSError as error:  # as on some network disks
-            logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
-            return
-        if not is_free:
-            raise UserError(
-                f"another training run is at work in {folder}: wait until it ends, or give another "
-                "--save-dir"
-            )
-        if locks.has_name(held[-1], folder / NAME):
-            atexit.register(leave, folder, is_new)
-            return
-        held.pop().close()  # the run before removed it
+    try:
+        lock = locks.hold(folder / NAME)
+    except locks.NoLocksError as error:
+        logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
+        return
+    except OSError:  # fairseq will say it
+        return
+    if not lock:
+        raise UserError(
+            f"another training run is at work in {folder}: wait until it ends, or give another "
+            "--save-dir"
+        )
+    held.append(lock)
+    atexit.register(leave, folder, is_new)
 
 
 def leave(folder: Path, is_new: bool) -> None:

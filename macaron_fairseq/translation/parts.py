@@ -152,7 +152,7 @@ class Parts:
         with file:
             try:
                 is_free = not share or locks.claim(file, share.start, len(share))
-            except OSError as error:  # as on some network disks
+            except locks.NoLocksError as error:
                 translator.warn(f"{path} cannot be locked ({error.strerror}): start no second job")
                 is_free = True
             if not is_free:

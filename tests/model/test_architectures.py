@@ -374,6 +374,11 @@ def test_a_size_that_is_not_above_0_is_refused(side, name, value):
         build_unfilled("macaron_transformer_tiny", f"--{side}-first-ffn-embed-dim", str(value))
 
 
+def test_each_name_of_a_model_has_a_class():
+    own = [x for x, y in MODEL_REGISTRY.items() if y.__module__.startswith("macaron_fairseq.")]
+    assert sorted(own) == sorted(architectures.MODELS)
+
+
 def test_a_built_model_is_of_the_class_that_users_import_and_derive_from():
     """Its own methods are called; where fairseq's kernels are asked for, it says what to derive."""
 

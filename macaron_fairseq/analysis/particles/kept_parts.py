@@ -77,24 +77,17 @@ class KeptParts:
 
     def claim(self) -> None:
         """Keep other processes out until this one has removed the parts, or ends."""
-        while True:
-            try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                held = self.held = (self.folder / LOCK).open("ab")
-            except OSError as error:
-                raise UserError(f"cannot write {self.folder}: {error.strerror}") from error
-            try:
-                is_free = locks.claim(held)
-            except OSError:  # as on some network disks
-                return
-            if not is_free:
-                raise UserError(
-                    f"another process writes to {self.folder}: wait until it ends, or choose "
-                    "another --output"
-                )
-            if locks.has_name(held, self.folder / LOCK):
-                return
-            held.close()  # the process before removed it
+        try:
+            self.held = locks.hold(self.folder / LOCK)
+        except locks.NoLocksError:
+            return
+        except OSError as error:
+            raise UserError(f"cannot write {self.folder}: {error.strerror}") from error
+        if not self.held:
+            raise UserError(
+                f"another process writes to {self.folder}: wait until it ends, or choose another "
+                "--output"
+            )
 
     def part(self, name: str, compute: Callable[[], Any]) -> Any:
         """The part of that name: what is kept, or else what `compute` gives, which is then kept.
