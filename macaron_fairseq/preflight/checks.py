@@ -53,6 +53,8 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, given = line.args, command_line.with_defaults(line.flags)
+    for name in ("max_tokens", "log_interval", "update_freq"):
+        refuse_below_1(args, name)
     folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     ranks.check(args, os.environ, gpu_count)
@@ -87,6 +89,7 @@ def check_restored(
 def check_decoding(line: CommandLine) -> None:
     """Refuse models and data that the commands cannot decode or score; see `check`."""
     command, args = line.command, line.args
+    refuse_below_1(args, "beam")
     if command in ("generate", "validate") and args.required_batch_size_multiple != 1:
         logger.warning(
             "fairseq leaves out the last batch if the number of its sentences is not a multiple of "
@@ -125,6 +128,14 @@ def check_optimizer(args: Namespace) -> None:
     """Raise a `UserError` if optimizer or schedule could not make an update."""
     refuse_bad_betas(args.adam_betas)
     refuse_cosine_without_a_period(args)
+
+
+def refuse_below_1(args: Namespace, name: str) -> None:
+    """Raise a `UserError` if that number, or one of those numbers, is less than 1."""
+    value = getattr(args, name)
+    for number in value if isinstance(value, list) else [value]:
+        if number is not None and number < 1:
+            raise UserError(f"--{name.replace('_', '-')} is {number}: give 1 or more")
 
 
 def refuse_bad_betas(text: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from macaron_fairseq.common import locks
+from macaron_fairseq.common import files, locks
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.preflight import ranks
 from macaron_fairseq.preflight.command_line import CommandLine, is_folder
@@ -30,7 +30,7 @@ def claim(line: CommandLine) -> None:
     system then drops the lock, so that a killed run can be resumed.
 
     Raises:
-        UserError: if another run holds the folder.
+        UserError: if another run holds the folder, or it cannot be written.
     """
     if line.command != "train" or multiprocessing.parent_process():
         return
@@ -41,15 +41,14 @@ def claim(line: CommandLine) -> None:
     folder = Path(args.save_dir)
     try:
         is_new = not folder.exists()
-    except OSError:  # fairseq will say it
-        return
-    try:
         lock = locks.hold(folder / NAME)
     except locks.NoLocksError as error:
         logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
         return
-    except OSError:  # fairseq will say it
-        return
+    except OSError as error:
+        raise UserError(
+            f"cannot save to {folder}: {files.reason_for(error, folder / NAME)}"
+        ) from error
     if not lock:
         raise UserError(
             f"another training run is at work in {folder}: wait until it ends, or give another "

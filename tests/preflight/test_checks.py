@@ -107,6 +107,22 @@ def test_betas_as_fairseq_evaluates_them(betas):
     apply(checks.check, ["fairseq-train", "data", "--cpu", "--adam-betas", betas])
 
 
+@pytest.mark.parametrize("flag", ["--max-tokens", "--log-interval", "--update-freq"])
+def test_a_number_of_nothing(flag):
+    said = refusal("fairseq-train", "data", "--cpu", flag, "0")
+    assert said == f"{flag} is 0: give 1 or more"
+
+
+def test_a_beam_of_nothing():
+    words = ["data", "--cpu", "--path", "nosuch.pt", "--beam", "0"]
+    assert refusal("fairseq-generate", *words) == "--beam is 0: give 1 or more"
+
+
+def test_one_of_several_numbers_of_batches():
+    said = refusal("fairseq-train", "data", "--cpu", "--update-freq", "2,0")
+    assert said == "--update-freq is 0: give 1 or more"
+
+
 COSINE = ["data", "--lr-scheduler", "cosine", "--warmup-updates", "10"]
 
 

@@ -14,6 +14,7 @@ from fairseq.dataclass.configs import (
 from fairseq.models.transformer import TransformerConfig
 from helpers.paths import FIXTURES
 
+from macaron_fairseq import UserError
 from macaron_fairseq.preflight import (
     binarised,
     command_line,
@@ -52,8 +53,8 @@ def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
     flags = ["--lang-pairs", long, "--save-dir", long, "--restore-file", long]
     line = command_line.read(["fairseq-train", str(tmp_path), *flags])
     binarised.refuse_truncated_folders(line.others, "train")
-    save_folder.claim(line)  # fairseq will say that this is not a folder
-    assert not save_folder.held
+    with pytest.raises(UserError, match="cannot save to .*: File name too long"):
+        save_folder.claim(line)
 
 
 def test_the_first_data_folder_of_this_machine():

@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 
 import pytest
-from helpers.commands import apply
+from helpers.commands import apply, sentence_of
 from helpers.paths import USER_DIR
 from helpers.processes import run
 from test_ranks import SRUN, TORCHRUN
@@ -167,6 +167,14 @@ def test_other_commands_and_mistakes_leave_no_folder(data, save):
 def test_who_is_first(is_first, flags, environ):
     defaults = dict(distributed_world_size=None, distributed_init_method=None, distributed_rank=0)
     assert ranks.is_first(Namespace(**{**defaults, **flags}), environ) is is_first
+
+
+def test_a_file_is_no_folder_to_save_in(data, tmp_path):
+    save = tmp_path / "checkpoint.pt"
+    save.touch()
+    for given in (save, save / "more"):
+        said = sentence_of(lambda given=given: claim(data, given))
+        assert said == f"cannot save to {given}: {save} is a file"
 
 
 def test_a_disk_without_locks_is_a_warning(data, save, monkeypatch, caplog):
