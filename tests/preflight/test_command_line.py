@@ -53,7 +53,7 @@ def test_a_word_that_is_too_long_for_a_name_is_no_folder(tmp_path):
     flags = ["--lang-pairs", long, "--save-dir", long, "--restore-file", long]
     line = command_line.read(["fairseq-train", str(tmp_path), *flags])
     binarised.refuse_truncated_folders(line.others, "train")
-    with pytest.raises(UserError, match="cannot save to .*: File name too long"):
+    with pytest.raises(UserError, match=r"cannot save to .*: File name too long"):
         save_folder.claim(line)
 
 
