@@ -1,5 +1,6 @@
 """Signals that end a process: as exceptions, so that what is half written goes."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,26 +17,26 @@ def as_exits() -> Iterator[None]:
     A signal that is ignored stays so, as SIGHUP under nohup. Outside the main thread, where Python
     takes no handlers, nothing changes.
     """
+    own = os.getpid()
+
+    def end(number: int, _: object) -> None:
+        if os.getpid() != own:  # a process that has just been forked: it would remove our files
+            os._exit(128 + number)
+        raise SystemExit(128 + number)
+
     in_main = threading.current_thread() is threading.main_thread()
     taken = [x for x in ENDING if in_main and signal.getsignal(x) is signal.SIG_DFL]
     try:
         for number in taken:
-            signal.signal(number, exit_for)
+            signal.signal(number, end)
         yield
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
 
 
-def exit_for(number: int, _: object) -> None:
-    """End this process as the signal would."""
-    raise SystemExit(128 + number)
-
-
 def end_at_once() -> None:
-    """Let signals end this process with no cleaning up: a worker, whose parent does that."""
-    for number in ENDING:
-        if signal.getsignal(number) is exit_for:
+    """Let signals end this process, a worker, whatever it does; its parent cleans up."""
+    for number in (*ENDING, signal.SIGINT):
+        if callable(signal.getsignal(number)):  # else it is ignored, as in a script's background
             signal.signal(number, signal.SIG_DFL)
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:  # as in the background of a script
-        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -11,7 +11,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from macaron_fairseq.common import signals
+from macaron_fairseq.common.environment import available_cores
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.wording import counted
+
+MOST_PER_CORE = 16  # one would do
 
 
 class Workers(AbstractContextManager):
@@ -34,8 +38,14 @@ class Workers(AbstractContextManager):
                 now, and need not be pickled.
 
         Raises:
-            UserError: if the system starts none.
+            UserError: if these are far more than the cores, or the system starts none.
         """
+        cores = available_cores()
+        if count > MOST_PER_CORE * cores:
+            raise UserError(
+                f"{count} worker processes on {counted(cores, 'core')} would only fill the memory: "
+                f"try again with {advice}"
+            )
         self.ahead = 2 * count
         self.advice = advice
         context = multiprocessing.get_context(start_method)

@@ -57,3 +57,20 @@ def test_the_handlers_end_with_the_block():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_forked_process_cleans_nothing_up():
+    """A worker may be ended before it has begun, when it still stands where its parent does."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with signals.as_exits():
+            child = os.fork()
+            try:
+                if not child:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                if not child:
+                    os._exit(1)  # had it come here, it would have gone on to the parent's cleaning
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)

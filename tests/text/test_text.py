@@ -281,6 +281,12 @@ def test_workers_change_nothing():
     assert not [*corpus.process([], apply, workers=2)]
 
 
+def test_more_workers_than_a_machine_can_hold():
+    work = corpus.process([], Pipeline(["lowercase"], "en"), workers=1_000_000)
+    with pytest.raises(UserError, match=r"1000000 worker processes on .* --workers"):
+        next(work)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_memory_does_not_grow_with_the_corpus(workers):
     taken = 0
