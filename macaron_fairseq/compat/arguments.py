@@ -1,4 +1,4 @@
-"""A model's arguments: how checkpoints hold them, and what fairseq parses wrongly."""
+"""Arguments of models and tasks: where fairseq holds them, and what it parses wrongly."""
 
 from argparse import Namespace
 from typing import Any
@@ -58,6 +58,11 @@ def in_todays_words(args: Namespace, task: str) -> None:
     else:
         args.num_classes = args.n_classes
         args.regression_target = args.n_classes == 1
+
+
+def of_task(task: Any) -> Any:
+    """A task's options, for which fairseq has two names; the older kind also has an empty `cfg`."""
+    return getattr(task, "cfg", None) or getattr(task, "args", None)
 
 
 def complete_layers_to_keep(args: Namespace) -> None:

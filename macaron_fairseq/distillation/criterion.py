@@ -279,7 +279,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         loss, nll = super().compute_loss(model, net_output, sample, reduce)
         log_p, target = self.get_lprobs_and_target(model, net_output, sample)
         counted = target.ne(self.padding_idx)
-        everything = [answer(slice(None)) for answer in answers]
+        with teachers.undisturbed(log_p.device):
+            everything = [answer(slice(None)) for answer in answers]
         kl, entropy = divergence(log_p[counted], everything, self.mixture.temperature)
         self.sums.update(kd_loss=kl.sum().detach(), teacher_entropy=entropy.sum())
         if reduce:
@@ -301,7 +302,8 @@ class DistilledLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         answers: list[Logits] = []
         for number, model in enumerate(self.teachers.models):
             places = self.following.places if self.following and not number else ()
-            gives_features = has_plain_projection(model)
+            with teachers.undisturbed(sample["target"].device):
+                gives_features = has_plain_projection(model)
             asked = partial(read, places, gives_features, has_weight)
             found = self.teachers.answer(number, inputs, asked)
             if places:

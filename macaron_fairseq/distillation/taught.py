@@ -5,6 +5,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,10 +71,12 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     Attributes:
         needs_student: whether `follow` has to be called.
         train_subset: the data set of the task that is trained on.
+        begins_anew: whether training takes no more than the parameters of a checkpoint.
     """
 
     needs_student = False
     train_subset = "train"
+    begins_anew = False
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: Any) -> "TaughtCriterion":
@@ -88,9 +91,11 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
             backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
             if backend == "fully_sharded":
                 raise UserError(
-                    "a loss that learns maps to a teacher does not go with --ddp-backend "
-                    "fully_sharded: fairseq splits no criterion"
+                    "a loss that reads the student's layers does not go with --ddp-backend "
+                    "fully_sharded, which spreads their parameters over the GPUs"
                 )
+            if saved := getattr(whole, "checkpoint", None):
+                criterion.begins_anew = takes_parameters_alone(saved)
             if dataset := getattr(whole, "dataset", None):  # a program may have none
                 criterion.train_subset = dataset.train_subset
             criterion.follow(student_like(copy.copy(task), whole.model))
@@ -113,6 +118,8 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
     ) -> Any:
         """Take the maps of a checkpoint. A student that had none learns new ones.
 
+        Where training begins anew, other maps are learnt in place of those of other layers.
+
         Raises:
             SystemExit: if they are maps between other layers, or of other widths. It is no
                 `UserError`, which fairseq would replace by an exception that says less.
@@ -123,15 +130,27 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         own = self.state_dict()
         for name in maps.differences(state_dict, own):
             was, now = maps.told(state_dict).get(name, "others"), maps.told(own).get(name, "others")
+            if name == "layers" and self.begins_anew:
+                logger.info("the maps to a teacher's layers were %s: new ones are learnt", was)
+                return None
             if name == "layers":
                 raise SystemExit(
                     f"the checkpoint's student has maps from its layers to a teacher's, {was}, and "
                     f"now they would be {now}: give the same --teacher and "
-                    "--trajectory-layers as before, or start again in another --save-dir"
+                    "--trajectory-layers as before, or begin anew with --reset-optimizer"
                 )
             logger.warning("the %s were %s until now, and from here on they are %s", name, was, now)
         untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}
         return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
+
+
+def takes_parameters_alone(saved: Any) -> bool:
+    """Whether fairseq-train begins with a checkpoint's parameters, by its options of checkpoints.
+
+    Once it has saved there, `--finetune-from-model` says nothing any more.
+    """
+    last = Path(saved.save_dir, f"checkpoint_last{saved.checkpoint_suffix}.pt")
+    return bool(saved.reset_optimizer or (saved.finetune_from_model and not last.is_file()))
 
 
 def student_like(task: Any, model_config: Any) -> Any:

@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationTask
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.compat import arguments, checkpoints
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, SIDES
 from macaron_fairseq.evaluation.training import manifest, training_data
 from macaron_fairseq.model import checkpoint_sizes
@@ -55,7 +55,7 @@ def refuse_other_kind(path: str, task: Any) -> None:
 
 def longest_of(task: Any) -> dict[str, int]:
     """How many tokens a task's samples can have on each side, by the flags that say so."""
-    own = settings_of(task)
+    own = arguments.of_task(task)
     if isinstance(task, TranslationTask):
         flags = "--max-source-positions", "--max-target-positions"
         return dict(zip(flags, task.max_positions(), strict=True))
@@ -96,20 +96,15 @@ def refuse_other_training(path: Path, task: Any, way_out: str = WAY_OUT) -> None
     refuse_other_dictionaries(path, settings, task, way_out)
 
 
-def settings_of(task: Any) -> Any:
-    """fairseq's options of a task."""
-    return getattr(task, "cfg", None) or getattr(task, "args", None)
-
-
 def direction_of(task: Any) -> tuple[Any, Any]:
     """The languages that the student's task translates from and to; None in a language model."""
-    own = settings_of(task)
+    own = arguments.of_task(task)
     return getattr(own, "source_lang", None), getattr(own, "target_lang", None)
 
 
 def data_of(task: Any) -> Path:
     """The folder with the student's binarised data; the first, if there are several."""
-    data = getattr(settings_of(task), "data", None) or ""
+    data = getattr(arguments.of_task(task), "data", None) or ""
     return Path(str(data).partition(os.pathsep)[0])
 
 
@@ -136,20 +131,21 @@ def refuse_other_dictionaries(
     The sizes of its embeddings tell so, and the manifest.json of its run. Without that it is the
     data folder that the checkpoint names. Where that is not there either, the log says so.
     """
-    state = checkpoints.load(path)
-    if not checkpoints.model_arguments(state).get("merge_src_tgt_embed"):
-        sizes = len(task.source_dictionary), len(task.target_dictionary)
-        try:
-            checkpoint_sizes.refuse_other_dictionaries(str(path), state["model"], *sizes)
-        except UserError as error:
-            raise UserError(f"{error}, {way_out}") from error
+    # Those of a student with --merge-src-tgt-embed were merged when it was built.
+    sizes = len(task.source_dictionary), len(task.target_dictionary)
+    try:
+        weights = checkpoints.load(path)["model"]
+        checkpoint_sizes.refuse_other_dictionaries(str(path), weights, *sizes)
+    except UserError as error:
+        raise UserError(f"{error}, {way_out}") from error
     folder, hashes = training_data.folder(settings), manifest.data_hashes(path)
     for name, dictionary in dictionaries(task).items():
         known, own_file = hashes.get(name), data_of(task) / name
         if known and own_file.is_file():
             is_other = known != files.sha256(own_file)
         elif folder and (folder / name).is_file():
-            is_other = load_dictionary(folder / name).symbols != dictionary.symbols
+            own = load_dictionary(own_file) if own_file.is_file() else dictionary
+            is_other = load_dictionary(folder / name).symbols != own.symbols
         else:
             logger.warning(
                 "--teacher %s: nothing tells its %s, so only its size was compared", path, name

@@ -17,7 +17,7 @@ SPAN_KINDS = TOKENS, WORDS, PHRASES = "tokens", "words", "phrases"
 
 # How subword-nmt marks a part of a word that goes on, and SentencePiece one that begins.
 GOES_ON, BEGINS = "@@", "▁"
-PHRASE_LINE = re.compile(r"\s*(\d+-\d+(\s+\d+-\d+)*)?\s*")
+PHRASE_LINE = re.compile(r"\s*(\d{1,9}-\d{1,9}(\s+\d{1,9}-\d{1,9})*)?\s*")
 FORMAT = (
     "each line has the phrases of a sentence as FIRST-LAST, words counted from 0, such as '0-2 4-5'"
 )

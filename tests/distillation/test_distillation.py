@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.commands import sentence_of
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
 from helpers.paths import USER_DIR
@@ -412,6 +414,25 @@ def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     found = refusal(tmp_path / "t.pt")
     assert "embeds 65 source types, but the source dictionary has 64" in found
     assert "or learn across vocabularies, with --criterion cross_vocabulary_" in found
+
+
+def test_a_teacher_of_merged_dictionaries_is_for_such_students(tmp_path):
+    """fairseq merges them when it builds a model, in the task's own dictionary."""
+
+    def apart():
+        settings, words = vars(translation().cfg), [dictionary(), Dictionary()]
+        for i in range(20):
+            words[1].add_symbol(f"z{i}")
+        return TranslationTask(TranslationConfig(**settings), *words)
+
+    merged, own = [*SMALL, *NO_DROPOUT, "--merge-src-tgt-embed"], apart()
+    save(tmp_path / "t.pt", *merged, for_task=apart(), source_lang="en", target_lang="de")
+    before = len(own.source_dictionary), len(own.target_dictionary)
+    assert f"types, but the source dictionary has {before[0]}" in refusal(tmp_path / "t.pt", own)
+    assert (len(own.source_dictionary), len(own.target_dictionary)) == before
+    student = build(STUDENT, *merged, for_task=own).train()
+    ours = make(Ours, for_task=own, teacher=str(tmp_path / "t.pt"))
+    assert ours(student, sample())[0].isfinite()
 
 
 @pytest.mark.parametrize("known_from", ["manifest", "folder"])

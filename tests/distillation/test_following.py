@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass import configs
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from helpers.criteria import PAD, Spy, make, outcome, sample
-from helpers.small import arguments, build, dictionary
+from helpers.small import arguments, build, dictionary, language_task
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
 from helpers.toy_corpus import train
 from omegaconf import OmegaConf
@@ -24,12 +25,14 @@ from macaron_fairseq.distillation import layer_plan, layers, text_spans
 from macaron_fairseq.distillation.criterion import (
     DistilledLabelSmoothedCrossEntropyCriterion as Ours,
 )
-from macaron_fairseq.distillation.taught import student_like
+from macaron_fairseq.distillation.taught import student_like, takes_parameters_alone
 from macaron_fairseq.distillation.trajectory import losses as trajectory
 from macaron_fairseq.distillation.trajectory.following import Following, Plan
 from macaron_fairseq.fast import chunked_loss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 from macaron_fairseq.schemes import splitting
+
+CHECKPOINT = {**vars(configs.CheckpointConfig())}  # fairseq's options, as they are by default
 
 # --- layers --------------------------------------------------------------------------------------
 
@@ -233,9 +236,10 @@ def test_files_of_phrases_that_are_wrong_are_refused(tmp_path):
     path.write_text("0-1\n0-1,3-4\n")
     with pytest.raises(UserError, match="phrases, line 2, is not as expected: each line has"):
         text_spans.Phrases(path)
-    path.write_text("7-3\n")
-    with pytest.raises(UserError, match="phrases, line 1, is not as expected: each line has"):
-        text_spans.Phrases(path)
+    for line in ("7-3", f"0-{10**20}"):
+        path.write_text(f"{line}\n")
+        with pytest.raises(UserError, match="phrases, line 1, is not as expected: each line has"):
+            text_spans.Phrases(path)
     path.write_text("0-1\n")
     with pytest.raises(UserError, match="has 1 lines, but the training data 7 sentences"):
         text_spans.Phrases(path).check(7)
@@ -377,6 +381,35 @@ def test_maps_of_other_layers_or_widths_are_refused_by_more_than_an_exception(te
         ours.load_state_dict(dict([*before_they_told.items()][1:]), strict=True)
 
 
+@pytest.mark.parametrize(
+    "saved, is_anew",
+    [
+        ({"reset_optimizer": True}, True),
+        ({"finetune_from_model": "teacher.pt"}, True),
+        ({"finetune_from_model": "teacher.pt", "save_dir": "begun"}, False),
+        ({}, False),
+    ],
+)
+def test_training_that_begins_anew_learns_other_maps(saved, is_anew, tmp_path, teacher, caplog):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "checkpoint_last.pt").touch()
+    model, options = build(STUDENT, *FLAGS), {"teacher": teacher.path, "trajectory_weight": 1.0}
+    before = following(model, trajectory_encoder_layers="1:1,2:4", **options).state_dict()
+    ours = following(model, **options)
+    saved = {**CHECKPOINT, "save_dir": "save", **saved}
+    saved["save_dir"] = str(tmp_path / saved["save_dir"])
+    ours.begins_anew = takes_parameters_alone(Namespace(**saved))
+    own = {name: value.clone() for name, value in ours.named_parameters()}
+    if is_anew:
+        with caplog.at_level(logging.INFO):
+            ours.load_state_dict(before, strict=True)
+        assert "new ones are learnt" in caplog.text
+        assert all(torch.equal(x, own[name]) for name, x in ours.named_parameters())
+    else:
+        with pytest.raises(SystemExit, match="begin anew with --reset-optimizer"):
+            ours.load_state_dict(before, strict=True)
+
+
 def test_other_spans_on_resuming_are_told(teacher, caplog):
     model, options = build(STUDENT, *FLAGS), {"teacher": teacher.path, "trajectory_weight": 1.0}
     ours = following(model, trajectory_spans="tokens", **options)
@@ -435,6 +468,9 @@ def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher):
     ours = translation().build_criterion(cfg.criterion)
     assert ours.following.subset == "train1"
     assert ours.following.pairs == {"encoder": [(1, 4)], "decoder": [(1, 1), (2, 2)]}
+    whole["checkpoint"] = {**CHECKPOINT, "reset_optimizer": True}
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    assert translation().build_criterion(cfg.criterion).begins_anew
     whole["distributed_training"] = {"ddp_backend": "fully_sharded"}
     cfg = OmegaConf.create(whole, flags={"allow_objects": True})
     with pytest.raises(UserError, match="does not go with --ddp-backend fully_sharded"):
@@ -527,6 +563,17 @@ def test_phrases_of_data_in_several_folders_are_refused(tmp_path, teacher):
     plan = Plan(spans="phrases", decoder_layers="none", source_phrases=str(tmp_path / "phrases"))
     with pytest.raises(UserError, match="needs the training data in one folder"):
         Following(plan, build(STUDENT, *FLAGS), teacher.model, task)
+
+
+def test_phrases_of_books_in_several_folders_are_refused(tmp_path):
+    """fairseq keeps the options of this task elsewhere."""
+    (tmp_path / "phrases").write_text("0-1\n")
+    books = language_task(data="a:b")
+    flags = "--decoder-layers", "2", "--decoder-embed-dim", "16", "--decoder-attention-heads", "2"
+    models = [build("transformer_lm", *flags, for_task=books) for _ in range(2)]
+    plan = Plan(spans="phrases", target_phrases=str(tmp_path / "phrases"))
+    with pytest.raises(UserError, match="needs the training data in one folder"):
+        Following(plan, *models, books)
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,17 @@ def test_without_a_weight_of_predictions_states_alone_are_kept(teachers):
     assert {*kept.states} == {*ours.following.places} and kept.output is None
 
 
+def test_under_autocast_features_are_kept_and_projected_in_full(teachers):
+    """Logits would be some twenty times as large."""
+    model, ours = student_and_criterion(teachers.one, teacher_memory=1.0)
+    log = ours(model, BATCHES[0])[2]
+    with torch.autocast("cpu", torch.bfloat16):
+        low = ours(model, BATCHES[1]), ours(model, BATCHES[0])[2]
+    kept = [x.output for x in ours.teachers.memory.batches.values()]
+    assert {x.shape[-1] for x in kept} == {24} and {x.dtype for x in kept} == {torch.float32}
+    assert torch.equal(low[1]["teacher_entropy"], log["teacher_entropy"])
+
+
 def test_what_does_not_fit_is_asked_again(teachers, caplog):
     """A state of one.pt's output has 24 numbers of 4 bytes."""
     size = BATCHES[0]["net_input"]["prev_output_tokens"].numel() * 24 * 4

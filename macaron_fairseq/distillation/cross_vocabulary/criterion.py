@@ -227,7 +227,8 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         teacher: Any = self.teachers.models[0]
         padding = self.recoders[DECODER].teacher.pad()
         places = {(DECODER, len(teacher.decoder.layers)), *(self.sra.places if self.sra else ())}
-        gives_features = has_plain_projection(teacher)
+        with teachers.undisturbed(sample["target"].device):
+            gives_features = has_plain_projection(teacher)
 
         def read(model: Any, inputs: Mapping[str, Any]) -> Answer:
             batch = {"net_input": inputs}
@@ -255,7 +256,7 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Aggregate what was logged; losses are shown by sentence for SRA, else by token."""
+        """Aggregate what was logged: of SRA means over sentences, else sums, by the sample size."""
         logging_outputs = on_the_host(logging_outputs)
         super().reduce_metrics(logging_outputs)
         sizes = sum(log.get("sample_size", 0) for log in logging_outputs)

@@ -204,7 +204,7 @@ def in_chunks(loss: Callable[..., Tensor], weight: Tensor, *tensors: Tensor) -> 
 
     Args:
         loss: a function of these rows of `tensors`.
-        weight: of the output layer, whose types say how many rows are computed together.
+        weight: of an output layer, whose types say how many rows are computed together.
         tensors: (rows, ...).
     """
     total = tensors[0].new_zeros((), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
@@ -212,6 +212,11 @@ def in_chunks(loss: Callable[..., Tensor], weight: Tensor, *tensors: Tensor) -> 
         some = [x[rows] for x in tensors]
         total = total + checkpoint(loss, *some, use_reentrant=False, preserve_rng_state=False)
     return total
+
+
+def wider(*passes: Pass) -> Tensor:
+    """The weight of the output layer with the most types."""
+    return max((x.model.decoder.output_projection.weight for x in passes), key=len)
 
 
 # --- the losses ----------------------------------------------------------------------------------
@@ -303,7 +308,7 @@ def uld(student: Pass, teacher: Pass) -> Tensor:
     def difference(ours: Tensor, theirs: Tensor) -> Tensor:
         return losses.uld_loss(student.logits(ours), teacher.logits(theirs))
 
-    return in_chunks(difference, student.model.decoder.output_projection.weight, *states)
+    return in_chunks(difference, wider(student, teacher), *states)
 
 
 class MinEd:
@@ -348,7 +353,7 @@ class MinEd:
 
         return in_chunks(
             loss,
-            student.model.decoder.output_projection.weight,
+            wider(student, teacher),
             student.outputs()[row, place],
             teacher.outputs()[row, column.clamp_min(0)],
             target[row, place],

@@ -9,8 +9,8 @@ to each (`last_token`). With w the teacher's span weights and W a map that is le
     kd  = sum_i KL(softmax(z^T_i / T) || softmax(z^S_i / T))
 
 cos and geo are means over sentences, kd is a sum over all spans divided by the sentences. z are the
-output layers' logits of the centres, for types that are the same text in both dictionaries. `uld`
-is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
+output layers' logits of the centres, for types that are the same text in both dictionaries.
+`uld_loss` is the baseline of Boizard et al. 2024 (arXiv 2402.12030).
 """
 
 import re

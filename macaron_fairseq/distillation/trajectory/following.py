@@ -13,6 +13,7 @@ from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.distillation import layers, text_spans
 from macaron_fairseq.distillation.layer_plan import NONE, LayerPlan
 from macaron_fairseq.distillation.layers import DECODER, ENCODER, States, read_by
@@ -96,7 +97,7 @@ class Following(Maps):
                     f"--trajectory-{side}-layers {NONE}, which leaves the {side} out"
                 )
             self.phrases[side] = Phrases(Path(file))
-        if self.phrases and os.pathsep in (getattr(task.cfg, "data", None) or ""):
+        if self.phrases and os.pathsep in (getattr(of_task(task), "data", None) or ""):
             raise UserError(
                 f"--trajectory-spans {plan.spans} needs the training data in one folder, since "
                 "phrases are by the number of the sentence in it"
