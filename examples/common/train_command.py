@@ -172,11 +172,14 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
     return [*words, *recipe.extra]
 
 
+# What changes no update.
+PASSING = (*training_flags.CHECKPOINTS, *training_flags.SAVING, *training_flags.CACHES)
+
+
 def lasting(flags: Sequence[str]) -> list[str]:
     """Flags without those that change no result, such as how much is kept in memory."""
-    passing = (*training_flags.SAVING, *training_flags.CACHES)
     found = training_flags.parse(flags).items()
-    return [x for name, values in found if name not in passing for x in (name, *values) if x]
+    return [x for name, values in found if name not in PASSING for x in (name, *values) if x]
 
 
 def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
@@ -193,7 +196,7 @@ def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:
     learnt_from |= manifest.learnt_from(recipe.extra)
     for flag, values in training_flags.parse(recipe.extra).items():
         is_adam = flag == "--optimizer" and values in ([ADAM], [FUSED_ADAM])
-        if flag in (*training_flags.SAVING, *training_flags.CACHES) or (has_adam and is_adam):
+        if flag in PASSING or (has_adam and is_adam):
             continue
         otherwise += [flag, *([learnt_from[flag]] if flag in learnt_from else values)]
     for part in recipe.parts()[:-1]:

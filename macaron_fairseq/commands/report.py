@@ -45,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="ARCH",
         help="the architecture to compare with, as ARCH/SCHEME or ARCH/SCHEME/SUBSTEP where those "
-        'are not the default (default: the first without "macaron" in its name)',
+        'are not the default (default: the first without "macaron" in its name, or with the scheme '
+        "lie-trotter)",
     )
     parser.add_argument(
         "--published", type=Path, metavar="FILE", help="a JSON file of published scores"

@@ -69,6 +69,17 @@ class DataFolder:
         is_tokenized = any(step.startswith("tokenize") for step in self.steps(language))
         return detokenize(lines, language or self.target) if is_tokenized else lines
 
+    def refuse_reversed(self, model: Path, direction: tuple[str | None, ...]) -> None:
+        """Raise a `UserError` if a model translates in the opposite direction.
+
+        With a joined dictionary nothing else tells them apart.
+        """
+        if direction == (self.target, self.source) and self.source != self.target:
+            raise UserError(
+                f"{model} translates from {self.target} to {self.source}, and {self.path} is "
+                f"prepared for {self.source} to {self.target}"
+            )
+
     def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:
         """Raise a `UserError` if merges or a dictionary are not what they were.
 

@@ -5,8 +5,10 @@ A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["no
 """
 
 import functools
+import io
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import regex
@@ -16,6 +18,7 @@ from subword_nmt.apply_bpe import BPE
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.text.languages import short_code
 
 Step = Callable[[str], str]
 
@@ -27,7 +30,7 @@ EDGES = " \r"  # white space that may stand at an end of a line
 
 def normalize(language: str) -> Step:
     """Moses normalize-punctuation.perl: straight quotes, plain dashes, no pseudo-spaces."""
-    normalizer = MosesPunctNormalizer(language)
+    normalizer = MosesPunctNormalizer(short_code(language))
     # Perl sees the line end, and a rule for `."` in German, French and Spanish needs it there.
     return lambda line: normalizer.normalize(line + "\n")
 
@@ -44,12 +47,12 @@ def lowercase(language: str) -> Step:
 
 def tokenize(language: str) -> Step:
     """Moses tokenizer.perl: tokens between single spaces, `&|<>'"[]` escaped."""
-    return functools.partial(tokenizer(language).tokenize, return_str=True)
+    return functools.partial(tokenizer(short_code(language)).tokenize, return_str=True)
 
 
 def tokenize_hyphens(language: str) -> Step:
     """The same with its option -a: a hyphen between letters becomes the token @-@."""
-    tokens = tokenizer(language).tokenize
+    tokens = tokenizer(short_code(language)).tokenize
     return functools.partial(tokens, aggressive_dash_splits=True, return_str=True)
 
 
@@ -101,7 +104,8 @@ def bpe(codes: Path) -> Step:
         UserError: if it is not such a file.
     """
     try:
-        with codes.open(encoding="utf-8", newline="\n") as file:
+        # subword-nmt prints what is wrong with a file before it raises.
+        with codes.open(encoding="utf-8", newline="\n") as file, redirect_stderr(io.StringIO()):
             merges = BPE(file)
     except OSError as error:
         raise UserError(f"cannot read the BPE codes {codes}: {error.strerror or error}") from error
@@ -127,7 +131,7 @@ class Pipeline:
 
     Args:
         steps: keys of `STEPS`, and "bpe".
-        language: a two-letter code.
+        language: its code, see `languages.short_code`.
         codes: the BPE merges, for the step "bpe".
 
     Raises:
@@ -165,7 +169,7 @@ def remove_bpe(lines: Sequence[str]) -> list[str]:
 
 def detokenize(lines: Sequence[str], language: str) -> list[str]:
     """Text from Moses tokens: punctuation attached, `&apos;` and its like unescaped."""
-    detokenizer, english = MosesDetokenizer(language), MosesDetokenizer("en")
+    detokenizer, english = MosesDetokenizer(short_code(language)), MosesDetokenizer("en")
 
     def text(line: str) -> str:
         tokens = line.split()

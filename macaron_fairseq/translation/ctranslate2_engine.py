@@ -155,7 +155,9 @@ def refuse_other_data(folder: Path, content: dict[str, Any], data: DataFolder) -
                 f"{folder} was exported with another {side} dictionary than {path}: use the "
                 "data folder that the model was trained with"
             )
-    if "code" in content:  # not in exports of earlier versions
+    # Neither is in exports of earlier versions.
+    data.refuse_reversed(folder, tuple(content.get("direction", ())))
+    if "code" in content:
         data.refuse_changed({CODES: content["code"]}, f"{folder / EXPORT_JSON} says")
 
 

@@ -76,6 +76,7 @@ def export(
         "quantization": kind,
         "reduce_range": reduce_range,
         "checkpoint": {"name": Path(path).name, "sha256": files.sha256(Path(path))},
+        "direction": [made.source, made.target],
         "dictionaries": {
             "source": files.sha256(made.dictionary(made.source)),
             "target": files.sha256(made.dictionary(made.target)),

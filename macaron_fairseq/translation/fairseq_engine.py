@@ -184,18 +184,7 @@ def load_dictionaries(data: DataFolder, checkpoints: Sequence[str]) -> tuple[Dic
     for name in checkpoints:
         hashes = manifest.data_hashes(Path(name))
         data.refuse_changed(hashes, f"the manifest.json of {name} says")
-        refuse_reversed(name, data)
-    return tuple(map(load_dictionary, paths))
-
-
-def refuse_reversed(path: str, data: DataFolder) -> None:
-    """Raise a `UserError` if a model translates in the opposite direction of a data folder.
-
-    With a joined dictionary nothing else tells them apart.
-    """
-    trained = training_data.direction(Path(path), training_data.settings(Path(path)))
-    if trained == (data.target, data.source) and data.source != data.target:
-        raise UserError(
-            f"{path} translates from {data.target} to {data.source}, and {data.path} is prepared "
-            f"for {data.source} to {data.target}"
+        data.refuse_reversed(
+            Path(name), training_data.direction(Path(name), training_data.settings(Path(name)))
         )
+    return tuple(map(load_dictionary, paths))

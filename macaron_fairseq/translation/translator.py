@@ -186,7 +186,7 @@ def refuse_missing(paths: str, what: str) -> None:
         what: what each of them is.
     """
     if files.is_remote(paths):
-        return
+        raise UserError(f"{paths} is an address: download the {what}, and name its file")
     try:
         missing = [path for path in paths.split(os.pathsep) if not files.is_there(path)]
         if missing and not files.is_there(paths):

@@ -162,6 +162,16 @@ def test_flags_that_differ_between_architectures_are_shown(pair, out):
     assert "--lr" not in text[text.index("```sh") : text.index("```\n")]
 
 
+def test_seeds_that_were_saved_otherwise_are_shown(pair, out):
+    """fairseq validates whenever it saves, so that another checkpoint may be the best."""
+    seeds = [*pair, make_run(out, BASE, 2, errors=0.5)]
+    for flag in ("--save-interval-updates", "--log-interval"):
+        edit(seeds[2] / "manifest.json", lambda x, flag=flag: x["flags"].extend([flag, "9"]))
+    text, data = report(seeds, out / "report")
+    assert list(data["flags"]["differing"]) == ["--save-interval-updates"]
+    assert "in no other flag" not in text
+
+
 def test_several_processes_are_mentioned(pair, out):
     started = "torchrun started it in as many processes"
     assert started not in report(pair, out / "report")[0]

@@ -384,6 +384,7 @@ def test_bad_hypotheses_end_in_a_sentence(scored, generated, sentence):
             "out would hold both hypotheses and scores: name two files",
         ),
         (REFERENCE, ["--json", "-", "--hypotheses", "/dev/stdout"], "would hold both hypotheses"),
+        (REFERENCE, ["--json", "{}/s", "--hypotheses", "{}/s.part"], "would hold both hypotheses"),
         (REFERENCE, ["--hypotheses", "{}/test.de/x"], "cannot write {}/test.de/x: "),
         (REFERENCE, ["--reference", "-"], "a reference cannot be stdin"),
         (REFERENCE, ["--keep-tokens"], "bleu compares detokenised text, which --keep-tokens does"),

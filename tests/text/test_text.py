@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from helpers import archives
 from sacremoses import MosesTokenizer
+from sacremoses.corpus import NonbreakingPrefixes
 
 from macaron_fairseq import cli
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.text import corpus, tokenization
+from macaron_fairseq.text import corpus, languages, tokenization
 from macaron_fairseq.text.tokenization import Pipeline
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -243,6 +244,33 @@ def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
         (tmp_path / "codes").write_bytes(content)
         with pytest.raises(UserError, match="codes is not a file of BPE codes"):
             Pipeline(["bpe"], "de", tmp_path / "codes")
+
+
+def test_bad_codes_are_one_sentence(tmp_path, capsys):
+    (tmp_path / "codes").write_text("#version: 0.2\na b c\n")
+    with pytest.raises(UserError, match="codes is not a file of BPE codes"):
+        Pipeline(["bpe"], "de", tmp_path / "codes")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "code, codes", [("en", "EN en-GB en_us eng"), ("fr", "fra fre FR-ca"), ("de", "deu ger")]
+)
+def test_a_language_has_several_codes(code, codes, capsys):
+    """Moses' rules go by one of them: of English, `It 's` and `don 't`; of German, quotes."""
+    text = "It's said: \u201eWe don't!\u201c L'ami d'un \u00ab\u00a0chien\u00a0\u00bb."
+    steps = ["normalize", "tokenize"]
+    tokens = Pipeline(steps, code)(text)
+    for other in codes.split():
+        assert Pipeline(steps, other)(text) == tokens
+        assert tokenization.detokenize([tokens], other) == tokenization.detokenize([tokens], code)
+    assert not capsys.readouterr().err
+
+
+def test_codes_of_languages_are_those_of_sacremoses():
+    known = {*NonbreakingPrefixes().available_langs.values()} - {"mni", "tdt", "yue"}  # no shorter
+    assert known | {"ja", "ko"} == {*languages.CODES}
+    assert tokenization.detokenize(["It 's John 's dog ."], "eng") == ["It's John's dog."]
 
 
 def test_codes_that_no_step_reads_are_refused(tmp_path):

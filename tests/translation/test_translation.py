@@ -32,11 +32,11 @@ from helpers.stored import (
 )
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.common import environment, workers
+from macaron_fairseq.common import environment, files, workers
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
-from macaron_fairseq.translation import fairseq_engine, translator
+from macaron_fairseq.translation import ctranslate2_engine, fairseq_engine, translator
 from macaron_fairseq.translation.ctranslate2_engine import CTranslate2Engine
 from macaron_fairseq.translation.ctranslate2_export import export
 from macaron_fairseq.translation.translator import Batching, Search
@@ -517,6 +517,31 @@ def test_an_export_knows_the_codes(exported, tmp_path):
     message = f"{data}/code is not the file that it was, as {exported}/export.json says"
     with pytest.raises(UserError, match=message):
         CTranslate2Engine(exported, data_folder.read(data), Search())
+
+
+def test_an_export_knows_its_direction(tmp_path):
+    """Joined dictionaries are the same for both."""
+    data = write_data(tmp_path / "data")
+    shutil.copy(data / "data-bin" / "dict.en.txt", data / "data-bin" / "dict.de.txt")
+    data_folder.write(data, "en", "de", ["lowercase"])
+    there = data_folder.read(data)
+    hashes = {side: files.sha256(there.dictionary("en")) for side in ("source", "target")}
+    content = {"dictionaries": hashes, "direction": ["de", "en"]}
+    sentence = f"^{tmp_path} translates from de to en, and {data} is prepared for en to de"
+    with pytest.raises(UserError, match=sentence):
+        ctranslate2_engine.refuse_other_data(tmp_path, content, there)
+    content["direction"].reverse()
+    ctranslate2_engine.refuse_other_data(tmp_path, content, there)
+    ctranslate2_engine.refuse_other_data(tmp_path, {"dictionaries": hashes}, there)
+
+
+def test_an_export_says_its_direction(exported):
+    assert json.loads((exported / "export.json").read_text())["direction"] == ["en", "de"]
+
+
+def test_an_address_is_no_file(data):
+    with pytest.raises(UserError, match=r"^s3://x/y\.pt is an address: download the checkpoint,"):
+        command(data, path="s3://x/y.pt")
 
 
 def test_a_data_folder_describes_itself(tmp_path):

@@ -44,7 +44,8 @@ def write(
         folders: the runs, each trained and scored.
         out: the folder to write to.
         baseline: an architecture of theirs, as ARCH/SCHEME or ARCH/SCHEME/SUBSTEP where those are
-            not the default; if None, the first whose name is without "macaron", or else the first.
+            not the default; if None, the first whose name is without "macaron" or whose scheme is
+            lie-trotter, or else the first.
         published: a JSON file of published scores to set next to those of the runs.
         title: of the report.
         train_text: the target side of the training data in Moses' tokens, for scores by the

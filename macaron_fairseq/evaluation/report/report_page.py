@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from macaron_fairseq.common import html_page
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.report import curves, provenance, report_tables, report_text
 from macaron_fairseq.evaluation.report.report_tables import Table
 from macaron_fairseq.evaluation.report.verdict import signed
@@ -68,7 +69,9 @@ def subject(summary: Summary) -> str:
     archs = [f"`{row['arch']}`" for row in summary["architectures"]]
     days = sorted({start["date"][:10] for run in summary["runs"] for start in run["starts"]})
     when = "" if not days else f", {' to '.join(dict.fromkeys((days[0], days[-1])))}"
-    tests = ", ".join(f"{x['name']} ({x['sentences']:,} sentences)" for x in summary["tests"])
+    tests = ", ".join(
+        f"{x['name']} ({counted(x['sentences'], 'sentence')})" for x in summary["tests"]
+    )
     return f"{data['source']}-{data['target']}, {tests}. {', '.join(archs)}{when}."
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from macaron_fairseq.common.markdown import table
+from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.report import provenance, report_tables
 from macaron_fairseq.evaluation.report.report_tables import Table
 from macaron_fairseq.evaluation.scores import failures
@@ -77,7 +78,7 @@ def verdict(summary: Summary) -> list[str]:
 def scores(test: Summary) -> list[str]:
     """One test set: scores, lengths and failures."""
     return [
-        f"## {test['name']}, {test['sentences']:,} sentences",
+        f"## {test['name']}, {counted(test['sentences'], 'sentence')}",
         *with_note(report_tables.scores(test)),
         *with_note(report_tables.translations(test)),
         failures.DEFINITION,

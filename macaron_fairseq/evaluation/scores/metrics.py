@@ -12,6 +12,7 @@ from sacrebleu.metrics.bleu import BLEUScore
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
+from macaron_fairseq.text.languages import short_code
 from macaron_fairseq.text.tokenization import Pipeline
 
 LOWER_IS_BETTER = ("WER", "PER", "TER")
@@ -28,10 +29,6 @@ class Score:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.score:.2f} ({self.signature})"
-
-
-# Languages that sacreBLEU cuts into tokens otherwise, which it knows by two letters.
-OF_THREE_LETTERS = {"zho": "zh", "chi": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
 
 
 def bleu(
@@ -72,15 +69,15 @@ def bleu_of_tokens(lowercase: bool = False, effective_order: bool = False) -> BL
 
 
 def language_code(language: str) -> str:
-    """A language as sacreBLEU knows it: zh for zho and zh-CN; of others the code without region.
+    """A language as sacreBLEU knows it, such as zh for zho and zh-CN; see `short_code`.
 
     Raises:
         UserError: if it is not such a code.
     """
-    code = re.split("[-_]", language.lower())[0]
+    code = short_code(language)
     if not re.fullmatch("[a-z]{2,3}", code):
         raise UserError(f"'{language}' is not a language: give two or three letters, such as de")
-    return OF_THREE_LETTERS.get(code, code)
+    return code
 
 
 def chrf(

@@ -225,7 +225,9 @@ def refuse_plain(metric: str) -> Score:
 def refuse_outputs(inputs: Sequence[Path], *outputs: Path | None) -> None:
     """Raise a `UserError` if an output is an input, or the two outputs are one file."""
     given = [path for path in outputs if path]
-    if len({STDIO if files.is_stdout(path) else path.resolve() for path in given}) < len(given):
+    taken = [STDIO if files.is_stdout(path) else path.resolve() for path in given]
+    while_written = [files.partial_of(path) for path in taken if path is not STDIO]
+    if len({*taken, *while_written}) < len(taken) + len(while_written):
         raise UserError(f"{given[0]} would hold both hypotheses and scores: name two files")
     for path in given:
         files.refuse_overwriting(inputs, path)

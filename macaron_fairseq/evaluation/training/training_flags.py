@@ -29,15 +29,18 @@ DEVICES = (
 )
 # Where a training ends may be moved; up to there it is the same (see `falls_until_the_end`).
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
-# How often it is saved and logged, and how many processes read the data.
-SAVING = (
+# Which checkpoints there are to choose from. fairseq also validates whenever it saves.
+CHECKPOINTS = (
     "--save-interval",
     "--save-interval-updates",
+    "--keep-last-epochs",
     "--keep-interval-updates",
     "--keep-interval-updates-pattern",
-    "--keep-last-epochs",
     "--keep-best-checkpoints",
     "--no-epoch-checkpoints",
+)
+# What else is saved and logged, and how many processes read the data.
+SAVING = (
     "--no-last-checkpoints",
     "--wandb-project",
     "--log-interval",
@@ -48,7 +51,7 @@ SAVING = (
 )
 # What is kept instead of computed again.
 CACHES = ("--teacher-memory",)
-CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *SAVING, *CACHES)
+CHANGEABLE = (*PLACES, *DEVICES, *LIMITS, *CHECKPOINTS, *SAVING, *CACHES)
 # What a report names with the architecture.
 SCHEME = (
     *("--macaron-scheme", "--macaron-encoder-scheme", "--macaron-decoder-scheme"),
