@@ -12,6 +12,7 @@ from macaron_fairseq.common.files import read_lines
 from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
 from macaron_fairseq.evaluation.training.training_flags import (
     CACHES,
+    CHECKPOINTS,
     DEVICES,
     PLACES,
     SAVING,
@@ -25,6 +26,10 @@ Key = tuple[str, int]  # of a run in a report: architecture and seed
 SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
 # What a recipe writes down where it scores a training that has not reached its end.
 UNFINISHED = "an unfinished training"
+
+
+# In which seeds of one setting may differ.
+MAY_DIFFER = (*PLACES, *DEVICES, *CHECKPOINTS, *SAVING, *CACHES, *SCHEME, "--seed")
 
 
 @dataclass
@@ -211,8 +216,7 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (training_flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            may_differ = (*PLACES, *DEVICES, *SAVING, *CACHES, *SCHEME, "--seed")
-            is_same = name in may_differ or was.get(name) == now.get(name)
+            is_same = name in MAY_DIFFER or was.get(name) == now.get(name)
             hashes = manifest.hashes_of(name, one.manifest, other.manifest)
             if all(hashes):  # a teacher may have moved, and another one have its name
                 is_same = hashes[0] == hashes[1]
