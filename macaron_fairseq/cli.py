@@ -9,6 +9,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -99,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             flush_stdout()
     except SystemExit as end:
         if end.code in signals.STATUSES:
-            print(f"ended by a signal{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
+            with suppress(OSError):  # the terminal may have gone
+                print(f"ended by a signal{getattr(args, 'when_interrupted', '')}", file=sys.stderr)
         raise
     except KeyboardInterrupt:
         print(f"interrupted{getattr(args, 'when_interrupted', '')}", file=sys.stderr)

@@ -214,11 +214,11 @@ def kept_at_once(
     """
 
     def start_and_keep(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        refused: UserError | None = None
+        refused: UserError | OSError | None = None
         for job, status in start(left):
             try:
                 keep()
-            except UserError as error:
+            except (UserError, OSError) as error:  # the second as of a full disk
                 refused = error
             yield job, status
         if refused:

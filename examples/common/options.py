@@ -487,6 +487,7 @@ SET_BY_THE_RECIPE = {
         ("--no-last-checkpoints", "--checkpoint-suffix"),
         "would leave nothing to go on from",
     ),
+    "--no-save-optimizer-state": "would count updates from 0 again where a run goes on",
     **dict.fromkeys(
         ("--batch-size", "--max-sentences"),
         "would make updates smaller than the recipe's: see --batch and --max-tokens",

@@ -172,14 +172,18 @@ def flags(recipe: Recipe, devices: Devices, arch: str, seed: int, tensorboard: b
     return [*words, *recipe.extra]
 
 
-# What changes no update.
+# What changes no update before the end.
 PASSING = (*training_flags.CHECKPOINTS, *training_flags.SAVING, *training_flags.CACHES)
 
 
 def lasting(flags: Sequence[str]) -> list[str]:
-    """Flags without those that change no result, such as how much is kept in memory."""
+    """Flags without those that change no score, such as how much is kept in memory.
+
+    From what is saved at other times, another model is chosen or averaged.
+    """
+    passing = {*PASSING}.difference(("--save-interval", "--save-interval-updates"))
     found = training_flags.parse(flags).items()
-    return [x for name, values in found if name not in PASSING for x in (name, *values) if x]
+    return [x for name, values in found if name not in passing for x in (name, *values) if x]
 
 
 def identity(recipe: Recipe, fingerprint: str, arch: str, seed: int) -> str:

@@ -3,9 +3,9 @@
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class TrainedModel:
     model: Any
     positions: tuple[int, int]  # the most tokens that encoder and decoder can read
     engine: FairseqEngine | None  # of a translation model
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # as its checkpoint has them
 
     def runnable(self) -> Any:
         """The model, ready to read one sentence at a time; beam search leaves it otherwise."""
@@ -97,9 +98,9 @@ class TrainedModel:
         """The `bits_per_token` of a translation model on the sample's references.
 
         Raises:
-            UserError: if they are one bit worse than chance, as with a wrong dictionary; or one bit
-                worse than with source and target swapped, so that it was trained in the other
-                direction.
+            UserError: if they are one bit worse than chance, as with a wrong dictionary. Or, with a
+                dictionary of both languages, one bit worse than with source and target swapped, so
+                that it was trained in the other direction.
         """
         data, model = sample.data, self.runnable()
         assert data.target is not None
@@ -162,6 +163,7 @@ class Checkpoint:
     types: dict[str, int]  # of each embedding
     data: Path | None  # the folder of fairseq-preprocess, where it names one for sure
     hashes: dict[str, str]  # the SHA-256 of the data's files, where its run has a manifest
+    arguments: Mapping[str, Any]  # of the model
 
     @property
     def kind(self) -> str:
@@ -200,6 +202,7 @@ def read(path: Path) -> Checkpoint:
         {k: len(x) for k, x in state["model"].items() if k.endswith("embed_tokens.weight")},
         training_data.folder(training_data.settings_in(state)),
         manifest.data_hashes(path),
+        model,
     )
 
 
@@ -236,6 +239,8 @@ def load(
         )
     if kinds == [TRANSLATION]:
         opened = sentences.open_translation(data, source, target)
+    elif source or target:
+        raise UserError("--source-lang and --target-lang are for translation: leave them out")
     else:
         opened = sentences.open_monolingual(data, is_causal=kinds == [CAUSAL])
     refuse_different(found, opened)
@@ -272,8 +277,16 @@ def load_one(checkpoint: Checkpoint, label: str, data: Data, device: torch.devic
         positions = model.max_positions()
     model.eval()
     model.requires_grad_(False)
-    settings = checkpoint.settings
-    return TrainedModel(label, path, checkpoint.architecture, settings, model, positions, engine)
+    return TrainedModel(
+        label,
+        path,
+        checkpoint.architecture,
+        checkpoint.settings,
+        model,
+        positions,
+        engine,
+        checkpoint.arguments,
+    )
 
 
 def language_task(data: Data) -> Any:

@@ -133,21 +133,39 @@ def open_translation(data: Path, source: str | None, target: str | None) -> Data
     Raises:
         UserError: if something is missing, or the languages cannot be told.
     """
-    encode: tuple[Encode, Encode] = (str.split, str.split)
-    if (data / data_folder.NAME).is_file():
-        made = data_folder.read(data)
-        source, target = source or made.source, target or made.target
-        encode = made.encoder(source), made.encoder(target)
+    made = data_folder.read(data) if (data / data_folder.NAME).is_file() else None
     folder = binarised(data)
-    if source is None or target is None:
-        found = data_utils.infer_language_pair(str(folder))
-        source, target = source or found[0], target or found[1]
+    pair = (made.source, made.target) if made else data_utils.infer_language_pair(str(folder))
+    source, target = completed((source, target), pair)
     if source is None or target is None:
         raise UserError(
             f"{folder} does not tell its languages: name them with --source-lang and --target-lang"
         )
+    encode: tuple[Encode, Encode] = (str.split, str.split)
+    if made:
+        encode = made.encoder(source), made.encoder(target)
     dictionaries = [read_dictionary(folder / f"dict.{x}.txt") for x in (source, target)]
     return Data(folder, (source, target), dictionaries[0], dictionaries[1], encode)
+
+
+def completed(
+    named: tuple[str | None, str | None], pair: Sequence[str | None]
+) -> tuple[str | None, str | None]:
+    """Source and target as they were named, and what was not as the folder's pair says.
+
+    Raises:
+        UserError: if both are one language.
+    """
+    (source, target), (one, other) = named, pair
+    if source and not target:
+        target = one if source == other else other
+    elif target and not source:
+        source = other if target == one else one
+    elif not source:
+        return one, other
+    if source and source == target:
+        raise UserError(f"--source-lang and --target-lang are both {source}: name two languages")
+    return source, target
 
 
 def open_monolingual(data: Path, is_causal: bool = False) -> Data:

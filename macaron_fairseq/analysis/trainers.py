@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
+from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 
 
@@ -62,7 +63,8 @@ def one_sentence() -> Iterator[None]:
         with contextlib.redirect_stderr(said):
             yield
     except SystemExit as end:
-        if isinstance(end, UserError) or not end.code:  # ours says why; --help
+        # Ours says why; --help; a signal.
+        if isinstance(end, UserError) or end.code in (None, 0, *signals.STATUSES):
             raise
         reason = said.getvalue().rpartition("error: ")[2].strip()
         if unknown := re.match(r"argument --arch/-a: invalid choice: '(.*?)'", reason):

@@ -34,7 +34,10 @@ def hold(path: Path) -> IO[bytes] | None:
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
+        try:
+            file = path.open("ab")
+        except FileNotFoundError:  # who held it has just removed the folder
+            continue
         try:
             is_free = claim(file)
         except BaseException:

@@ -150,7 +150,8 @@ def takes_parameters_alone(saved: Any) -> bool:
     Once it has saved there, `--finetune-from-model` says nothing any more.
     """
     last = Path(saved.save_dir, f"checkpoint_last{saved.checkpoint_suffix}.pt")
-    return bool(saved.reset_optimizer or (saved.finetune_from_model and not last.is_file()))
+    named = saved.finetune_from_model if saved.continue_once is None else None
+    return bool(saved.reset_optimizer or (named and not last.is_file()))
 
 
 def student_like(task: Any, model_config: Any) -> Any:

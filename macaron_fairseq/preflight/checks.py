@@ -53,8 +53,11 @@ def check(line: CommandLine) -> None:
 def check_training(line: CommandLine, gpu_count: int) -> None:
     """Refuse what fairseq-train cannot start from, or learn; see `check`."""
     args, given = line.args, command_line.with_defaults(line.flags)
-    for name in ("max_tokens", "log_interval", "update_freq"):
-        refuse_below_1(args, name)
+    refuse_below_1(args, "update_freq")
+    if not args.batch_size:  # else there is no limit of tokens
+        refuse_below_1(args, "max_tokens")
+    if args.log_interval == 0:
+        refuse_below_1(args, "log_interval")
     folder = command_line.first_folder(given, line.others)
     check_optimizer(args)
     ranks.check(args, os.environ, gpu_count)

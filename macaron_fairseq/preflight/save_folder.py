@@ -46,6 +46,10 @@ def claim(line: CommandLine) -> None:
         logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
         return
     except OSError as error:
+        is_shared = is_folder(args.save_dir) and os.access(folder, os.W_OK | os.X_OK)
+        if isinstance(error, PermissionError) and is_shared:  # with the lock of another user
+            logger.warning("%s cannot be locked (%s): start no second run there", folder, error)
+            return
         raise UserError(
             f"cannot save to {folder}: {files.reason_for(error, folder / NAME)}"
         ) from error

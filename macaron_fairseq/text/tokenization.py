@@ -5,10 +5,8 @@ A step is named, and a list of names is a recipe's preprocessing: `Pipeline(["no
 """
 
 import functools
-import io
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from pathlib import Path
 
 import regex
@@ -16,6 +14,7 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 from subword_nmt.apply_bpe import BPE
 
+from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
 from macaron_fairseq.text.languages import short_code
@@ -104,12 +103,13 @@ def bpe(codes: Path) -> Step:
         UserError: if it is not such a file.
     """
     try:
-        # subword-nmt prints what is wrong with a file before it raises.
-        with codes.open(encoding="utf-8", newline="\n") as file, redirect_stderr(io.StringIO()):
+        with codes.open(encoding="utf-8", newline="\n") as file:
             merges = BPE(file)
     except OSError as error:
         raise UserError(f"cannot read the BPE codes {codes}: {error.strerror or error}") from error
     except (SystemExit, ValueError) as error:
+        if isinstance(error, SystemExit) and error.code in signals.STATUSES:
+            raise
         raise UserError(f"{codes} is not a file of BPE codes as subword-nmt writes it") from error
 
     @functools.lru_cache(CACHE)

@@ -23,6 +23,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.progress import bar
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.text.data_folder import CODES, DataFolder
+from macaron_fairseq.text.languages import short_code
 from macaron_fairseq.translation import translator
 from macaron_fairseq.translation.journal import Journal
 from macaron_fairseq.translation.translator import Search
@@ -254,10 +255,12 @@ def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]
     paths = [Path(name) for name in models.split(os.pathsep)]
     exported = [path / "model.bin" for path in paths]
     weights = [x if x.is_file() else path for x, path in zip(exported, paths, strict=True)]
+    rules = [short_code(language) for language in (data.source, data.target)]
     made = [data.path / CODES, data.dictionary(data.source), data.dictionary(data.target)]
     return {
         "model": " ".join(map(files.sha256, weights)),
         "data": " ".join(files.sha256(path) for path in made if path.is_file()),
         "steps": " ".join([*data.source_steps, "/", *data.target_steps]),
+        **({} if rules == [data.source, data.target] else {"languages": " ".join(rules)}),
         **asdict(search),
     }

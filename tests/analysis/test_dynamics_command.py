@@ -22,7 +22,7 @@ from helpers.stored import CHECKPOINT, altered, binarise, noisy, write_test_set
 from PIL import Image
 
 from macaron_fairseq import UserError, cli
-from macaron_fairseq.analysis import figures, models
+from macaron_fairseq.analysis import figures, models, sentences
 from macaron_fairseq.analysis.dynamics import cosines, lines
 from macaron_fairseq.analysis.dynamics import page as dynamics_page
 from macaron_fairseq.analysis.dynamics import report as dynamics_report
@@ -640,10 +640,28 @@ def test_missing_data(data, tmp_path):
     assert "does not tell its languages: name them with --source-lang" in refused(
         tmp_path / "empty", out=tmp_path / "out"
     )
+    for pair in (("de", "de"), ("en", "en")):
+        words = ["--source-lang", pair[0], "--target-lang", pair[1]]
+        assert f"are both {pair[0]}: name two" in refused(data, *words, out=tmp_path / "out")
     languages = ["--source-lang", "en", "--target-lang", "de"]
     assert f"{tmp_path / 'empty' / 'dict.en.txt'} is missing" in refused(
         tmp_path / "empty", *languages, out=tmp_path / "out"
     )
+
+
+@pytest.mark.parametrize(
+    "named, pair",
+    [
+        ((None, None), ("en", "de")),
+        (("en", None), ("en", "de")),
+        ((None, "en"), ("de", "en")),
+        (("de", None), ("de", "en")),
+        (("de", "en"), ("de", "en")),
+    ],
+)
+def test_one_language_tells_the_other(named, pair, data):
+    for folder in (data, data / "data-bin"):
+        assert sentences.open_translation(folder, *named).pair == pair
 
 
 @pytest.mark.parametrize("shorter", ["source", "target"])

@@ -376,6 +376,9 @@ def test_models_with_layers_on_other_sides(flags, data, tmp_path):
     [
         (["--encoder-layers", "1"], "differ in layers, width or norms, and are taken for seeds"),
         (["--decoder-embed-dim", "32", "--decoder-output-dim", "32"], "compare models of one wid"),
+        (["--decoder-ffn-embed-dim", "16"], "differ in the sizes of their parameters, and are tak"),
+        (["--encoder-attention-heads", "1"], "differ in encoder_attention_heads, "),
+        (["--activation-fn", "gelu"], "differ in activation_fn, "),
     ],
 )
 def test_seeds_of_different_shapes(flags, sentence, data, tmp_path):

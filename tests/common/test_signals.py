@@ -22,16 +22,19 @@ def test_a_command_that_is_ended_leaves_no_half_of_its_output(number, workers, t
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # also under nohup
     ) as process:
-        process.stdin.write(b"A line.\n" * 100_000)  # more than a pipe holds: it has begun
-        assert [*tmp_path.iterdir()] != []
-        process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        try:
+            process.stdin.write(b"A line.\n" * 100_000)  # more than a pipe holds: it has begun
+            assert [*tmp_path.iterdir()] != []
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 128 + number
     assert said == b"ended by a signal\n"
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_is_ignored_or_handled_stays_so(monkeypatch):
+def test_what_is_ignored_or_handled_stays_so():
     def other(number, frame):
         raise AssertionError
 

@@ -226,6 +226,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--archs", "a/parallel a/parallel"], "an architecture is named twice"),
         (["--seeds", "1", "--seeds", "2"], "--seeds is given twice"),
         (["--", "--batch-size", "8"], "--batch-size would make updates smaller"),
+        (["--", "--no-save-optimizer-state"], "would count updates from 0 again where a run goes"),
         (["--", "--log-format=simple"], "--log-format is set by the recipe, which reads the log"),
         (["--", "--restore-file", "a.pt"], "--restore-file would begin anew at each start"),
         (["--", "--reset-optimizer"], "--reset-optimizer would begin anew at each start"),

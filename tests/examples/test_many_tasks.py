@@ -213,7 +213,14 @@ def test_settings_leave_out_scheme_and_seed_alone():
         task = replace(task, benchmark=replace(task.benchmark, evaluation=evaluation))
         assert of("parallel", 1, 512) != usual
         task = tasks.read()["g2p-ice"]
-    task, options = tasks.read()["g2p-ice"], replace(options, cpu=False)  # fp16
+    for extra, is_same in (
+        (("--save-interval", "2"), False),  # the mean is of other epochs
+        (("--save-interval-updates", "200"), False),  # which --patience counts
+        (("--log-interval", "2"), True),
+    ):
+        options = replace(options, extra=extra)
+        assert (of("parallel", 1, 512) == usual) is is_same
+    task, options = tasks.read()["g2p-ice"], replace(options, cpu=False, extra=())  # fp16
     assert of("parallel", 1, 512) != usual
 
 
@@ -513,17 +520,18 @@ def test_jobs_end_with_their_status(tmp_path):
     assert {job.label: status for job, status in launch.local(jobs, 2)} == {"0": 0, "3": 3}
 
 
-def test_a_record_that_is_refused_ends_no_other_run():
+@pytest.mark.parametrize("error", [UserError("another result"), OSError(28, "another result")])
+def test_a_record_that_is_refused_ends_no_other_run(error):
     jobs, kept = [launch.Job(str(n), [], Path("log"), Path("none")) for n in range(3)], []
 
     def keep():
         kept.append(len(kept))
         if len(kept) == 1:
-            raise UserError("another result")
+            raise error
 
     start = launch.kept_at_once(lambda left: ((job, 0) for job in left), keep)
     done = []
-    with pytest.raises(UserError, match="another result"):
+    with pytest.raises(type(error), match="another result"):
         done.extend(start(jobs))
     assert len(kept) == 3
 

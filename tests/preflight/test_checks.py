@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, optim
-from fairseq.data import data_utils
+from fairseq.data import data_utils, iterators
 from fairseq.dataclass.configs import (
     CommonConfig,
     FairseqConfig,
 )
+from fairseq.logging import progress_bar
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
 from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
@@ -105,6 +106,23 @@ def test_betas_that_are_none(betas):
 @pytest.mark.parametrize("betas", ["(0.9,0.98)", "[0.9, 0.98]", "0.9, 0.98", "(0, 0.999)"])
 def test_betas_as_fairseq_evaluates_them(betas):
     apply(checks.check, ["fairseq-train", "data", "--cpu", "--adam-betas", betas])
+
+
+def test_fairseq_divides_by_what_may_be_0():
+    with pytest.raises(ZeroDivisionError):
+        iterators.GroupedIterator([1, 2], 0)  # --update-freq
+    with pytest.raises(ZeroDivisionError):
+        progress_bar.JsonProgressBar([1, 2], log_interval=0).log({}, step=1)
+
+
+def test_fairseq_takes_a_limit_of_0_tokens_for_none():
+    """So 0 is refused only without --batch-size."""
+    sizes = np.full(10, 3)
+    found = data_utils.batch_by_size(np.arange(10), lambda i: sizes[i], sizes, 0, 4)
+    assert [len(batch) for batch in found] == [4, 4, 2]
+    apply(
+        checks.check, ["fairseq-train", "data", "--cpu", "--max-tokens", "0", "--batch-size", "4"]
+    )
 
 
 @pytest.mark.parametrize("flag", ["--max-tokens", "--log-interval", "--update-freq"])

@@ -177,6 +177,19 @@ def test_a_file_is_no_folder_to_save_in(data, tmp_path):
         assert said == f"cannot save to {given}: {save} is a file"
 
 
+def test_another_users_lock_in_a_shared_folder_is_a_warning(data, save, monkeypatch, caplog):
+    def hold(path):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(locks, "hold", hold)
+    save.mkdir()
+    with caplog.at_level(logging.WARNING):
+        claim(data, save)
+    assert f"{save} cannot be locked" in caplog.text
+    said = sentence_of(lambda: claim(data, save / "new"))
+    assert said == f"cannot save to {save / 'new'}: Permission denied"
+
+
 def test_a_disk_without_locks_is_a_warning(data, save, monkeypatch, caplog):
     def lockf(*_):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -246,11 +246,15 @@ def test_wrong_steps_and_codes_get_a_sentence(tmp_path):
             Pipeline(["bpe"], "de", tmp_path / "codes")
 
 
-def test_bad_codes_are_one_sentence(tmp_path, capsys):
-    (tmp_path / "codes").write_text("#version: 0.2\na b c\n")
-    with pytest.raises(UserError, match="codes is not a file of BPE codes"):
+def test_a_signal_while_codes_are_read_accuses_no_file(tmp_path, monkeypatch):
+    def ended(file):
+        raise SystemExit(143)
+
+    (tmp_path / "codes").write_text("#version: 0.2\na b\n")
+    monkeypatch.setattr(tokenization, "BPE", ended)
+    with pytest.raises(SystemExit) as end:
         Pipeline(["bpe"], "de", tmp_path / "codes")
-    assert capsys.readouterr() == ("", "")
+    assert end.value.code == 143
 
 
 @pytest.mark.parametrize(

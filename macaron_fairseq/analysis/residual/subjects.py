@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from macaron_fairseq.analysis import models, trajectories
 from macaron_fairseq.analysis.models import TrainedModel
 from macaron_fairseq.analysis.residual import initial
 from macaron_fairseq.analysis.sentences import Data, Sentence
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.model import same_network
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,24 @@ def refuse_different_widths(found: Sequence[tuple[TrainedModel, dict[str, Shape]
 
 
 def refuse_different_seeds(found: Sequence[tuple[TrainedModel, dict[str, Shape]]]) -> None:
-    """Raise a `UserError` if two runs of one model have different depths, widths or norms."""
+    """Raise a `UserError` if two runs of one model are different networks."""
     first, expected = found[0]
     for model, of_model in found:
+        other = same_network.difference(first.arguments, model.arguments)
         if of_model != expected:
-            raise UserError(
-                f"{first.path} and {model.path} differ in layers, width or norms, and are taken "
-                "for seeds of one model: give each model its --label"
-            )
+            what = "layers, width or norms"
+        elif sizes(first) != sizes(model):
+            what = "the sizes of their parameters"
+        elif other:
+            what = f"{other[0]}, {other[1]} and {other[2]}"
+        else:
+            continue
+        raise UserError(
+            f"{first.path} and {model.path} differ in {what}, and are taken for seeds of one "
+            "model: give each model its --label"
+        )
+
+
+def sizes(model: TrainedModel) -> dict[str, torch.Size]:
+    """The shape of each parameter."""
+    return {name: x.shape for name, x in model.model.named_parameters()}

@@ -127,7 +127,7 @@ def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that all runs share and those in which some differ, as one types them.
 
     Seeds of one architecture may be divided among devices otherwise: then all that they say is
-    listed. Of how they are saved, and where files lie that have the same content, the first speaks.
+    listed. Of logs, and where files lie that have the same content, the first speaks.
     """
     parsed = {arch: [flags_of(run, runs[0]) for run in runs] for arch, runs in archs.items()}
     every = [flags for theirs in parsed.values() for flags in theirs]
