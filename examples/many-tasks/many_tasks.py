@@ -7,6 +7,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,14 @@ def setting_of(
         if "run" in stages:
             sys.exit(f"{family} has not been tuned: run the stage tune first")
         return None
-    return Setting(**json.loads(path.read_text("utf-8"))["chosen"])
+    found = json.loads(path.read_text("utf-8"))
+    for point in found.get("points", ()):
+        setting = Setting(point["tokens"], point["dropout"])
+        for name, scheme in product(kind.tuning.tasks, kind.tuning.schemes):
+            one = every_task[name], Variant.parse(scheme), kind.tuning.seed, setting, options
+            recipe = recipe_of(*one, is_tuning=True)
+            known.refuse_other_tuning(many_tasks_run.dev_path(recipe), recipe, options)
+    return Setting(**found["chosen"])
 
 
 def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) -> dict[str, Any]:

@@ -88,6 +88,26 @@ def test_a_family_is_tuned_first(capsys, tmp_path):
     assert "g2p has not been tuned: run the stage tune first" in said
 
 
+def test_a_setting_that_was_found_with_other_options_is_refused(capsys, tmp_path):
+    """As after a trial with fewer updates."""
+    lines = tasks.FILE.read_text().splitlines(keepends=True)
+    untuned = "".join(line for line in lines if not line.startswith("    chosen: "))
+    file = tmp_path / "tasks.yaml"
+    file.write_text(untuned.replace("../", f"{EXAMPLES}/"))
+    point, task = {"tokens": 256, "dropout": 0.1}, tasks.read(file)["g2p-hun"]
+    options = tasks.Options(tmp_path / "w", None, cpu=True, file=file)
+    seed = task.kind.tuning.seed
+    one = task, Variant.parse("lie-trotter"), seed, tasks.Setting(**point), options
+    scores = many_tasks_run.dev_path(recipe_of(*one, is_tuning=True))
+    scores.parent.mkdir(parents=True)
+    scores.write_text('{"settings": "of a trial"}')
+    (tmp_path / "w" / "tuning").mkdir()
+    found = json.dumps({"points": [point], "chosen": point})
+    (tmp_path / "w" / "tuning" / "g2p.json").write_text(found)
+    words = ["run", "--tasks", "g2p-ice", "--tasks-file", file, "--work", tmp_path / "w", "--cpu"]
+    assert "tuning g2p-hun lie-trotter was made with other settings" in refusal(capsys, *words)
+
+
 def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
     path = EXAMPLES.parent / "docs" / "results" / "records" / "tuning" / "g2p.json"
     points = {}
