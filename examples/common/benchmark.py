@@ -48,6 +48,13 @@ class Part:
                 raise ValueError(f"{name} may have {places}, not as in {text}") from error
 
 
+def said(value: Any) -> Any:
+    """A part of a benchmark as plain data, without what is empty: it may be newer than a file."""
+    if is_dataclass(value):
+        return {name: said(x) for name, x in vars(value).items() if x}
+    return [*map(said, value)] if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
 class Set:
     """Sentence pairs: the parts one after the other."""

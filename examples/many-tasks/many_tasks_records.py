@@ -16,7 +16,7 @@ from common import tasks
 from common.run_options import Options
 from common.steps import alone_in, say
 from common.tasks import Setting, Task, Tuning
-from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, recipe_of
+from many_tasks_variants import RunRecipe, Variant, every_point, mark_of, preparation_of, recipe_of
 
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
@@ -220,7 +220,8 @@ def take(
 def is_of(run: Run, task: Task, recipe: RunRecipe, options: Options) -> bool:
     """Whether a run was made with the settings of a recipe."""
     of_task = task.kind.metric, task.kind.test, mark_of(recipe, options)
-    return (run.metric, run.test, run.settings) == of_task
+    is_same = run.preparation in (None, preparation_of(recipe))  # None: of an older version
+    return is_same and (run.metric, run.test, run.settings) == of_task
 
 
 def as_planned(run: Run, task: Task) -> bool:

@@ -22,7 +22,7 @@ from common import run_options, stage_evaluate, stage_prepare, stage_train, task
 from common.launch import only_one
 from common.run_options import Options
 from common.tasks import ARCH, Setting, Task
-from many_tasks_variants import RunRecipe, Variant, mark_of, recipe_of
+from many_tasks_variants import RunRecipe, Variant, mark_of, preparation_of, recipe_of
 
 from macaron_fairseq.common import environment, files
 from macaron_fairseq.evaluation.evidence import records
@@ -152,6 +152,7 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,
         cut_off=cut_off,
+        preparation=preparation_of(recipe),
     )
 
 

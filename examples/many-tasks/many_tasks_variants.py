@@ -1,5 +1,6 @@
 """The variants of a layer that are compared, and the recipe that trains one of them."""
 
+import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import tasks, train_command
+from common import benchmark, tasks, train_command
 from common.options import Recipe
 from common.run_options import Options
 from common.steps import hash_of
@@ -129,13 +130,21 @@ def recipe_of(
 def mark_of(recipe: RunRecipe, options: Options) -> str:
     """A hash of the settings that all runs of a task must share to be compared.
 
-    Data, scheme and seed are recorded apart.
+    Data, how it was made (`preparation_of`), scheme and seed are recorded apart.
     """
     own, evaluation = recipe.benchmark.training, recipe.benchmark.evaluation
     words = [*own.words(), str(recipe.batch), str(recipe.max_update)]
     words += train_command.lasting(options.extra)
     words += [recipe.size, recipe.precision, str(recipe.average)]
     return hash_of(*words, evaluation.decode, evaluation.score)[:12]
+
+
+def preparation_of(recipe: RunRecipe) -> str:
+    """A hash of what the file of tasks says of the data: which files, and what is made of them."""
+    described = recipe.benchmark
+    parts = {name: [benchmark.said(x.parts), x.every] for name, x in recipe.sets.items()}
+    made = benchmark.said(described.preprocessing), described.held_out_by, recipe.is_usual
+    return hash_of(json.dumps((parts, made), sort_keys=True))[:12]
 
 
 def refuse_overriding(extra: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from helpers.commands import sentence_of
 from helpers.evidence import record
 from helpers.recipes import EXAMPLES
 from helpers.run_folders import LOG, write_lines
-from many_tasks_variants import Variant, mark_of, points_of, recipe_of
+from many_tasks_variants import Variant, mark_of, points_of, preparation_of, recipe_of
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.evaluation.evidence import estimates, records
@@ -242,6 +242,31 @@ def test_settings_leave_out_scheme_and_seed_alone():
         assert (of("parallel", 1, 512) == usual) is is_same
     task, options = tasks.read()["g2p-ice"], replace(options, cpu=False, extra=())  # fp16
     assert of("parallel", 1, 512) != usual
+
+
+def test_data_that_is_made_otherwise_is_other_data():
+    """Also where none is prepared, as where all runs are known."""
+    task, variant = tasks.read()["multi30k-en-de"], Variant.parse("lie-trotter")
+    usual = tasks.Options(Path("/w"), None, cpu=True, file=tasks.FILE)
+
+    def of(options=usual, **changed):
+        described = replace(task.benchmark, **changed)
+        one = replace(task, benchmark=described), variant, 1, None, options
+        return preparation_of(recipe_of(*one))
+
+    sets, made = task.benchmark.sets, task.benchmark.preprocessing
+    other = replace(sets["train"], parts=[replace(sets["train"].parts[0], archive="other.gz")])
+    counted = replace(sets["train"], pairs=3)
+    assert of() == of(sets={**sets, "train": counted}) != of(sets={**sets, "train": other})
+    for changed in ({"merges": 8000}, {"steps": ["tokenize"]}, {"joined": False}):
+        assert of(preprocessing=replace(made, **changed)) != of()
+    assert of(replace(usual, is_usual=False)) != of()
+    run = record(task=task.name, metric="BLEU", test="test_2016_flickr")
+    recipe = recipe_of(task, variant, 1, None, usual)
+    run = replace(run, settings=mark_of(recipe, usual))
+    for preparation, is_same in ((None, True), (of(), True), ("of other text", False)):
+        kept = replace(run, preparation=preparation)
+        assert known.is_of(kept, task, recipe, usual) is is_same
 
 
 def test_tokens_at_once_divide_an_update_and_leave_the_settings():

@@ -157,7 +157,7 @@ def known_elsewhere(mini, work):
     assert "lie-trotter was made with other settings than these" in said
     assert "or give another --work" in said
     said = mini.call(other, "run", *ALL[:2], "--max-update", "5", status=1)
-    assert "lie-trotter seed 1 was made with other settings than these" in said
+    assert "tuning mini-aaa lie-trotter was made with other settings than these" in said
     third = mini.folder / "third"
     said = mini.call(third, *ALL[:2], "--records", str(kept), "--max-update", "5", status=1)
     assert "tuning mini-aaa lie-trotter, 100 tokens, dropout 0.1 was made with other set" in said

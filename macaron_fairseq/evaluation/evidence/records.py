@@ -28,7 +28,7 @@ RUN_FIELDS: dict[str, type | tuple[type, ...]] = {
     **{"scores": dict, "signatures": dict, "items": (str, list), "environment": int},
     **{"updates": int, "seconds": (int, float), "parameters": int},
 }
-OPTIONAL_FIELDS = ("looping", "cut_off")  # whole numbers, which older records lack
+OPTIONAL_FIELDS = {"looping": int, "cut_off": int, "preparation": str}  # which older records lack
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Run:
     date: str
     looping: int | None = None  # translations of the test set, see `failures`; None: not known
     cut_off: int | None = None  # those that reached the maximum length
+    preparation: str | None = None  # a hash of how the data was made of which files
 
     @property
     def score(self) -> float:
@@ -111,7 +112,7 @@ def write(path: Path, runs: Sequence[Run]) -> None:
             environments.append(run.environment)
         of_run = {name: getattr(run, name) for name in RUN_FIELDS if name != "environment"}
         optional = {name: getattr(run, name) for name in OPTIONAL_FIELDS}
-        optional = {name: count for name, count in optional.items() if count is not None}
+        optional = {name: value for name, value in optional.items() if value is not None}
         environment = environments.index(run.environment)
         lines.append({**of_run, **optional, "environment": environment})
     shared = {
@@ -182,9 +183,9 @@ def of_line(line: Mapping[str, Any], content: Mapping[str, Any], kinds: Items, p
         if not isinstance(line.get(name), kind):
             raise UserError(f"a run in {path} has no '{name}', or not of the right kind")
     optional: dict[str, Any] = {name: line.get(name) for name in OPTIONAL_FIELDS}
-    for name, count in optional.items():
-        if not isinstance(count, int | None):
-            raise UserError(f"a run in {path} has '{name}', which is not a whole number")
+    for name, kind in OPTIONAL_FIELDS.items():
+        if not isinstance(optional[name], kind | None):
+            raise UserError(f"a run in {path} has '{name}', which is not of the right kind")
     length = len(kinds.reference)
     if len(line["items"]) != length:
         raise UserError(
