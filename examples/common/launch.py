@@ -214,12 +214,15 @@ def kept_at_once(
     """
 
     def start_and_keep(left: Sequence[Job]) -> Iterator[tuple[Job, int]]:
-        refused: UserError | OSError | None = None
+        refused: UserError | None = None
         for job, status in start(left):
+            refused = None  # it keeps all that is not kept yet
             try:
                 keep()
-            except (UserError, OSError) as error:  # the second as of a full disk
+            except UserError as error:
                 refused = error
+            except OSError as error:  # as of a full disk
+                refused = UserError(f"cannot keep records: {error.strerror or error}")
             yield job, status
         if refused:
             raise refused

@@ -161,7 +161,7 @@ def setting_of(
             sys.exit(f"{family} has not been tuned: run the stage tune first")
         return None
     found = json.loads(path.read_text("utf-8"))
-    for point in found.get("points", ()):
+    for point in found.get("points", ()) if "run" in stages else ():
         setting = Setting(point["tokens"], point["dropout"])
         for name, scheme in product(kind.tuning.tasks, kind.tuning.schemes):
             one = every_task[name], Variant.parse(scheme), kind.tuning.seed, setting, options

@@ -34,10 +34,7 @@ def hold(path: Path) -> IO[bytes] | None:
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = path.open("ab")
-        except FileNotFoundError:  # who held it has just removed the folder
-            continue
+        file = path.open("ab")
         try:
             is_free = claim(file)
         except BaseException:

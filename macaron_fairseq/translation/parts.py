@@ -255,12 +255,15 @@ def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]
     paths = [Path(name) for name in models.split(os.pathsep)]
     exported = [path / "model.bin" for path in paths]
     weights = [x if x.is_file() else path for x, path in zip(exported, paths, strict=True)]
-    rules = [short_code(language) for language in (data.source, data.target)]
+    languages = [data.source, data.target]
+    # By whose rules text is split, where earlier versions had none for a language's name.
+    by_rules = {*data.source_steps, *data.target_steps} - {"printable", "lowercase"}
+    rules = [*map(short_code, languages)] if by_rules else languages
     made = [data.path / CODES, data.dictionary(data.source), data.dictionary(data.target)]
     return {
         "model": " ".join(map(files.sha256, weights)),
         "data": " ".join(files.sha256(path) for path in made if path.is_file()),
         "steps": " ".join([*data.source_steps, "/", *data.target_steps]),
-        **({} if rules == [data.source, data.target] else {"languages": " ".join(rules)}),
+        **({} if rules == languages else {"languages": " ".join(rules)}),
         **asdict(search),
     }

@@ -558,3 +558,9 @@ def test_names_of_choices_are_those_of_the_command():
         "graph_statistic": coupling.Statistic,
     }
     assert offered == {name: get_args(names) for name, names in expected.items()}
+
+
+def test_a_language_model_has_neither_source_nor_target(tmp_path):
+    path = language_model(tmp_path, "transformer_lm")
+    with pytest.raises(UserError, match="--source-lang and --target-lang are for translation"):
+        models.load([path], tmp_path, source="en")

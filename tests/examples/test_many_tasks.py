@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,6 +107,7 @@ def test_a_setting_that_was_found_with_other_options_is_refused(capsys, tmp_path
     (tmp_path / "w" / "tuning" / "g2p.json").write_text(found)
     words = ["run", "--tasks", "g2p-ice", "--tasks-file", file, "--work", tmp_path / "w", "--cpu"]
     assert "tuning g2p-hun lie-trotter was made with other settings" in refusal(capsys, *words)
+    assert "has no records of g2p-ice" in refusal(capsys, "report", *words[1:])
 
 
 def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
@@ -566,17 +568,18 @@ def test_jobs_end_with_their_status(tmp_path):
 
 
 @pytest.mark.parametrize("error", [UserError("another result"), OSError(28, "another result")])
-def test_a_record_that_is_refused_ends_no_other_run(error):
+@pytest.mark.parametrize("is_for_good", [True, False])
+def test_a_record_that_is_refused_ends_no_other_run(error, is_for_good):
     jobs, kept = [launch.Job(str(n), [], Path("log"), Path("none")) for n in range(3)], []
 
     def keep():
         kept.append(len(kept))
-        if len(kept) == 1:
+        if len(kept) == 1 or is_for_good:
             raise error
 
     start = launch.kept_at_once(lambda left: ((job, 0) for job in left), keep)
     done = []
-    with pytest.raises(type(error), match="another result"):
+    with pytest.raises(UserError, match="another result") if is_for_good else nullcontext():
         done.extend(start(jobs))
     assert len(kept) == 3
 

@@ -17,7 +17,7 @@ from macaron_fairseq.translation import fairseq_engine
 from macaron_fairseq.translation.fairseq_engine import FairseqEngine
 from macaron_fairseq.translation.file_parts import TextFile
 from macaron_fairseq.translation.journal import Journal
-from macaron_fairseq.translation.parts import Parts, Shard, folder_of
+from macaron_fairseq.translation.parts import Parts, Shard, folder_of, settings_of
 from macaron_fairseq.translation.translator import Search
 
 
@@ -332,3 +332,17 @@ def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         found.remove()
     assert not found.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "steps, told", [(["tokenize"], "en de"), (["lowercase"], None), ([], None)]
+)
+def test_parts_know_by_whose_rules_text_is_split(steps, told, tmp_path):
+    """Earlier versions had none for these names: their parts are of other tokens."""
+    data = write_data(tmp_path / "data")
+    (tmp_path / "model.pt").touch()
+    shutil.copy(data / "data-bin" / "dict.en.txt", data / "data-bin" / "dict.eng.txt")
+    for name, expected in (("eng", told), ("en", None)):
+        data_folder.write(data, name, "de", steps)
+        found = settings_of(str(tmp_path / "model.pt"), data_folder.read(data), Search())
+        assert found.get("languages") == expected
