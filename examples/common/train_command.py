@@ -177,11 +177,8 @@ PASSING = (*training_flags.CHECKPOINTS, *training_flags.SAVING, *training_flags.
 
 
 def lasting(flags: Sequence[str]) -> list[str]:
-    """Flags without those that change no score, such as how much is kept in memory.
-
-    From what is saved at other times, another model is chosen or averaged.
-    """
-    passing = {*PASSING}.difference(("--save-interval", "--save-interval-updates"))
+    """Flags without those that change no score, such as how much is kept in memory."""
+    passing = {*PASSING}.difference(training_flags.WHEN_SAVED)
     found = training_flags.parse(flags).items()
     return [x for name, values in found if name not in passing for x in (name, *values) if x]
 

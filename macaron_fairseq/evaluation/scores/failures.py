@@ -37,7 +37,7 @@ class MaximumLength:
     """The most tokens of a translation, its end not counted: a * source tokens + b.
 
     fairseq takes the longest source of a batch, with its end. Here a sentence's own source sets
-    its limit. So a translation that this cut off always counts. One that ended by itself
+    its limit. So a translation that this limit cut off always counts. One that ended by itself
     counts if it is that long, which only longer sources in its batch made possible.
     """
 

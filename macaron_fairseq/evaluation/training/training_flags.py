@@ -29,10 +29,11 @@ DEVICES = (
 )
 # Where a training ends may be moved; up to there it is the same (see `falls_until_the_end`).
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
-# Which checkpoints there are to choose from. fairseq also validates whenever it saves.
+# When it saves, and so validates: another checkpoint may be the best, or averaged.
+WHEN_SAVED = ("--save-interval", "--save-interval-updates")
+# Which checkpoints there are to choose from.
 CHECKPOINTS = (
-    "--save-interval",
-    "--save-interval-updates",
+    *WHEN_SAVED,
     "--keep-last-epochs",
     "--keep-interval-updates",
     "--keep-interval-updates-pattern",
