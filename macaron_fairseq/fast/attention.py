@@ -59,12 +59,12 @@ class Attention(MultiheadAttention):
             (batch, time, source time); with `need_head_weights` (heads, batch, time, source time).
         """
         is_known = self.constant or self.is_standard()
-        has_gradients = (
-            incremental_state is not None and caches.batch(incremental_state).has_gradients
+        is_fairseqs = incremental_state is not None and self.is_left_to_fairseq(
+            query, attn_mask, caches.batch(incremental_state)
         )
         # Whose keys and values are one tensor, in self-attention the queries, too.
         is_one = value is key and (key is query or not self.self_attention)
-        if key is None or not is_one or before_softmax or has_gradients or not is_known:
+        if key is None or not is_one or before_softmax or is_fairseqs or not is_known:
             return super().forward(
                 query,
                 key,
@@ -203,6 +203,20 @@ class Attention(MultiheadAttention):
         return weight, interleave([x.bias for x in projections])
 
     # --- token by token --------------------------------------------------------------------------
+
+    def is_left_to_fairseq(
+        self, query: Tensor, attn_mask: Tensor | None, batch: caches.Batch
+    ) -> bool:
+        """Whether fairseq is to attend: in all of a batch, or in nothing of it.
+
+        Raises:
+            ValueError: if several tokens at once come after single ones.
+        """
+        if not batch.is_fairseqs and (len(query) != 1 or attn_mask is not None):
+            if batch.caches:
+                raise ValueError("after single tokens each call should have one, without a mask")
+            batch.is_fairseqs = True
+        return batch.is_fairseqs
 
     def attend_cached(
         self,

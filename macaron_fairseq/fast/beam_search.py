@@ -172,6 +172,8 @@ class CandidateGenerator(SequenceGenerator):
 
     fairseq's generator still does what needs more than the best types: sampling, diverse or
     constrained search, prefixes, blocked n-grams, suppressed tokens, language models.
+
+    A generator is for one thread at a time. Several may search with the same models.
     """
 
     def __init__(self, models: list[nn.Module], tgt_dict: Dictionary, **kwargs: Any) -> None:

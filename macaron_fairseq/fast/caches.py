@@ -44,8 +44,8 @@ class Batch:
     mask: Tensor | None = None  # of slots of other hypotheses, added to scores
     caches: dict[tuple[str, int], Cache] = field(default_factory=dict)
     # Begun with gradients, a batch is fairseq's: those would need keys that nothing overwrites.
-    # Begun without, it gives none.
-    has_gradients: bool = field(default_factory=torch.is_grad_enabled)
+    # Begun without, it gives none. Begun with several tokens at once, it is fairseq's, too.
+    is_fairseqs: bool = field(default_factory=torch.is_grad_enabled)
     is_searched: bool = False  # by beam search, which moves hypotheses within sentences only
     hidden: tuple[Tensor, Tensor | None] | None = None  # the source's padding, and its mask
 

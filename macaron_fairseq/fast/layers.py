@@ -12,7 +12,7 @@ from macaron_fairseq.fast import activation, caches, gpu_kernels
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.linear import Linear
-from macaron_fairseq.fast.replaceable import is_linear, is_watched
+from macaron_fairseq.fast.replaceable import inherits, is_linear, is_watched
 from macaron_fairseq.model.incremental import IncrementalState
 from macaron_fairseq.model.layers import (
     Evaluate,
@@ -20,6 +20,7 @@ from macaron_fairseq.model.layers import (
     MacaronEncoderLayer,
     SplittingLayer,
 )
+from macaron_fairseq.schemes import substeps
 
 
 class FusedLayer(SplittingLayer):
@@ -67,8 +68,12 @@ class FusedLayer(SplittingLayer):
         return x
 
     def takes_plain_steps(self) -> bool:
-        """Whether each step evaluates one operator once."""
-        return self.substep.evaluations == 1 and all(len(x.operators) == 1 for x in self.steps)
+        """Whether each step is x + h f(x) of one operator f, also by a user's subclass."""
+        return (
+            self.substep.slope is substeps.euler
+            and inherits(self, FusedLayer, "move", "field")
+            and all(len(x.operators) == 1 for x in self.steps)
+        )
 
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""

@@ -252,6 +252,8 @@ def is_known_here() -> bool:
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """oneDNN's x weight^T + bias, without gradients."""
+    if bias is not None:
+        bias = bias.contiguous()  # of whose strides it knows nothing
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 

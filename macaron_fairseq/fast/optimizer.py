@@ -61,14 +61,15 @@ class FusedAdam(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, scale: float = 1.0) -> Any:
         """Update all parameters that have a gradient; gradients are first divided by `scale`."""
-        loss = None if closure is None else closure()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             by_kind: dict[Any, list[Tensor]] = {}
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                if parameter.grad.is_sparse:
-                    raise UserError("--optimizer fused_adam takes no sparse gradients: take adam")
                 state = self.state[parameter]
                 if not state:
                     self.start(parameter, state)
@@ -124,19 +125,27 @@ class FusedAdam(torch.optim.Optimizer):
             torch._foreach_copy_(parameters, weights)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state, of fairseq's Adam too; moments and fp32 weights keep their precision."""
+        """Load a state, of fairseq's Adam too; moments and fp32 weights keep their precision.
+
+        One of fairseq's two uses of apex numbers the updates of a group, not of a parameter. With
+        `--fp16-adam-stats` moments are in units of a scale.
+        """
         super().load_state_dict(state_dict)
-        saved = chain(*(group["params"] for group in state_dict["param_groups"]))
+        groups = state_dict["param_groups"]
+        saved = chain(*(group["params"] for group in groups))
+        steps = {key: group.get("step") for group in groups for key in group["params"]}
         own = chain(*(group["params"] for group in self.param_groups))
         for key, parameter in zip(saved, own, strict=True):
             state = state_dict["state"].get(key)
             if not state:
                 continue
             kept = self.state[parameter]
-            kept["step"] = int(state["step"])
+            kept["step"] = int(state.get("step", steps[key]))
             for name in (*MOMENTS, MASTER):
                 if name in state:  # PyTorch has cast it to the parameter's precision
-                    kept[name] = state[name].to(parameter.device, exact_type(parameter))
+                    exactly = state[name].to(parameter.device, exact_type(parameter))
+                    scale = kept.pop(f"{name}_scale", None)
+                    kept[name] = exactly if scale is None else exactly * scale
             exact = kept.pop(MASTER, None)
             if exact is not None and not rounds_to(exact, parameter):
                 exact = None  # another optimizer went on since, and left them as they were

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from macaron_fairseq.fast.linear import Linear
 
@@ -18,7 +19,8 @@ def is_watched(module: nn.Module) -> bool:
     They may change it, too, as those of quantisation noise do. It is asked in each update.
     """
     return bool(
-        module._forward_hooks
+        has_any_global_hook()
+        or module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
@@ -46,6 +48,6 @@ def projects_features(decoder: Any) -> bool:
     )
 
 
-def inherits(module: nn.Module, base: type, *methods: str) -> bool:
+def inherits(module: Any, base: type, *methods: str) -> bool:
     """Whether these methods are those of the base class."""
     return all(getattr(type(module), x, None) is getattr(base, x, None) for x in methods)

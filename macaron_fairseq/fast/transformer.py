@@ -24,6 +24,7 @@ from torch import Tensor
 from macaron_fairseq.fast import caches
 from macaron_fairseq.fast.dropout import Dropout
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
+from macaron_fairseq.fast.replaceable import inherits
 from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.transformer import (
@@ -115,7 +116,10 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
         if incremental_state is not None:
             caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
         elif (
-            self.begins_with_words and not full_context_alignment and not self.cross_self_attention
+            self.begins_with_words
+            and not full_context_alignment
+            and not self.cross_self_attention
+            and inherits(self, MacaronTransformerDecoder, "extract_features_scriptable")
         ):
             return self.extract_causally(
                 prev_output_tokens, encoder_out, alignment_layer, alignment_heads

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from helpers.kernel_pairs import OPTIONS, SHORT, STOCK
 from helpers.small import NO_DROPOUT, SMALL, batch, build
@@ -12,6 +13,9 @@ from torch.nn import functional
 
 from macaron_fairseq.fast import gpu_kernels
 from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
+from macaron_fairseq.fast.transformer import FusedTransformerDecoder
+from macaron_fairseq.schemes.substeps import SUBSTEPS, SubStep
 
 EXACT = {"dtype": torch.float64, "requires_grad": True}
 
@@ -149,3 +153,35 @@ def test_without_dropout_a_model_in_fewer_kernels_is_fairseqs(dropout, flags, mo
             y, found = (getattr(x, mode)()(source, lengths, previous)[0] for x in (stock, mine))
         words = previous != 1
         torch.testing.assert_close(found[words], y[words], rtol=1e-5, atol=1e-6)
+
+
+def test_a_sub_step_of_a_users_own_is_computed_on_a_gpu_too(monkeypatch):
+    """Also one that evaluates once, as euler does."""
+    flags = [*SMALL, *NO_DROPOUT, "--macaron-substep", "damped"]
+    monkeypatch.setitem(SUBSTEPS, "damped", SubStep(lambda f, x, h, gate: f(x) / 2, 1, "f(x) / 2"))
+    stock, mine = (build("macaron_transformer", *flags, *x).eval() for x in (STOCK, []))
+    monkeypatch.setattr(gpu_kernels, "suit", lambda x: True)
+    torch.testing.assert_close(mine(*batch())[0], stock(*batch())[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [FusedEncoderLayer, FusedDecoderLayer])
+def test_so_is_a_layer_of_a_users_own(kind, monkeypatch):
+    model = build("macaron_transformer", *SMALL).eval()
+    plain = model(*batch())[0]
+    monkeypatch.setattr(kind, "move", lambda self, x, slope, size: x + size / 2 * slope)
+    expected = model(*batch())[0]
+    assert not torch.allclose(expected, plain, atol=1e-2)
+    monkeypatch.setattr(gpu_kernels, "suit", lambda x: True)
+    torch.testing.assert_close(model(*batch())[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_of_a_users_own_is_asked_for_features(monkeypatch):
+    model = build("macaron_transformer", *SMALL).eval()
+    monkeypatch.setattr(FusedTransformerDecoder, "begins_with_words", True)
+
+    def sevens(self, *args, **kwargs):
+        x, extra = TransformerDecoderBase.extract_features_scriptable(self, *args, **kwargs)
+        return torch.full_like(x, 7), extra
+
+    monkeypatch.setattr(FusedTransformerDecoder, "extract_features_scriptable", sevens)
+    assert model(*batch(), features_only=True)[0].eq(7).all()

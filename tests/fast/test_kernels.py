@@ -150,6 +150,14 @@ def test_only_constant_weights_in_fp32_are_for_onednn(dtype, onednn):
     assert not onednn
 
 
+@pytest.mark.parametrize(
+    "bias", [torch.arange(32.0)[::2], torch.ones(1).expand(16)], ids=["strided", "expanded"]
+)
+def test_a_bias_may_lie_anyhow(bias, onednn):
+    x, weight = torch.randn(9, 24), torch.randn(16, 24)
+    torch.testing.assert_close(linear.linear(x, weight, bias), x @ weight.T + bias)
+
+
 def test_frozen_weights_get_no_gradients(onednn):
     fc = linear.Linear(24, 16).requires_grad_(False)
     x = torch.randn(9, 24, requires_grad=True)
@@ -606,6 +614,35 @@ def test_decoding_may_begin_with_gradients_and_go_on_without_or_the_other_way(ha
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["self_attention", "encoder_decoder_attention"])
+def test_several_tokens_at_once_are_fairseqs(kind):
+    """And one by one after them, from the same keys and values."""
+    ours = Attention(16, 4, **{kind: True}).eval()
+    theirs = MultiheadAttention(16, 4, **{kind: True}).eval()
+    theirs.load_state_dict(ours.state_dict())
+    source, found, states = torch.randn(5, 2, 16), [], ({}, {})
+    tokens = torch.randn(3, 2, 16), torch.randn(1, 2, 16)
+    for attention, state in zip((ours, theirs), states, strict=True):
+        with torch.no_grad():
+            for x in tokens:
+                keys = x if kind == "self_attention" else source
+                is_static = kind != "self_attention"
+                y = attention(x, keys, keys, incremental_state=state, static_kv=is_static)[0]
+                found.append(y)
+    for one, other in zip(found[:2], found[2:], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_several_tokens_after_single_ones_are_refused():
+    attention, state = Attention(16, 4, self_attention=True).eval(), {}
+    with torch.no_grad():
+        x = torch.randn(1, 2, 16)
+        attention(x, x, x, incremental_state=state)
+        x = torch.randn(2, 2, 16)
+        with pytest.raises(ValueError, match="after single tokens each call should have one"):
+            attention(x, x, x, incremental_state=state)
+
+
 def test_a_copy_of_a_state_goes_on_as_the_state_does():
     model = build("macaron_transformer", *SMALL, *NO_DROPOUT)
     source, lengths, previous = batch(sizes=((9, 4), (7, 4)))
@@ -770,6 +807,13 @@ def test_a_linear_map_with_a_hook_is_called(kind):
     assert replaceable.is_watched(fc) and not replaceable.is_linear(fc)
     handle.remove()
     assert not replaceable.is_watched(fc) and replaceable.is_linear(fc)
+
+
+def test_so_is_one_with_a_hook_of_all_modules():
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert replaceable.is_watched(linear.Linear(24, 16))
+    handle.remove()
+    assert not replaceable.is_watched(linear.Linear(24, 16))
 
 
 @pytest.mark.parametrize("kind", HOOKS)

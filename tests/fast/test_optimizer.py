@@ -106,6 +106,46 @@ def test_either_goes_on_from_the_others_checkpoint(way):
         torch.testing.assert_close(y, x, rtol=2e-6, atol=2e-7)
 
 
+def test_a_state_of_apex_counts_in_the_group_and_scales_moments():
+    """As fairseq's FusedAdamV2 leaves the first, and its FusedAdamV1 with --fp16-adam-stats both.
+
+    A moment is what is kept times its scale.
+    """
+    start = parameters()
+    begun = optimizer.FairseqAdam(config(), start)
+    for update in range(3):
+        set_gradients(start, update)
+        begun.step()
+    saved = copy.deepcopy(begun.state_dict())
+    for state in saved["state"].values():
+        saved["param_groups"][0]["step"] = state.pop("step")
+        for name in optimizer.MOMENTS:
+            scale = 1e-8 + state[name].abs().max() / 65504
+            state[name], state[f"{name}_scale"] = (state[name] / scale).half(), scale
+    params = [nn.Parameter(x.detach().clone()) for x in start]
+    resumed = optimizer.FairseqAdam(config(), params)
+    resumed.load_state_dict(saved)
+    for p, chosen in ((start, begun), (params, resumed)):
+        set_gradients(p, 3)
+        chosen.step()
+    for x, y in zip(start, params, strict=True):
+        torch.testing.assert_close(y, x, rtol=1e-4, atol=1e-5)
+    assert "exp_avg_scale" not in resumed.state_dict()["state"][0]
+
+
+def test_a_closure_computes_gradients():
+    """As PyTorch's optimizers let it."""
+    x = nn.Parameter(torch.tensor(2.0))
+    chosen = optimizer.FusedAdam([x], lr=0.1)
+
+    def closure():
+        x.square().backward()
+        return 3
+
+    assert chosen.step(closure) == 3
+    assert x.item() == pytest.approx(1.9) and x.grad == 4
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_after_fairseqs_adam_the_weights_are_those_that_it_left(dtype):
     """It keeps the fp32 weights in the state that it knows nothing of, as they were."""
