@@ -38,10 +38,12 @@ class SavedArguments(Namespace):
             return
         if state.get("relu_dropout") is not None:
             self.__dict__.setdefault("activation_dropout", state["relu_dropout"])
-        task = state.get("task")
+        task, is_plain = state.get("task"), "macaron" not in state["arch"]
         if task in TODAYS_TASKS and ("max_positions" if task == "bert" else "n_classes") in state:
             in_todays_words(self, task)
-        elif state.get("macaron") and "macaron" not in state.get("arch", ""):
+            if state.get("macaron") and is_plain:
+                self.arch = f"{state['arch']}_macaron"
+        elif state.get("macaron") and is_plain:
             self.arch = "macaron_transformer"
 
     def __reduce__(self) -> tuple[type[Namespace], tuple[()]]:

@@ -75,6 +75,7 @@ BERT_SIZES = {
     "transformer_bert_base": ROBERTA_SIZES["base"],
     "transformer_bert_L6_A12": replace(ROBERTA_SIZES["base"], layers=6),
     "transformer_classifier_base": ROBERTA_SIZES["base"],
+    "transformer_classifier_L6_A12": replace(ROBERTA_SIZES["base"], layers=6),
 }
 
 # What `plugin` registers a class for.
@@ -168,15 +169,10 @@ def set_macaron_defaults(args: Namespace) -> None:
     for side in SIDES:
         set_default(args, f"macaron_{side}_scheme", None)
         set_default(args, f"{side}_first_ffn_embed_dim", None)
-    values = {
-        "macaron_substep": substeps.DEFAULT,
-        "macaron_kernels": FUSED,
-        "macaron_matmul": "fp32",
-        "macaron_init": initialization.FAIRSEQ,
-    }
-    for name, value in values.items():
-        if getattr(args, name, None) is None:  # as hydra's null is
-            setattr(args, name, value)
+    set_default(args, "macaron_substep", substeps.DEFAULT)
+    set_default(args, "macaron_kernels", FUSED)
+    set_default(args, "macaron_matmul", "fp32")
+    set_default(args, "macaron_init", initialization.FAIRSEQ)
 
 
 def configure_baseline(args: Namespace, size: Size) -> None:
@@ -201,6 +197,8 @@ def set_depth(args: Namespace, size: Size, sides: Sequence[str], pre_norm: bool 
         set_default(args, f"{side}_attention_heads", size.heads)
         set_default(args, f"{side}_layers", size.layers)
         set_default(args, f"{side}_normalize_before", pre_norm)
+    if getattr(args, "relu_dropout", None):  # fairseq's other name, which its layers take last
+        set_default(args, "activation_dropout", args.relu_dropout)
     for name in ("dropout", "attention_dropout", "activation_dropout"):
         set_default(args, name, getattr(size, name))
 
@@ -253,8 +251,9 @@ def configure_lm(args: Namespace, size: Size) -> None:
     set_default(args, "decoder_ffn_embed_dim", size.ffn_embed_dim)
     set_depth(args, size, ("decoder",))
     set_default(args, "activation_fn", "gelu")
-    others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
-    is_shared = not any(getattr(args, name, None) for name in others)
+    has_others = any(getattr(args, x, None) for x in ("character_embeddings", "adaptive_input"))
+    widths = {getattr(args, f"decoder_{x}_dim", None) for x in ("input", "output")}
+    is_shared = not has_others and widths <= {None, args.decoder_embed_dim}
     set_default(args, "share_decoder_input_output_embed", is_shared)
     fairseqs = transformer_lm.TransformerLanguageModelConfig()
     for name in ("character_filters", "character_embedding_dim", "char_embedder_highway_layers"):
@@ -263,8 +262,9 @@ def configure_lm(args: Namespace, size: Size) -> None:
 
 
 def set_default(args: Namespace, name: str, value: Any) -> None:
-    """Set what is not set."""
-    setattr(args, name, getattr(args, name, value))
+    """Set what is not set, or is hydra's null."""
+    if getattr(args, name, None) is None:
+        setattr(args, name, value)
 
 
 def register(model: str, name: str, configure: Callable[..., None], *settings: Any) -> None:

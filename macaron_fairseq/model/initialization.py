@@ -1,7 +1,8 @@
-"""The initialisation of a network (`--macaron-init`): fairseq's, or those of the authors' code.
+"""The initialisation of a network (`--macaron-init`): fairseq's, or that of the authors' code.
 
-Both draw embeddings and attention's weights from the same distributions. They differ in the FFNs
-and in attention's biases. With fan-in m and fan-out n:
+`released` is that of their code for translation. Both draw embeddings and attention's weights from
+the same distributions. They differ in the FFNs and in attention's biases. With fan-in m and fan-out
+n:
 
                                fairseq                 released
     weights of an FFN          U(-1/sqrt m, 1/sqrt m)  U(-b, b), b = sqrt(6 / (m + n)) (Glorot)
@@ -11,7 +12,8 @@ and in attention's biases. With fan-in m and fan-out n:
 fairseq's are what `torch.nn.Linear` starts with. The authors' fork of fairseq 0.6 sets its own.
 
 A masked language model starts as fairseq's RoBERTa does: all weights from N(0, 0.02), all biases 0.
-There `released` draws the FFNs' weights alone.
+There `released` draws the FFNs' weights alone. The authors' own BERT drew them otherwise, from
+normal distributions (Kaiming).
 """
 
 from argparse import ArgumentParser, Namespace
@@ -31,8 +33,8 @@ def add_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--macaron-init",
         choices=CHOICES,
-        help="how weights start: as in fairseq, or as in the authors' released code, with "
-        "Xavier-uniform FFNs, and 0 for the biases of FFNs and attention "
+        help="how weights start: as in fairseq, or as in the authors' released code for "
+        "translation, with Xavier-uniform FFNs, and 0 for the biases of FFNs and attention "
         f"(default: {FAIRSEQ})",
     )
 

@@ -4,15 +4,18 @@ And its baselines, which are fairseq's `transformer_lm`. The task is fairseq's `
 """
 
 from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from fairseq.tasks import FairseqTask
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.model import arguments, checkpoint_sizes, initialization
 from macaron_fairseq.model.base import (
     MacaronModel,
@@ -22,6 +25,8 @@ from macaron_fairseq.model.base import (
     refuse_other_task,
 )
 from macaron_fairseq.model.transformer import MacaronTransformerDecoder
+
+DEFAULT_POSITIONS = 1024  # fairseq's
 
 
 class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
@@ -51,11 +56,11 @@ class MacaronLanguageModel(MacaronModel, TransformerLanguageModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "MacaronLanguageModel":
         """Build a model from the command line's or a checkpoint's arguments."""
+        complete_positions(args, task)
         args = as_namespace(args)
         cls.complete(args, task)
         refuse_scales(args)
         refuse_unlike_embeddings(args)
-        complete_positions(args)
         if args.decoder_layers_to_keep:
             args.decoder_layers = len(args.decoder_layers_to_keep.split(","))
         decoder = cls.decoder_class(
@@ -98,7 +103,7 @@ class BaselineLanguageModel(UnpublishedModel, TransformerLanguageModel):
     def build_model(cls, args: Namespace, task: FairseqTask) -> TransformerLanguageModel:
         """Build fairseq's model from the command line's or a checkpoint's arguments."""
         refuse_other_task(args, task, MacaronLanguageModel.tasks)
-        complete_positions(args)
+        complete_positions(args, task)
         refuse_unlike_embeddings(args)
         arguments.refuse_senseless_numbers(args, ["decoder"])
         arguments.refuse_uneven_heads(args, ["decoder"])
@@ -140,13 +145,17 @@ def refuse_unlike_embeddings(args: Namespace) -> None:
                 )
 
 
-def complete_positions(args: Namespace) -> None:
+def complete_positions(args: Any, task: FairseqTask) -> None:
     """Set how many positions there are, where it is not given: as many as a sample has tokens.
+
+    Of fairseq-hydra-train's arguments, which a checkpoint holds, too, the task's alone say that.
 
     Raises:
         UserError: if samples are longer than that.
     """
     tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_target_positions", None) is None:
-        args.max_target_positions = tokens or 1024  # fairseq's default
+        found = tokens or getattr(of_task(task), "tokens_per_sample", None) or DEFAULT_POSITIONS
+        with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
+            args.max_target_positions = found
     refuse_longer_samples(tokens, args.max_target_positions, "--max-target-positions")

@@ -27,7 +27,8 @@ def upgrade_args(args: Namespace) -> None:
     if not getattr(args, "macaron", False):
         return
     args.macaron = False  # translated
-    args.macaron_scheme = DEFAULT
+    if getattr(args, "macaron_scheme", None) is None:  # else it is --model-overrides' choice
+        args.macaron_scheme = DEFAULT
     # There, the decoder's first half was as wide as the encoder's.
     args.decoder_first_ffn_embed_dim = args.encoder_ffn_embed_dim
 

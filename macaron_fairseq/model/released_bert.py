@@ -22,13 +22,14 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from fairseq.models.transformer import TransformerConfig
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.model import released
+from macaron_fairseq.model import arguments, released
 from macaron_fairseq.model.checkpoint_sizes import CLASSES_HEAD, of_head, rows
 from macaron_fairseq.model.layers import MacaronEncoderLayer
 from macaron_fairseq.model.masked_language_model import (
@@ -37,6 +38,7 @@ from macaron_fairseq.model.masked_language_model import (
     refuse_other_sizes,
 )
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
+from macaron_fairseq.schemes import splitting
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +200,33 @@ class ReleasedBertEncoder(MacaronRobertaEncoder):
         return MaskedTokenHead(embed_dim, output_dim, activation_fn, weight)
 
 
+class ReleasedBertInterface(RobertaHubInterface):
+    """What `from_pretrained` returns: fairseq's interface, for texts that begin with `<cls>`."""
+
+    def encode(
+        self, sentence: str, *addl_sentences: str, no_separator: bool = False
+    ) -> torch.LongTensor:
+        """The tokens, (time,), of `<cls> A </s> B </s>`; these models have no other separator."""
+        texts = "".join(f" {self.bpe.encode(x)} </s>" for x in (sentence, *addl_sentences))
+        words = self.task.source_dictionary
+        return words.encode_line(CLS + texts, append_eos=False, add_if_not_exist=False).long()
+
+    def decode(self, tokens: torch.LongTensor) -> str | list[str]:
+        """The text of tokens, (time,), or of several sentences each."""
+        words = self.task.source_dictionary
+        inner = tokens[tokens != words.index(CLS)]
+        ends = inner.eq(words.eos()).nonzero().flatten() + 1
+        sentences = [self.bpe.decode(words.string(x)) for x in inner.tensor_split(ends[:-1].cpu())]
+        return sentences[0] if len(sentences) == 1 else sentences
+
+    def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
+        """Raise a `UserError`: fairseq would put `<s>` in front of the text."""
+        raise UserError(
+            f"fill_mask puts <s> in front of a text, and this model's begin with {CLS}: give "
+            "model.model the tokens of encode, with <mask> among them"
+        )
+
+
 class ReleasedBertModel(MacaronRobertaModel):
     """The authors' BERT: `transformer_bert_*`, and fine-tuned `transformer_classifier_*`.
 
@@ -212,6 +241,12 @@ class ReleasedBertModel(MacaronRobertaModel):
         super().__init__(args, encoder)
         if not args.only_classifies:
             self.register_classification_head(NEXT_SENTENCE, 1)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> ReleasedBertInterface:
+        """Load trained models as `MacaronModel.from_pretrained` does."""
+        found = super().from_pretrained(*args, **kwargs)
+        return ReleasedBertInterface(found.cfg, found.task, found.model)
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> "ReleasedBertModel":
@@ -334,7 +369,8 @@ class ReleasedBertModel(MacaronRobertaModel):
 
     def kind(self) -> str:
         """What the model is, in words."""
-        steps = "a Macaron" if self.args.macaron_scheme != "lie-trotter" else "a plain"
+        ffns = splitting.count_ffns(arguments.steps_of(self.args, "encoder"))
+        steps = "a Macaron" if ffns > 1 else "a plain"
         layers = len(self.encoder.sentence_encoder.layers)
         return f"{steps} model of {layers} layers"
 

@@ -51,11 +51,23 @@ class Scheme:
     encoder: Steps
     decoder: Steps
 
+    def __post_init__(self) -> None:
+        """Raise a `ValueError` where fairseq's layer has a network that is never applied."""
+        for side in ("encoder", "decoder"):
+            applied = {x.kind for steps in getattr(self, side) for x in steps.operators}
+            kinds = {FFN, SELF_ATTENTION} | ({CROSS_ATTENTION} if side == "decoder" else set())
+            if applied != kinds:
+                raise ValueError(
+                    f"the {side} of a scheme should apply {', '.join(sorted(kinds))}, and not "
+                    f"{', '.join(sorted(applied)) or 'nothing'}"
+                )
+
 
 SELF = Operator(SELF_ATTENTION)
 CROSS = Operator(CROSS_ATTENTION)
-WHOLE = Operator(FFN)  # the only one in its layer, as wide as the baseline's
-FIRST, SECOND = Operator(FFN, 1), Operator(FFN, 2)  # each half as wide
+# The FFNs of a layer divide the baseline's width among them.
+FIRST, SECOND = Operator(FFN, 1), Operator(FFN, 2)
+WHOLE = FIRST  # as a layer's only one is called
 
 # Yoshida 1990: three steps of a symmetric second-order method make one of fourth order. The middle
 # one goes back; above second order some step has to.

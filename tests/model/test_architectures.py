@@ -72,6 +72,23 @@ def test_hydras_null_is_what_is_not_set():
     args.macaron_substep = args.macaron_kernels = None
     build_model(args, task())
     assert args.macaron_substep == "euler" and args.macaron_kernels == "fused"
+    args = Namespace(macaron_scheme=None, encoder_normalize_before=None)
+    ARCH_CONFIG_REGISTRY["macaron_transformer_tiny"](args)
+    assert args.macaron_scheme == "strang-marchuk" and args.encoder_normalize_before is True
+
+
+@pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
+def test_the_old_name_of_activation_dropout(arch):
+    """As fairseq's `transformer` takes it: where the new one is not given."""
+    for flags, expected in (
+        (["--relu-dropout", "0.5"], 0.5),
+        (["--relu-dropout", "0.5", "--activation-dropout", "0.2"], 0.2),
+        ([], 0.1),
+    ):
+        model = build_unfilled(arch, *flags)
+        assert model.encoder.layers[0].activation_dropout_module.p == expected
+    with pytest.raises(UserError, match=r"--activation-dropout 5\.0 is not a probability"):
+        build_unfilled(arch, "--relu-dropout", "5")
 
 
 @pytest.mark.parametrize("arch", MACARON)
@@ -240,6 +257,8 @@ BERT = {
     "transformer_bert_L6_A12_macaron": (6, True),
     "transformer_classifier_base": (12, False),
     "transformer_classifier_base_macaron": (12, True),
+    "transformer_classifier_L6_A12": (6, False),
+    "transformer_classifier_L6_A12_macaron": (6, True),
 }
 
 

@@ -10,6 +10,7 @@ import os
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -283,6 +284,46 @@ def test_bert_hub_interface_takes_the_heads_along(folder, tmp_path):
     )
     own = torch.load(folder / "checkpoint.pt")["model"]
     assert torch.equal(hub.model.classification_heads[HEAD].out_proj.bias, own["classifier.bias"])
+
+
+@pytest.mark.parametrize("folder", CLASSIFIERS, **NAMES)
+def test_bert_hub_interface_reads_text_as_the_authors_code_does(folder, tmp_path):
+    """A text of words, for which no BPE is needed: <cls> A </s> B </s>, and the code's logits."""
+    data = command(folder, tmp_path, folder)[1]
+    hub = plugin.MODELS["released_bert"].from_pretrained(str(folder), "checkpoint.pt", data).eval()
+    hub.bpe = SimpleNamespace(encode=str, decode=str)
+    words, expected = hub.task.source_dictionary, expected_of(folder)
+    for tokens, logits in zip(expected["src_tokens"], expected["logits"], strict=True):
+        tokens = tokens[tokens != words.pad()]
+        inner = " ".join(words[x] for x in tokens[1:])
+        sentences = [x.strip() for x in inner.split("</s>")[:-1]]
+        if "" in sentences:
+            continue
+        found = hub.encode(*sentences)
+        assert torch.equal(found, tokens)
+        found_logits = hub.predict(HEAD, found, return_logits=True)[0]
+        assert (found_logits - logits).abs().max() <= 1e-5
+        assert hub.decode(found) == (sentences if len(sentences) > 1 else sentences[0])
+    with pytest.raises(UserError, match=r"this model's begin with <cls>: give model\.model"):
+        hub.fill_mask("a <mask>")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", MODELS, **NAMES)
+def test_bert_by_its_plain_name_and_macaron(folder, load, tmp_path):
+    """As their code saves it if trained with a plain architecture and --macaron."""
+    state = torch.load(folder / "checkpoint.pt", weights_only=False)  # with their own words
+    args = state["args"]
+    args.macaron, args.arch = args.arch.endswith("_macaron"), args.arch.removesuffix("_macaron")
+    path = tmp_path / folder.parent.name / folder.name / "checkpoint.pt"
+    path.parent.mkdir(parents=True)
+    torch.save(state, path)
+    (path.parent.parent / "dict.txt").write_bytes((folder.parent / "dict.txt").read_bytes())
+    found, expected = load(path), load(folder / "checkpoint.pt")
+    tokens = expected_of(folder)["src_tokens"]
+    with torch.no_grad():
+        features = [model(tokens, features_only=True)[0] for model in (found, expected)]
+    assert torch.equal(*features)
 
 
 @pytest.mark.slow

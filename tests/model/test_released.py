@@ -55,6 +55,12 @@ def test_it_computes_what_the_formulas_say(model):
     assert (logits - expected["logits"]).abs().max() <= 1e-5
 
 
+def test_another_scheme_may_be_asked_for(checkpoint):
+    """By --model-overrides; its steps are others of the same networks."""
+    model = load(checkpoint, macaron_scheme="strang-symmetric")
+    assert [step.size for step in model.decoder.layers[0].steps] == [0.5, 0.5, 1, 0.5, 0.5]
+
+
 def test_its_dropouts_are_those_it_was_trained_with(model, checkpoint, tmp_path):
     """`relu_dropout` is what fairseq until 0.8 called `activation_dropout`."""
     assert model.args.activation_dropout == 0.1  # as is the default
