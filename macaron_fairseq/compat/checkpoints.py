@@ -160,6 +160,14 @@ def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None)
         raise UserError(f"{path} was trained for {trained}, and is not a model for {task}")
 
 
+def is_reversed(state: dict[str, Any], args: Namespace) -> bool:
+    """Whether a model translates from the flags' target language to their source language."""
+    saved = state.get("args") or (state.get("cfg") or {}).get("task")
+    trained = tuple(mapping(saved).get(f"{side}_lang") for side in ("source", "target"))
+    asked = args.target_lang, args.source_lang
+    return None not in asked and trained == asked and asked[0] != asked[1]
+
+
 def load_checked(path: Path) -> dict[str, Any]:
     """Read a checkpoint as `load` does, and check its bytes and parameters too.
 

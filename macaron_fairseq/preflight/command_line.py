@@ -105,6 +105,11 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     modes = "none", "complete", "complete_doc", "eos"
     parser.add_argument("--sample-break-mode", choices=modes)
     parser.add_argument("--tokens-per-sample", type=int, default=SAMPLE_OF_EVAL_LM)
+    parser.add_argument("--context-window", type=int, default=0)
+    parser.add_argument("--eval-bleu", action="store_true")
+    parser.add_argument("--num-batch-buckets", type=int, default=0)
+    parser.add_argument("--buffer-size", type=int, default=0)
+    parser.add_argument("--input", default="-")
     return parser.parse_known_args(flags)
 
 
@@ -187,12 +192,13 @@ def with_suffix(name: str, args: Namespace) -> str:
     return name.replace(".pt", args.checkpoint_suffix + ".pt")
 
 
-def to_decode_with(args: Namespace) -> Iterator[Path]:
+def to_decode_with(args: Namespace, command: str) -> Iterator[Path]:
     """The files of the models that decode; fairseq answers a missing one with a traceback."""
     if not args.path or files.is_remote(args.path) or args.model_parallel_size > 1:
         return
     shards = args.checkpoint_shard_count
-    for name in args.path.split(os.pathsep):
+    takes_several = command in ("generate", "interactive")
+    for name in args.path.split(os.pathsep) if takes_several else [args.path]:
         for shard in range(shards):
             yield Path(
                 get_maybe_sharded_checkpoint_filename(name, args.checkpoint_suffix, shard, shards)

@@ -4,10 +4,10 @@ That is the data folder, its dictionaries and sets, and in training the size of 
 can go when the tests named `test_fairseq_...` in `tests/preflight/test_missing.py` fail.
 """
 
+import os
 import re
 from argparse import Namespace
 from collections.abc import Iterator
-from copy import copy
 from pathlib import Path
 
 from macaron_fairseq.common import files
@@ -33,16 +33,16 @@ def refuse(line: CommandLine) -> None:
     Raises:
         UserError: naming what is missing, and what to give.
     """
-    command, args, others = line.command, copy(line.args), line.others
-    if not args.task and (path := next(command_line.to_decode_with(args), None)):
-        args.task = checkpoints.task_of(checkpoints.load(path))  # as fairseq-validate takes it
+    command, args, others = line.command, line.args, line.others
     # The first word that is neither a flag nor its value; after unknown flags nobody could tell.
     is_known = args.task in checkpoints.KIND_OF_TASK
     if not is_known or not others or others[0].startswith("-") or files.is_remote(others[0]):
         return
-    folder = Path(others[0].split(":")[0])
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: give the one that fairseq-preprocess wrote")
+    folders = [Path(x) for x in others[0].split(os.pathsep)]
+    folder = folders[0]
+    for one in folders:
+        if not one.is_dir():
+            raise UserError(f"there is no folder {one}: give the one that fairseq-preprocess wrote")
     refuse_without_dictionary(folder, args)
     sets = [*sets_of(command, args)]
     place = folder / Path(DICTIONARIES.get(args.task, "")).parent
@@ -50,9 +50,52 @@ def refuse(line: CommandLine) -> None:
         refuse_without_set(place, flag, name)
     if command == "train" and args.task == "sentence_prediction":
         labelled.refuse_unfit(folder, [name for _, name in sets], args)
-    if command == "train" and args.max_tokens is None and args.batch_size is None:
+    is_asked = command in ("train", "validate")
+    if is_asked and args.max_tokens is None and args.batch_size is None:
         raise UserError(
             "how large is a batch? Give --max-tokens, in tokens, or --batch-size, in sentences"
+        )
+
+
+def refuse_untold(line: CommandLine) -> None:
+    """Refuse a command that is not told its model, task, loss or input.
+
+    fairseq's default of a loss, `cross_entropy`, divides that of masked tokens by the number of
+    all.
+
+    Raises:
+        UserError: naming what to give.
+    """
+    command, args = line.command, line.args
+    if command != "train" and not args.path:
+        raise UserError(f"fairseq-{command} needs a model: give --path FILE")
+    if command == "validate" and not args.task:
+        refuse_without_task(args)
+    if command == "interactive":
+        refuse_unreadable_input(args)
+    if command != "train":
+        return
+    if args.task in ("masked_lm", "sentence_prediction") and args.criterion == "cross_entropy":
+        raise UserError(f"--task {args.task} needs its own loss: give --criterion {args.task}")
+    if args.best_checkpoint_metric == "bleu" and not args.eval_bleu:
+        raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
+
+
+def refuse_without_task(args: Namespace) -> None:
+    """Raise a `UserError` that names the task of fairseq-validate, which has no default."""
+    path = next(command_line.to_decode_with(args, "validate"), None)
+    trained = checkpoints.task_of(checkpoints.load(path)) if path else None
+    raise UserError(f"fairseq-validate needs a task: give --task {trained or 'translation'}")
+
+
+def refuse_unreadable_input(args: Namespace) -> None:
+    """Raise a `UserError` if fairseq-interactive cannot read its input, or not in such batches."""
+    if args.input != "-" and not Path(args.input).exists():
+        raise UserError(f"--input {args.input}: no such file")
+    if args.batch_size and args.batch_size > max(1, args.buffer_size):
+        raise UserError(
+            f"--batch-size {args.batch_size} needs as many lines at a time: give --buffer-size "
+            f"{args.batch_size}"
         )
 
 

@@ -1,8 +1,8 @@
-"""A checkpoint whose optimizer's state is that of another training.
+"""A checkpoint whose optimizer's state is that of another training, or its best score.
 
-fairseq answers it with a traceback. A student may have maps to its teacher's layers only before or
-only now: then fairseq would give the state to other parameters. Each check can go when
-fairseq says it in a sentence.
+fairseq answers the first with a traceback. A student may have maps to its teacher's layers only
+before or only now: then fairseq would give the state to other parameters. It would compare scores
+of two metrics. Each check can go when fairseq says it in a sentence.
 """
 
 from argparse import Namespace
@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.dataclass import configs
 from fairseq.optim import OPTIMIZER_REGISTRY
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
+from macaron_fairseq.preflight import restored_parameters
+
+FINETUNE, RESTORE = "--finetune-from-model", "--restore-file"
 
 
 def refuse_other_optimizer(
@@ -31,9 +35,60 @@ def refuse_other_optimizer(
     if not state.get("last_optimizer_state"):
         return
     if reason := next(other_in_optimizer(state, args, given), ""):
+        is_own = args.restore_file == configs.CheckpointConfig().restore_file
+        # With the first flag alone the epoch goes on, which is right in a run's own folder.
+        advice = "add --reset-optimizer" if is_own else f"give it by {FINETUNE} and not {RESTORE}"
         raise UserError(
-            f"{path} has the optimizer's state of another training, since {reason}: add "
-            "--reset-optimizer, or give the same flags as before"
+            f"{path} has the optimizer's state of another training, since {reason}: {advice}, or "
+            "give the same flags as before"
+        )
+
+
+def refuse_other_count(path: Path, state: dict[str, Any], given: Namespace) -> None:
+    """Raise a `UserError` if the optimizer's state is of more or fewer parameters than the model.
+
+    So it is where the flags let embeddings share weights that did not, or the other way. States in
+    which all parameters are one say nothing of it.
+    """
+    groups = (state.get("last_optimizer_state") or {}).get("param_groups", [])
+    saved = [len(group["params"]) for group in groups]
+    if len(saved) != 1 or saved[0] < 2 or state.get("criterion"):
+        return
+    if model := restored_parameters.shapes_of_model(given):
+        own = sum(x.requires_grad for x in model.parameters())
+        if own != saved[0]:
+            raise UserError(
+                f"{path} has the optimizer's state of {saved[0]} parameters, and the model has "
+                f"{own}: give the same flags as before, such as --share-all-embeddings"
+            )
+
+
+def refuse_other_schedule(path: Path, state: dict[str, Any], args: Namespace) -> None:
+    """Raise a `UserError` if fairseq cannot give the schedule of before to that of the flags."""
+    last = (state.get("optimizer_history") or [{}])[-1]
+    saved = last.get("lr_scheduler_state")
+    is_lacking = saved is not None and "best" not in saved and args.lr_scheduler != "fixed"
+    if is_lacking and not args.reset_lr_scheduler:
+        raise UserError(
+            f"{path} was trained with --lr-scheduler fixed, and now it is {args.lr_scheduler}: add "
+            "--reset-lr-scheduler, or give the same flags as before"
+        )
+
+
+def refuse_other_metric(path: Path, state: dict[str, Any], args: Namespace) -> None:
+    """Raise a `UserError` if the best score was of another metric, or the other end of it."""
+    cfg = checkpoints.mapping((state.get("cfg") or {}).get("checkpoint"))
+    metric = cfg.get("best_checkpoint_metric")
+    is_known = metric is not None and "best" in (state.get("extra_state") or {})
+    before = metric, cfg.get("maximize_best_checkpoint_metric")
+    now = args.best_checkpoint_metric, args.maximize_best_checkpoint_metric
+    if is_known and before != now and not args.reset_meters:
+        names = [
+            f"the {'highest' if highest else 'lowest'} {name}" for name, highest in (before, now)
+        ]
+        raise UserError(
+            f"the best checkpoint of {path.parent} was that of {names[0]}, and now it is to be "
+            f"that of {names[1]}: add --reset-meters, or give the same flags as before"
         )
 
 

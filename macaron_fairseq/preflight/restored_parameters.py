@@ -147,8 +147,8 @@ def refuse_other_architecture(path: Path, arch: str, own: Shapes, theirs: Shapes
     for names, verb, end in ((lacking, "lacks", "has"), (further, "has", "does not have")):
         if names:
             raise UserError(
-                f"{path} is of another architecture than {arch}: it {verb} '{min(names)}', "
-                f"which the model {end}; give its own --arch"
+                f"{path} has another network than {arch} with these flags: it {verb} "
+                f"'{min(names)}', which the model {end}; give its own --arch and flags"
             )
 
 

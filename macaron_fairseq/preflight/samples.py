@@ -5,6 +5,7 @@ is left it ends in "The dataset is empty", with a traceback, as where a sample i
 batch. This can go when `test_fairseq_reads_no_batch_of_few_samples` fails.
 """
 
+import ast
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
-from macaron_fairseq.preflight import binarised
+from macaron_fairseq.preflight import binarised, command_line
+from macaron_fairseq.preflight.command_line import CommandLine
 
 TASKS = "language_modeling", "masked_lm"
 
@@ -97,13 +99,28 @@ def has_batch(
     )
 
 
-def refuse_too_long(tokens: int, state: dict[str, Any]) -> None:
-    """Raise a `UserError` if samples are longer than a causal model: fairseq would skip all."""
-    model = checkpoints.model_arguments(state)
+def refuse_too_long(line: CommandLine, state: dict[str, Any]) -> None:
+    """Raise a `UserError` if samples are longer than a causal model: fairseq would skip them."""
+    args, folder = line.args, command_line.first_folder(None, line.others)
+    size = args.tokens_per_sample - args.context_window  # of which fairseq-eval-lm makes samples
+    if folder and binarised.is_binarised(folder / args.gen_subset):
+        data = MMapIndexedDataset(str(folder / args.gen_subset))
+        size = min(size, int(data.sizes.sum()))
+    model = {**checkpoints.model_arguments(state), **overrides(args.model_overrides)}
     # fairseq's own models say it only where a flag did, and else have the samples' size.
     positions = model.get("max_target_positions") or model.get("tokens_per_sample")
-    if positions is not None and tokens > positions:
+    if positions is not None and size > positions:
         raise UserError(
-            f"--tokens-per-sample {tokens} is more than the model's {positions} positions, and "
-            f"fairseq-eval-lm would score nothing: give --tokens-per-sample {positions}"
+            f"--tokens-per-sample {args.tokens_per_sample} makes samples of {size} tokens, and the "
+            f"model has {positions} positions: give --tokens-per-sample "
+            f"{positions + args.context_window}"
         )
+
+
+def overrides(text: str) -> dict[str, Any]:
+    """What --model-overrides says; nothing where fairseq cannot read it, which it will say."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return {}
+    return found if isinstance(found, dict) else {}

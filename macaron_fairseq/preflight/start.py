@@ -28,6 +28,7 @@ def start(argv: Sequence[str]) -> None:
         return
     try:
         missing.refuse(line)
+        missing.refuse_untold(line)
         checks.check(line)
     except OSError as error:
         explain_path(error)

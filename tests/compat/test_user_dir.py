@@ -150,7 +150,7 @@ def test_the_import_registers_its_model_and_architectures_and_nothing_else(impor
         *architectures
     }
     authors = {name for name in architectures if name.startswith("transformer_bert_")}
-    authors |= {"transformer_classifier_base"}
+    authors |= {"transformer_classifier_base", "transformer_classifier_L6_A12"}
     others = architectures - authors
     assert all("macaron" in name or name.endswith("_pre_norm") for name in others)
     chunked = "chunked_label_smoothed_cross_entropy"

@@ -736,7 +736,7 @@ def test_positions_are_named_as_the_recipe_takes_them(start, tmp_path):
     ("before", "arch", "flags", "said"),
     [
         ([], "macaron_roberta_tiny", [], "prepare begins"),
-        ([], "roberta_tiny_pre_norm", [], "is of another architecture than roberta_tiny_pre_norm"),
+        ([], "roberta_tiny_pre_norm", [], "has another network than roberta_tiny_pre_norm"),
         (
             *(["--macaron-scheme", "parallel"], "macaron_roberta_tiny"),
             ["--macaron-scheme", "lie-trotter"],

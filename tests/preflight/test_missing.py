@@ -10,7 +10,7 @@ from fairseq_cli import train
 from helpers.commands import apply, sentence_of
 from helpers.paths import FIXTURES
 
-from macaron_fairseq.preflight import missing, start
+from macaron_fairseq.preflight import command_line, missing, start
 
 STORED = FIXTURES / "stored" / "checkpoint.pt"  # of a translation model
 SETS = "train", "valid", "test"
@@ -97,8 +97,7 @@ def test_fairseq_train_ends_in_a_traceback_without_a_size_of_batches(pair):
         ("train", (*BATCH, "-s", "en", "--target-lang", "de")),
         ("generate", ()),
         ("interactive", ()),
-        ("validate", ("--task", "translation")),
-        ("validate", ("--valid-subset", "nosuch")),  # of a task that the checkpoint tells
+        ("validate", ("--task", "translation", *BATCH)),
     ],
 )
 def test_whole_data_is_taken(pair, command, flags):
@@ -108,7 +107,7 @@ def test_whole_data_is_taken(pair, command, flags):
 def test_other_tasks_commands_and_orders_are_left_alone(text, labelled):
     refuse("train", text, "--task", "masked_lm", *BATCH)
     refuse("eval-lm", text)
-    refuse("validate", labelled, "--task", "sentence_prediction")
+    refuse("validate", labelled, "--task", "sentence_prediction", *BATCH)
     refuse("preprocess", "nosuch")
     refuse("train", "nosuch", "--task", "speech_to_text")
     refuse("train", "--arch", "some", "nosuch")  # an unknown flag: which word is the folder?
@@ -151,12 +150,45 @@ def test_a_dictionary_that_is_not_there(pair, text):
     assert said == f"{text} has no input0/dict.txt, which --task sentence_prediction reads"
 
 
-def test_fairseq_validate_takes_the_task_of_the_model(text, pair):
-    """So its data are of this task, too."""
-    said = refusal("validate", text, "--path", STORED)
-    assert said == f"no file of {text} names the pair of languages: give another folder"
-    refuse("validate", pair, "--path", STORED)
-    refuse("validate", text, "--path", "https://example.org/model.pt")
+def test_fairseq_validate_knows_no_task_unless_told():
+    with pytest.raises(KeyError, match="None"):
+        options.parse_args_and_arch(options.get_validation_parser(), ["data", "--path", "x"])
+
+
+def test_what_a_command_is_not_told(tmp_path):
+    def untold(command, *words):
+        line = command_line.read([f"/bin/fairseq-{command}", "data", *map(str, words)])
+        return sentence_of(lambda: missing.refuse_untold(line))
+
+    for command in ("generate", "interactive", "validate", "eval-lm"):
+        assert untold(command) == f"fairseq-{command} needs a model: give --path FILE"
+    said = "fairseq-validate needs a task: give --task translation"
+    for path in (STORED, "https://example.org/model.pt"):
+        assert untold("validate", "--path", path) == said
+    for task in ("masked_lm", "sentence_prediction"):
+        said = untold("train", "--task", task)
+        assert said == f"--task {task} needs its own loss: give --criterion {task}"
+    said = untold("train", "--best-checkpoint-metric", "bleu")
+    assert said == "--best-checkpoint-metric bleu needs --eval-bleu, which computes it"
+    nosuch = tmp_path / "nosuch"
+    said = untold("interactive", "--path", STORED, "--input", nosuch)
+    assert said == f"--input {nosuch}: no such file"
+    said = untold("interactive", "--path", STORED, "--batch-size", "10", "--buffer-size", "5")
+    assert said == "--batch-size 10 needs as many lines at a time: give --buffer-size 10"
+
+
+def test_commands_that_are_told_all(tmp_path):
+    for command, *words in (
+        ("generate", "--path", "x"),
+        ("validate", "--path", "x", "--task", "masked_lm"),
+        ("interactive", "--path", "x", "--input", tmp_path, "--batch-size", "1"),
+        ("interactive", "--path", "x", "--batch-size", "10", "--buffer-size", "10"),
+        ("train", "--task", "masked_lm", "--criterion", "chunked_masked_lm"),
+        ("train", "--best-checkpoint-metric", "bleu", "--eval-bleu"),
+        ("train", "--best-checkpoint-metric", "ppl"),
+    ):
+        line = command_line.read([f"/bin/fairseq-{command}", "data", *map(str, words)])
+        missing.refuse_untold(line)
 
 
 def test_a_set_that_is_not_there(pair, text, labelled):

@@ -5,6 +5,8 @@ A test named `test_fairseq_...` fails once fairseq has mended the fault: then it
 
 import re
 from argparse import Namespace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +17,14 @@ from fairseq.dataclass.configs import (
 )
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY, build_model
+from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRSchedule, FixedLRScheduleConfig
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import (
+    InverseSquareRootLRScheduleConfig,
+    InverseSquareRootSchedule,
+)
 from fairseq.trainer import Trainer
 from helpers.classifiers import HEAD, classifier
-from helpers.commands import apply, refusal
+from helpers.commands import apply, refusal, sentence_of
 from helpers.paths import FIXTURES
 from helpers.small import (
     SMALL,
@@ -33,6 +40,7 @@ from helpers.small import (
 from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError, plugin
+from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import (
     checks,
     command_line,
@@ -85,7 +93,7 @@ def test_fairseq_asserts_that_the_criterion_is_the_same(of_adam):
         ),
         (
             "label_smoothed_cross_entropy --optimizer nag",
-            "--optimizer was FairseqAdam, and now it is FairseqNAG: add --reset-optim",
+            "is FairseqNAG: give it by --finetune-from-model and not --restore-file, or give",
         ),
     ],
 )
@@ -96,6 +104,127 @@ def test_a_checkpoint_of_another_criterion_or_optimizer(flags, said, of_adam, tm
         assert said in refusal(*words)
     else:
         apply(checks.check, words)
+
+
+def test_in_a_runs_own_folder_its_optimizer_alone_is_reset(of_adam):
+    of_adam.rename(of_adam.parent / "checkpoint_last.pt")
+    words = ["fairseq-train", "data", "--cpu", "--save-dir", of_adam.parent]
+    assert "add --reset-optimizer, or give" in refusal(*words, "--criterion", "cross_entropy")
+
+
+def test_fairseq_gives_the_state_of_a_fixed_schedule_to_another():
+    sgd = {"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.1]}
+    optimizer = optim.build_optimizer(OmegaConf.create(sgd), [torch.nn.Parameter(torch.ones(1))])
+    fixed = FixedLRSchedule(FixedLRScheduleConfig(lr=[0.1]), optimizer)
+    other = InverseSquareRootSchedule(InverseSquareRootLRScheduleConfig(lr=[0.1]), optimizer)
+    with pytest.raises(KeyError, match="best"):
+        other.load_state_dict(fixed.state_dict())
+    fixed.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("saved", "flags", "is_refused"),
+    [
+        ({"lr": 0.1}, "--lr-scheduler inverse_sqrt", True),
+        ({"lr": 0.1}, "--lr-scheduler inverse_sqrt --reset-lr-scheduler", False),
+        ({"lr": 0.1}, "--lr-scheduler fixed", False),
+        ({"best": 3.0}, "--lr-scheduler fixed", False),
+        ({"best": 3.0}, "--lr-scheduler polynomial_decay", False),
+    ],
+)
+def test_a_checkpoint_of_another_schedule(saved, flags, is_refused):
+    state = {"optimizer_history": [{"lr_scheduler_state": saved}]}
+    args, _ = command_line.parse(["data", *flags.split()])
+    check = partial(restored_optimizer.refuse_other_schedule, Path("x.pt"), state, args)
+    if is_refused:
+        said = sentence_of(check)
+        assert said.startswith("x.pt was trained with --lr-scheduler fixed, and now it is inverse")
+    else:
+        check()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], ""),
+        (["--best-checkpoint-metric", "ppl"], "the lowest loss, and now it is to be that of the l"),
+        (["--maximize-best-checkpoint-metric"], "lowest loss, and now it is to be that of the hig"),
+        (["--best-checkpoint-metric", "ppl", "--reset-meters"], ""),
+    ],
+)
+def test_the_best_of_another_metric(flags, said):
+    """With which fairseq would compare."""
+    checkpoint = {"best_checkpoint_metric": "loss", "maximize_best_checkpoint_metric": False}
+    state = {"cfg": {"checkpoint": checkpoint}, "extra_state": {"best": 5.0}}
+    args, _ = command_line.parse(["data", *flags])
+    check = partial(restored_optimizer.refuse_other_metric, Path("run/x.pt"), state, args)
+    if said:
+        assert said in sentence_of(check)
+    else:
+        check()
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [([], []), (["--share-all-embeddings"], []), ([], ["--share-decoder-input-output-embed"])],
+)
+def test_a_state_of_another_number_of_parameters(before, now, tmp_path):
+    """Where embeddings share their weights only before, or only now."""
+    for language in ("en", "de"):
+        dictionary().save(str(tmp_path / f"dict.{language}.txt"))
+    arch = "macaron_transformer_tiny"
+    model = build(arch, *SMALL, *before)
+    adam = torch.optim.Adam(model.parameters())
+    words = ["fairseq-train", str(tmp_path), "-s", "en", "-t", "de", "--arch", arch, *SMALL]
+    given = command_line.with_defaults(command_line.read([*words, *now]).flags)
+    state = {"last_optimizer_state": adam.state_dict()}
+    check = partial(restored_optimizer.refuse_other_count, Path("x.pt"), state, given)
+    if before == now:
+        check()
+    else:
+        own = sum(1 for _ in build(arch, *SMALL, *now).parameters())
+        assert (
+            f"{len([*model.parameters()])} parameters, and the model has {own}: give the same f"
+            in (sentence_of(check))
+        )
+
+
+@pytest.mark.parametrize("kind", ["args", "cfg"])
+def test_a_run_does_not_turn_round(kind, tmp_path):
+    """Nor does a model decode the other way without a word."""
+    pair = {"_name": "translation", "source_lang": "en", "target_lang": "de"}
+    task = (
+        {"args": Namespace(task="translation", **pair)}
+        if kind == "args"
+        else {"cfg": {"task": pair}}
+    )
+    state = {"model": {}, "args": None, **task}
+    for languages, is_reversed in (
+        (["-s", "de", "-t", "en"], True),
+        (["-s", "en", "-t", "de"], False),
+        (["-s", "de", "-t", "fr"], False),
+        ([], False),
+    ):
+        args, _ = command_line.parse(["data", *languages])
+        assert checkpoints.is_reversed(state, args) == is_reversed
+    args, _ = command_line.parse(["data", "-s", "de", "-t", "en"])
+    said = sentence_of(lambda: checks.check_restored(Path("x.pt"), state, args, None, None))
+    assert said.startswith("x.pt was trained from en to de: give -s and -t as before, or")
+    args, _ = command_line.parse(["data", "-s", "de", "-t", "en", "--finetune-from-model", "x.pt"])
+    checks.check_restored(Path("x.pt"), state, args, None, None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "flag"),
+    [
+        (["--restore-file", "y.pt"], "--restore-file"),
+        (["--reset-optimizer"], "--reset-optimizer"),
+        (["--reset-dataloader"], "--reset-dataloader"),
+    ],
+)
+def test_training_has_one_beginning(flags, flag):
+    words = ["fairseq-train", "data", "--cpu", "--finetune-from-model", "x.pt", *flags]
+    assert refusal(*words).endswith(f"begins anew from the parameters: leave out {flag}")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +292,11 @@ def goes_on(tmp_path):
             ["--decoder-first-ffn-embed-dim", "24"],
             "'decoder.layers.N.earlier.0.network.fc1.weight' is 128 x 16 there, and 24 x 16 in the",
         ),
-        (["--arch", "transformer_tiny_pre_norm"], "of another architecture than transformer_tiny"),
+        (["--arch", "transformer_tiny_pre_norm"], "another network than transformer_tiny_pre_norm"),
+        (
+            ["--no-cross-attention"],
+            "with these flags: it has 'decoder.layers.N.encoder_attn.k_proj",
+        ),
     ],
 )
 def test_training_goes_on_with_the_network_that_it_began_with(flags, said, goes_on):
@@ -312,7 +445,7 @@ def test_training_does_not_start_from_a_checkpoint_of_another_architecture(
     save(path, model, trained, "masked_lm")
     dictionary().save(str(tmp_path / "dict.txt"))
     words = ["fairseq-train", str(tmp_path), "--restore-file", str(path), "--cpu", *common]
-    with pytest.raises(UserError, match=f"another architecture than {arch}: {said}"):
+    with pytest.raises(UserError, match=f"another network than {arch} with these flags: {said}"):
         apply(checks.check, [*words, "--arch", arch])
     with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
         other = build(arch, *common, *SMALL_ENCODER, for_task=masked_task())

@@ -142,3 +142,15 @@ def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
     evaluate = ["fairseq-eval-lm", "data", "--cpu", "--path", str(path), "--tokens-per-sample"]
     apply(checks.check, [*evaluate, str(positions)])
     assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")
+    # The window comes from the sample before, and a model may be given other positions.
+    apply(checks.check, [*evaluate, str(positions + 4), "--context-window", "4"])
+    said = refusal(*evaluate, positions + 5, "--context-window", 4)
+    assert said.endswith(f"give --tokens-per-sample {positions + 4}")
+    other = f"{{'max_target_positions': {positions + 9}}}"
+    apply(checks.check, [*evaluate, str(positions + 9), "--model-overrides", other])
+    # No sample is longer than the set.
+    text_data(tmp_path, test=positions)
+    evaluate[1] = str(tmp_path)
+    apply(checks.check, [*evaluate, str(positions + 1)])
+    text_data(tmp_path, test=positions + 1)
+    assert refusal(*evaluate, positions + 1).endswith(f"give --tokens-per-sample {positions}")

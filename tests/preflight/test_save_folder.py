@@ -117,6 +117,7 @@ def test_fairseq_train_leaves_nothing_where_the_model_is_refused(tmp_path, data)
     for name in ("train", "valid"):
         (data / name).touch()
     words = [data, "--task", "masked_lm", "--arch", "macaron_transformer_tiny", "--cpu"]
+    words += ["--criterion", "masked_lm"]
     words += ["--optimizer", "adam", "--max-tokens", "64", "--save-dir", tmp_path / "new" / "save"]
     words += ["--user-dir", USER_DIR]
     done = run("fairseq-train", *words, check=False)
