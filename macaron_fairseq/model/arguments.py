@@ -1,12 +1,13 @@
 """The model's own arguments: what they are, and which do not go together."""
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.common.names import look_up
 from macaron_fairseq.model import initialization
 from macaron_fairseq.schemes import splitting, substeps
 
@@ -75,6 +76,16 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
             help=f"inner width of the first FFN of each {side} layer, if it differs from "
             f"--{side}-ffn-embed-dim",
         )
+
+
+def refuse_unknown_names(values: Mapping[str, Any]) -> None:
+    """Refuse `macaron_...` that is no argument: fairseq-hydra-train would take any."""
+    parser = ArgumentParser(add_help=False)
+    add(parser)
+    known = dict.fromkeys(action.dest for action in parser._actions)
+    for name in values:
+        if name.startswith("macaron_"):
+            look_up(known, name, "argument of the model", "model")
 
 
 def scheme_of(cfg: Any, side: str) -> str:

@@ -15,6 +15,7 @@ from fairseq.models import (
 )
 from fairseq.models.transformer import TransformerModel, base_architecture
 from helpers.small import arguments, language_task, masked_task, task
+from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError
 from macaron_fairseq.model import architectures
@@ -75,6 +76,12 @@ def test_hydras_null_is_what_is_not_set():
     args = Namespace(macaron_scheme=None, encoder_normalize_before=None)
     ARCH_CONFIG_REGISTRY["macaron_transformer_tiny"](args)
     assert args.macaron_scheme == "strang-marchuk" and args.encoder_normalize_before is True
+
+
+def test_a_misspelt_setting_of_hydra_is_refused():
+    cfg = OmegaConf.create({"_name": "macaron_transformer_tiny", "macaron_schema": "parallel"})
+    with pytest.raises(UserError, match=r"macaron_schema.*macaron_scheme"):
+        build_model(cfg, task())
 
 
 @pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])
