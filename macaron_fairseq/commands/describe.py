@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fairseq's transformer, roberta and masked_lm."
     )
     parser.epilog = EXAMPLES
+    # A mistake is answered with it, and not with all flags of all models.
+    parser.usage = (
+        f"{parser.prog} [-h] (--arch NAME | --path FILE) [--types N] [--tokens N] [MODEL'S FLAGS]"
+    )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--arch", metavar="NAME", help="an architecture, with any of its flags below"

@@ -38,9 +38,11 @@ class DataFolder:
         """The dictionary of a language that fairseq-preprocess wrote.
 
         Raises:
-            UserError: if it is missing.
+            UserError: if it is missing, or the folder is a language model's.
         """
         path = self.path / "data-bin" / f"dict.{language}.txt"
+        if not path.is_file() and path.with_name("dict.txt").is_file():
+            raise UserError(f"{self.path} is of a language model, and not of two languages")
         if not path.is_file():
             raise UserError(
                 f"{path} is missing: it is written by fairseq-preprocess and belongs to the model"

@@ -472,6 +472,10 @@ MISTAKES = {
         "DATA/data-bin/dict.de.txt is missing: it is written by fairseq-preprocess and belongs to "
         "the model",
     ),
+    "of a language model": (
+        lambda data: (data / "data-bin/dict.de.txt").rename(data / "data-bin/dict.txt"),
+        "DATA is of a language model, and not of two languages",
+    ),
     "bad dictionary": (
         with_content("data-bin/dict.en.txt", b"er\n"),
         "cannot read the dictionary DATA/data-bin/dict.en.txt: Incorrect dictionary format.*",
