@@ -1,5 +1,6 @@
 """The sentences that trained models run on: a binarised data set or raw text, as token numbers."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat, zip_longest
@@ -249,7 +250,20 @@ def read(
         if longest is not None:
             raise UserError(f"{name} holds no sentence of up to {counted(longest, 'token')}")
         raise UserError(f"{name} holds no sentence: give text that is not empty")
+    if text is not None and data.encode[0] is str.split:
+        warn_of_unknown_tokens(sample)
     return sample
+
+
+def warn_of_unknown_tokens(sample: Sample) -> None:
+    """Say how many tokens are unknown, if some are, of text that nothing has split."""
+    found = count(sample.data.source, [x.source for x in sample.sentences])
+    if found["unknown"]:
+        print(
+            f"warning: {sample.data.folder} has no {data_folder.NAME}, so text is read as tokens "
+            f"with spaces between: {found['unknown']} of {found['tokens']} are unknown",
+            file=sys.stderr,
+        )
 
 
 def refuse_padding(sample: Sample) -> None:

@@ -725,6 +725,20 @@ def test_a_sentence_with_padding_is_refused(data, tmp_path):
     )
 
 
+def test_words_that_nothing_has_split_are_told(data, capsys):
+    folder = data / "data-bin"
+    opened = sentences.open_translation(folder, "en", "de")
+    for text, unknown in ((["the new"], 0), (["the new conference."], 1)):
+        sentences.read(opened, text)
+        said = capsys.readouterr().err
+        expected = (
+            f"read as tokens with spaces between: {unknown} of {len(text[0].split()) + 1} are "
+        )
+        assert said == "" if not unknown else expected in said and str(folder) in said
+    sentences.read(sentences.open_translation(data, None, None), ["the new conference."])
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["news.en", "empty.en", "-"])
 def test_input_after_the_checkpoints(data, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
