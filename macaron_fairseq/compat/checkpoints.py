@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.data import data_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
 from omegaconf import AnyNode, DictConfig, ListConfig
@@ -160,12 +161,20 @@ def refuse_other_task(path: Path | str, state: dict[str, Any], task: str | None)
         raise UserError(f"{path} was trained for {trained}, and is not a model for {task}")
 
 
-def is_reversed(state: dict[str, Any], args: Namespace) -> bool:
-    """Whether a model translates from the flags' target language to their source language."""
-    saved = state.get("args") or (state.get("cfg") or {}).get("task")
-    trained = tuple(mapping(saved).get(f"{side}_lang") for side in ("source", "target"))
+def is_reversed(state: dict[str, Any], args: Namespace, folder: Path | None) -> bool:
+    """Whether a model translates from the flags' target language to their source language.
+
+    A checkpoint names no language where fairseq took the pair from the data's files, and then
+    `folder`, of the data, counts.
+    """
     asked = args.target_lang, args.source_lang
-    return None not in asked and trained == asked and asked[0] != asked[1]
+    if None in asked or asked[0] == asked[1]:
+        return False
+    saved = mapping(state.get("args") or (state.get("cfg") or {}).get("task"))
+    trained = saved.get("source_lang"), saved.get("target_lang")
+    if None in trained and folder:
+        trained = tuple(data_utils.infer_language_pair(str(folder)))
+    return trained == asked
 
 
 def load_checked(path: Path) -> dict[str, Any]:

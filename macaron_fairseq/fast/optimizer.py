@@ -144,8 +144,8 @@ class FusedAdam(torch.optim.Optimizer):
             for name in (*MOMENTS, MASTER):
                 if name in state:  # PyTorch has cast it to the parameter's precision
                     exactly = state[name].to(parameter.device, exact_type(parameter))
-                    scale = kept.pop(f"{name}_scale", None)
-                    kept[name] = exactly if scale is None else exactly * scale
+                    kept[name] = exactly * state.get(f"{name}_scale", 1)
+                    kept.pop(f"{name}_scale", None)
             exact = kept.pop(MASTER, None)
             if exact is not None and not rounds_to(exact, parameter):
                 exact = None  # another optimizer went on since, and left them as they were

@@ -124,6 +124,7 @@ def configure_layers(
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     set_macaron_defaults(args)
+    arguments.refuse_lacking_operators(args, sides)
     width = size.ffn_embed_dim
     for side in sides:
         steps = arguments.steps_of(args, side)
@@ -244,16 +245,16 @@ def configure_macaron_lm(args: Namespace, size: Size) -> None:
 def configure_lm(args: Namespace, size: Size) -> None:
     """Fill in what the user left open with fairseq's causal language model of that size.
 
-    As in GPT, the activation is GELU, and the output has the embeddings' weights.
+    As in GPT, the activation is GELU, and the output has the embeddings' weights. A width that is
+    given for one of them unties them.
     """
     set_default(args, "macaron_init", initialization.FAIRSEQ)
     set_default(args, "decoder_embed_dim", size.embed_dim)
     set_default(args, "decoder_ffn_embed_dim", size.ffn_embed_dim)
     set_depth(args, size, ("decoder",))
     set_default(args, "activation_fn", "gelu")
-    has_others = any(getattr(args, x, None) for x in ("character_embeddings", "adaptive_input"))
-    widths = {getattr(args, f"decoder_{x}_dim", None) for x in ("input", "output")}
-    is_shared = not has_others and widths <= {None, args.decoder_embed_dim}
+    others = "character_embeddings", "adaptive_input", "decoder_input_dim", "decoder_output_dim"
+    is_shared = not any(getattr(args, name, None) for name in others)
     set_default(args, "share_decoder_input_output_embed", is_shared)
     fairseqs = transformer_lm.TransformerLanguageModelConfig()
     for name in ("character_filters", "character_embedding_dim", "char_embedder_highway_layers"):

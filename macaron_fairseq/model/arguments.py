@@ -1,5 +1,6 @@
 """The model's own arguments: what they are, and which do not go together."""
 
+import logging
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 from fairseq.tasks import FairseqTask
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.common.names import look_up
+from macaron_fairseq.common.names import question
 from macaron_fairseq.model import initialization
 from macaron_fairseq.schemes import splitting, substeps
+
+logger = logging.getLogger(__name__)
 
 # Who computes attention, dropout and linear maps: `fast/`, or fairseq and PyTorch.
 FUSED, FAIRSEQ = KERNELS = "fused", "fairseq"
@@ -78,14 +81,13 @@ def add(parser: ArgumentParser, sides: Sequence[str] = SIDES) -> None:
         )
 
 
-def refuse_unknown_names(values: Mapping[str, Any]) -> None:
-    """Refuse `macaron_...` that is no argument: fairseq-hydra-train would take any."""
+def warn_of_unknown_names(values: Mapping[str, Any]) -> None:
+    """Warn of a `macaron_...` that is no argument: fairseq-hydra-train takes any."""
     parser = ArgumentParser(add_help=False)
     add(parser)
-    known = dict.fromkeys(action.dest for action in parser._actions)
-    for name in values:
-        if name.startswith("macaron_"):
-            look_up(known, name, "argument of the model", "model")
+    known = {action.dest for action in parser._actions}
+    for name in {x for x in values if x.startswith("macaron_")} - known:
+        logger.warning("model.%s is no argument, and has no effect%s", name, question(name, known))
 
 
 def scheme_of(cfg: Any, side: str) -> str:
@@ -178,6 +180,21 @@ def refuse_unknown_choices(args: Namespace) -> None:
         if (value := getattr(args, name)) not in (None, *choices):
             raise UserError(
                 f"--{name.replace('_', '-')} is {value}: give one of {', '.join(choices)}"
+            )
+
+
+def refuse_lacking_operators(args: Namespace, sides: Sequence[str] = SIDES) -> None:
+    """Refuse a user's scheme that never applies a network that fairseq's layers have."""
+    has_cross = len(sides) > 1 and not getattr(args, "no_cross_attention", False)
+    for side in sides:
+        wanted = [splitting.SELF_ATTENTION, splitting.FFN]
+        if side == "decoder" and has_cross:
+            wanted.insert(1, splitting.CROSS_ATTENTION)
+        applied = {x.kind for x in splitting.operators(steps_of(args, side))}
+        if missing := [kind for kind in wanted if kind not in applied]:
+            raise UserError(
+                f"the scheme '{scheme_of(args, side)}' has no {' and no '.join(missing)} in the "
+                f"{side}, which its layers have: add a step"
             )
 
 

@@ -104,14 +104,11 @@ def as_namespace(args: Any) -> Namespace:
     """The arguments as fairseq's commands give them; those of fairseq-hydra-train are no namespace.
 
     fairseq loses what it does not know of those.
-
-    Raises:
-        UserError: if one of these is misspelt.
     """
     if not OmegaConf.is_config(args):
         return args
     values: Any = OmegaConf.to_object(args)
-    arguments.refuse_unknown_names(values)
+    arguments.warn_of_unknown_names(values)
     return Namespace(**values)
 
 

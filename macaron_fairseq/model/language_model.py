@@ -149,13 +149,15 @@ def complete_positions(args: Any, task: FairseqTask) -> None:
     """Set how many positions there are, where it is not given: as many as a sample has tokens.
 
     Of fairseq-hydra-train's arguments, which a checkpoint holds, too, the task's alone say that.
+    There it is fairseq's default at least, as in the checkpoints that there are.
 
     Raises:
         UserError: if samples are longer than that.
     """
     tokens = getattr(args, "tokens_per_sample", None)
     if getattr(args, "max_target_positions", None) is None:
-        found = tokens or getattr(of_task(task), "tokens_per_sample", None) or DEFAULT_POSITIONS
+        of_samples = getattr(of_task(task), "tokens_per_sample", None) or DEFAULT_POSITIONS
+        found = tokens or max(of_samples, DEFAULT_POSITIONS)
         with open_dict(args) if OmegaConf.is_config(args) else nullcontext():
             args.max_target_positions = found
     refuse_longer_samples(tokens, args.max_target_positions, "--max-target-positions")

@@ -86,10 +86,10 @@ def check_restored(
     """
     is_begun_anew = args.reset_optimizer or path == Path(args.finetune_from_model or "")
     checkpoints.refuse_other_task(path, state, args.task)
-    if checkpoints.is_reversed(state, args) and not is_begun_anew:
+    if checkpoints.is_reversed(state, args, folder) and not is_begun_anew:
         raise UserError(
             f"{path} was trained from {args.target_lang} to {args.source_lang}: give -s and -t as "
-            "before, or another --save-dir"
+            f"before, or another --save-dir and --finetune-from-model {path}"
         )
     if given:
         restored.refuse_other_model(path, state, given, folder, is_begun_anew)
@@ -127,7 +127,7 @@ def check_decoding(line: CommandLine) -> None:
     for path in command_line.to_decode_with(args, command):
         state = checkpoints.load_checked(path)
         checkpoints.refuse_other_task(path, state, args.task)
-        if checkpoints.is_reversed(state, args):
+        if checkpoints.is_reversed(state, args, command_line.first_folder(None, line.others)):
             logger.warning(
                 "%s was trained from %s to %s, and not the other way",
                 *(path, args.target_lang, args.source_lang),

@@ -1,9 +1,11 @@
 """What fairseq's commands cannot do without, and miss with a traceback.
 
-That is the data folder, its dictionaries and sets, and in training the size of a batch. Each check
-can go when the tests named `test_fairseq_...` in `tests/preflight/test_missing.py` fail.
+That is the data folder, its dictionaries and sets, the size of a batch, and what only the user can
+say: the model, the task, the loss, the input. Each check can go when the tests named
+`test_fairseq_...` in `tests/preflight/test_missing.py` fail.
 """
 
+import logging
 import os
 import re
 from argparse import Namespace
@@ -15,6 +17,8 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import command_line, labelled
 from macaron_fairseq.preflight.command_line import CommandLine
+
+logger = logging.getLogger(__name__)
 
 # Where in a data folder the dictionary of a task lies.
 DICTIONARIES = {
@@ -40,7 +44,7 @@ def refuse(line: CommandLine) -> None:
         return
     folders = [Path(x) for x in others[0].split(os.pathsep)]
     folder = folders[0]
-    for one in folders:
+    for one in folders if command == "train" else folders[:1]:
         if not one.is_dir():
             raise UserError(f"there is no folder {one}: give the one that fairseq-preprocess wrote")
     refuse_without_dictionary(folder, args)
@@ -60,8 +64,8 @@ def refuse(line: CommandLine) -> None:
 def refuse_untold(line: CommandLine) -> None:
     """Refuse a command that is not told its model, task, loss or input.
 
-    fairseq's default of a loss, `cross_entropy`, divides that of masked tokens by the number of
-    all.
+    With fairseq's default of a loss, `cross_entropy`, the loss of masked tokens is divided by the
+    number of all: a warning.
 
     Raises:
         UserError: naming what to give.
@@ -75,9 +79,13 @@ def refuse_untold(line: CommandLine) -> None:
         refuse_unreadable_input(args)
     if command != "train":
         return
-    if args.task in ("masked_lm", "sentence_prediction") and args.criterion == "cross_entropy":
+    if args.task == "sentence_prediction" and args.criterion == "cross_entropy":
         raise UserError(f"--task {args.task} needs its own loss: give --criterion {args.task}")
-    if args.best_checkpoint_metric == "bleu" and not args.eval_bleu:
+    if args.task == "masked_lm" and args.criterion == "cross_entropy":
+        logger.warning(
+            "the loss is divided by all tokens, not by the masked ones: give --criterion masked_lm"
+        )
+    if args.best_checkpoint_metric == "bleu" and not (args.eval_bleu or args.disable_validation):
         raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
 
 
@@ -90,8 +98,10 @@ def refuse_without_task(args: Namespace) -> None:
 
 def refuse_unreadable_input(args: Namespace) -> None:
     """Raise a `UserError` if fairseq-interactive cannot read its input, or not in such batches."""
-    if args.input != "-" and not Path(args.input).exists():
-        raise UserError(f"--input {args.input}: no such file")
+    path = Path(args.input)
+    if args.input != "-" and (path.is_dir() or not path.exists()):
+        what = "a folder, and not a file" if path.is_dir() else "no such file"
+        raise UserError(f"--input {args.input}: {what}")
     if args.batch_size and args.batch_size > max(1, args.buffer_size):
         raise UserError(
             f"--batch-size {args.batch_size} needs as many lines at a time: give --buffer-size "

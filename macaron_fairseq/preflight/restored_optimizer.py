@@ -1,8 +1,8 @@
 """A checkpoint whose optimizer's state is that of another training, or its best score.
 
 fairseq answers the first with a traceback. A student may have maps to its teacher's layers only
-before or only now: then fairseq would give the state to other parameters. It would compare scores
-of two metrics. Each check can go when fairseq says it in a sentence.
+before or only now: then fairseq would give the state to other parameters. Scores of two metrics it
+would compare with each other. Each check can go when fairseq says it in a sentence.
 """
 
 from argparse import Namespace
@@ -18,6 +18,7 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.compat import checkpoints
 from macaron_fairseq.preflight import restored_parameters
 
+WITHOUT_BEST = "fixed", "manual", "pass_through"  # schedules that need no best loss of before
 FINETUNE, RESTORE = "--finetune-from-model", "--restore-file"
 
 
@@ -52,26 +53,27 @@ def refuse_other_count(path: Path, state: dict[str, Any], given: Namespace) -> N
     """
     groups = (state.get("last_optimizer_state") or {}).get("param_groups", [])
     saved = [len(group["params"]) for group in groups]
-    if len(saved) != 1 or saved[0] < 2 or state.get("criterion"):
+    has_more = state.get("criterion") or getattr(given, "load_checkpoint_heads", False)
+    if len(saved) != 1 or saved[0] < 2 or has_more:  # a criterion's, or heads that fairseq adds
         return
     if model := restored_parameters.shapes_of_model(given):
         own = sum(x.requires_grad for x in model.parameters())
         if own != saved[0]:
             raise UserError(
                 f"{path} has the optimizer's state of {saved[0]} parameters, and the model has "
-                f"{own}: give the same flags as before, such as --share-all-embeddings"
+                f"{own}: give the same flags as before, such as those that share embeddings"
             )
 
 
 def refuse_other_schedule(path: Path, state: dict[str, Any], args: Namespace) -> None:
     """Raise a `UserError` if fairseq cannot give the schedule of before to that of the flags."""
-    last = (state.get("optimizer_history") or [{}])[-1]
-    saved = last.get("lr_scheduler_state")
-    is_lacking = saved is not None and "best" not in saved and args.lr_scheduler != "fixed"
-    if is_lacking and not args.reset_lr_scheduler:
+    if not state.get("last_optimizer_state") or args.reset_lr_scheduler:
+        return
+    saved = (state.get("optimizer_history") or [{}])[-1].get("lr_scheduler_state")
+    if saved is not None and "best" not in saved and args.lr_scheduler not in WITHOUT_BEST:
         raise UserError(
-            f"{path} was trained with --lr-scheduler fixed, and now it is {args.lr_scheduler}: add "
-            "--reset-lr-scheduler, or give the same flags as before"
+            f"{path} was trained with another schedule than --lr-scheduler {args.lr_scheduler}: "
+            "add --reset-lr-scheduler, or give the same flags as before"
         )
 
 

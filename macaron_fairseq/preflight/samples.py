@@ -102,18 +102,19 @@ def has_batch(
 def refuse_too_long(line: CommandLine, state: dict[str, Any]) -> None:
     """Raise a `UserError` if samples are longer than a causal model: fairseq would skip them."""
     args, folder = line.args, command_line.first_folder(None, line.others)
-    size = args.tokens_per_sample - args.context_window  # of which fairseq-eval-lm makes samples
+    model = {**checkpoints.model_arguments(state), **overrides(args.model_overrides)}
+    # What the window has is read, too, but counts only where there is a vector for each position.
+    window = 0 if model.get("decoder_learned_pos") else args.context_window
+    size = args.tokens_per_sample - window
     if folder and binarised.is_binarised(folder / args.gen_subset):
         data = MMapIndexedDataset(str(folder / args.gen_subset))
         size = min(size, int(data.sizes.sum()))
-    model = {**checkpoints.model_arguments(state), **overrides(args.model_overrides)}
     # fairseq's own models say it only where a flag did, and else have the samples' size.
     positions = model.get("max_target_positions") or model.get("tokens_per_sample")
     if positions is not None and size > positions:
         raise UserError(
             f"--tokens-per-sample {args.tokens_per_sample} makes samples of {size} tokens, and the "
-            f"model has {positions} positions: give --tokens-per-sample "
-            f"{positions + args.context_window}"
+            f"model has {positions} positions: give --tokens-per-sample {positions + window}"
         )
 
 

@@ -51,17 +51,6 @@ class Scheme:
     encoder: Steps
     decoder: Steps
 
-    def __post_init__(self) -> None:
-        """Raise a `ValueError` where fairseq's layer has a network that is never applied."""
-        for side in ("encoder", "decoder"):
-            applied = {x.kind for steps in getattr(self, side) for x in steps.operators}
-            kinds = {FFN, SELF_ATTENTION} | ({CROSS_ATTENTION} if side == "decoder" else set())
-            if applied != kinds:
-                raise ValueError(
-                    f"the {side} of a scheme should apply {', '.join(sorted(kinds))}, and not "
-                    f"{', '.join(sorted(applied)) or 'nothing'}"
-                )
-
 
 SELF = Operator(SELF_ATTENTION)
 CROSS = Operator(CROSS_ATTENTION)

@@ -106,12 +106,13 @@ def test_either_goes_on_from_the_others_checkpoint(way):
         torch.testing.assert_close(y, x, rtol=2e-6, atol=2e-7)
 
 
-def test_a_state_of_apex_counts_in_the_group_and_scales_moments():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_state_of_apex_counts_in_the_group_and_scales_moments(dtype):
     """As fairseq's FusedAdamV2 leaves the first, and its FusedAdamV1 with --fp16-adam-stats both.
 
     A moment is what is kept times its scale.
     """
-    start = parameters()
+    start = parameters(dtype)
     begun = optimizer.FairseqAdam(config(), start)
     for update in range(3):
         set_gradients(start, update)

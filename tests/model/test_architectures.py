@@ -22,6 +22,7 @@ from macaron_fairseq.model import architectures
 from macaron_fairseq.model.transformer import MacaronTransformerModel as PlainModel
 from macaron_fairseq.plugin import MacaronTransformerModel
 from macaron_fairseq.schemes import splitting
+from macaron_fairseq.schemes.splitting import CROSS, SELF, WHOLE, Scheme, step
 
 # embed_dim, heads, layers, width of each FFN half, (dropout, attention, activation): the paper's.
 MACARON = {
@@ -78,10 +79,48 @@ def test_hydras_null_is_what_is_not_set():
     assert args.macaron_scheme == "strang-marchuk" and args.encoder_normalize_before is True
 
 
-def test_a_misspelt_setting_of_hydra_is_refused():
+def test_a_misspelt_setting_of_hydra_is_told(caplog):
     cfg = OmegaConf.create({"_name": "macaron_transformer_tiny", "macaron_schema": "parallel"})
-    with pytest.raises(UserError, match=r"macaron_schema.*macaron_scheme"):
-        build_model(cfg, task())
+    build_model(cfg, task())
+    (said,) = caplog.messages
+    assert said.startswith("model.macaron_schema is no argument, and has no effect. Did you mean ")
+    assert "macaron_scheme" in said
+
+
+WHOLE_STEPS = step(1, SELF), step(1, CROSS), step(1, WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "flags", "said"),
+    [
+        (Scheme(WHOLE_STEPS[:1], WHOLE_STEPS), [], "no ffn in the encoder"),
+        (Scheme(WHOLE_STEPS[2:], WHOLE_STEPS), [], "no self-attention in the encoder"),
+        (Scheme(WHOLE_STEPS[::2], WHOLE_STEPS[::2]), [], "no cross-attention in the decoder"),
+        (Scheme(WHOLE_STEPS[::2], WHOLE_STEPS[::2]), ["--no-cross-attention"], ""),
+        (Scheme((), WHOLE_STEPS), [], "no self-attention and no ffn in the encoder"),
+    ],
+)
+def test_a_scheme_applies_what_its_layers_have(scheme, flags, said, monkeypatch):
+    """What it leaves out nothing would train."""
+    monkeypatch.setitem(splitting.SCHEMES, "made-up", scheme)
+    flags = ["--macaron-scheme", "made-up", *flags]
+    if said:
+        with pytest.raises(UserError, match=f"^the scheme 'made-up' has {said}, which its layers"):
+            build_unfilled("macaron_transformer_tiny", *flags)
+    else:
+        build_unfilled("macaron_transformer_tiny", *flags)
+
+
+@pytest.mark.parametrize(
+    ("arch", "for_task", "scheme"),
+    [
+        ("macaron_roberta_tiny", masked_task, Scheme(WHOLE_STEPS[::2], ())),
+        ("macaron_transformer_lm_tiny", language_task, Scheme((), WHOLE_STEPS[::2])),
+    ],
+)
+def test_a_scheme_may_be_of_one_side(arch, for_task, scheme, monkeypatch):
+    monkeypatch.setitem(splitting.SCHEMES, "made-up", scheme)
+    build_model(arguments(arch, "--macaron-scheme", "made-up"), for_task())
 
 
 @pytest.mark.parametrize("arch", ["macaron_transformer_tiny", "transformer_tiny_pre_norm"])

@@ -183,20 +183,6 @@ def test_gates_start_half_open():
     assert [*MacaronEncoderLayer(config(*flags)).gates] == ["0", "1"]
 
 
-def test_a_scheme_applies_all_that_a_layer_has():
-    """What it leaves out would be trained by nothing."""
-    own, crossing, ffn = Operator(SELF_ATTENTION), Operator(CROSS_ATTENTION), Operator(FFN)
-    whole = step(1, own), step(1, crossing), step(1, ffn)
-    for encoder, decoder, said in (
-        ((step(1, own),), whole, "the encoder of a scheme should apply ffn, self-attention, and "),
-        ((), whole, "and not nothing"),
-        (whole, whole, "and not cross-attention, ffn, self-attention"),
-        (whole[::2], whole[::2], "the decoder of a scheme should apply cross-attention, ffn, self"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            Scheme(encoder, decoder)
-
-
 def test_any_scheme_is_integrated(monkeypatch):
     """A scheme that is only data: attention in two parts, each with weights of its own."""
     first, second, ffn = Operator(SELF_ATTENTION), Operator(SELF_ATTENTION, 2), Operator(FFN)

@@ -1,5 +1,7 @@
 """What fairseq's commands need is missing: they end in a traceback, and we in one sentence."""
 
+import os
+
 import pytest
 from fairseq import options, tasks
 from fairseq.data import data_utils
@@ -124,6 +126,9 @@ def test_a_folder_that_is_not_there(tmp_path, pair):
         said = refusal(command, f"{nosuch}:{pair}")
         assert said == f"there is no folder {nosuch}: give the one that fairseq-preprocess wrote"
     assert "no folder" in refusal("generate", pair / "dict.en.txt")
+    refuse("generate", f"{pair}:{nosuch}")  # which reads the first alone
+    said = refusal("train", f"{pair}:{nosuch}")
+    assert said == f"there is no folder {nosuch}: give the one that fairseq-preprocess wrote"
 
 
 @pytest.mark.parametrize("command", ["train", "generate"])
@@ -165,27 +170,40 @@ def test_what_a_command_is_not_told(tmp_path):
     said = "fairseq-validate needs a task: give --task translation"
     for path in (STORED, "https://example.org/model.pt"):
         assert untold("validate", "--path", path) == said
-    for task in ("masked_lm", "sentence_prediction"):
-        said = untold("train", "--task", task)
-        assert said == f"--task {task} needs its own loss: give --criterion {task}"
+    said = untold("train", "--task", "sentence_prediction")
+    assert said == "--task sentence_prediction needs its own loss: give --criterion " + (
+        "sentence_prediction"
+    )
     said = untold("train", "--best-checkpoint-metric", "bleu")
     assert said == "--best-checkpoint-metric bleu needs --eval-bleu, which computes it"
     nosuch = tmp_path / "nosuch"
     said = untold("interactive", "--path", STORED, "--input", nosuch)
     assert said == f"--input {nosuch}: no such file"
+    said = untold("interactive", "--path", STORED, "--input", tmp_path)
+    assert said == f"--input {tmp_path}: a folder, and not a file"
     said = untold("interactive", "--path", STORED, "--batch-size", "10", "--buffer-size", "5")
     assert said == "--batch-size 10 needs as many lines at a time: give --buffer-size 10"
 
 
-def test_commands_that_are_told_all(tmp_path):
+def test_the_loss_of_masked_tokens_is_divided_by_their_number(caplog):
+    refuse_untold = [missing.refuse_untold, ["/bin/fairseq-train", "data", "--task", "masked_lm"]]
+    apply(*refuse_untold)
+    assert "give --criterion masked_lm" in caplog.text
+    caplog.clear()
+    apply(refuse_untold[0], [*refuse_untold[1], "--criterion", "masked_lm"])
+    assert not caplog.text
+
+
+def test_commands_that_are_told_all():
     for command, *words in (
         ("generate", "--path", "x"),
         ("validate", "--path", "x", "--task", "masked_lm"),
-        ("interactive", "--path", "x", "--input", tmp_path, "--batch-size", "1"),
+        ("interactive", "--path", "x", "--input", os.devnull, "--batch-size", "1"),
         ("interactive", "--path", "x", "--batch-size", "10", "--buffer-size", "10"),
         ("train", "--task", "masked_lm", "--criterion", "chunked_masked_lm"),
         ("train", "--best-checkpoint-metric", "bleu", "--eval-bleu"),
         ("train", "--best-checkpoint-metric", "ppl"),
+        ("train", "--best-checkpoint-metric", "bleu", "--disable-validation"),
     ):
         line = command_line.read([f"/bin/fairseq-{command}", "data", *map(str, words)])
         missing.refuse_untold(line)

@@ -130,17 +130,18 @@ def test_fairseq_gives_the_state_of_a_fixed_schedule_to_another():
         ({"lr": 0.1}, "--lr-scheduler fixed", False),
         ({"best": 3.0}, "--lr-scheduler fixed", False),
         ({"best": 3.0}, "--lr-scheduler polynomial_decay", False),
+        ({"lr": 0.1}, "--lr-scheduler manual", False),
     ],
 )
 def test_a_checkpoint_of_another_schedule(saved, flags, is_refused):
-    state = {"optimizer_history": [{"lr_scheduler_state": saved}]}
+    state = {"optimizer_history": [{"lr_scheduler_state": saved}], "last_optimizer_state": {"a": 1}}
     args, _ = command_line.parse(["data", *flags.split()])
     check = partial(restored_optimizer.refuse_other_schedule, Path("x.pt"), state, args)
     if is_refused:
         said = sentence_of(check)
-        assert said.startswith("x.pt was trained with --lr-scheduler fixed, and now it is inverse")
-    else:
-        check()
+        assert said.startswith("x.pt was trained with another schedule than --lr-scheduler inverse")
+        del state["last_optimizer_state"]  # without which fairseq does not read it
+    check()
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,9 @@ def test_a_state_of_another_number_of_parameters(before, now, tmp_path):
     given = command_line.with_defaults(command_line.read([*words, *now]).flags)
     state = {"last_optimizer_state": adam.state_dict()}
     check = partial(restored_optimizer.refuse_other_count, Path("x.pt"), state, given)
+    given.load_checkpoint_heads = True  # which fairseq puts on later
+    check()
+    given.load_checkpoint_heads = False
     if before == now:
         check()
     else:
@@ -206,12 +210,21 @@ def test_a_run_does_not_turn_round(kind, tmp_path):
         ([], False),
     ):
         args, _ = command_line.parse(["data", *languages])
-        assert checkpoints.is_reversed(state, args) == is_reversed
+        assert checkpoints.is_reversed(state, args, None) == is_reversed
     args, _ = command_line.parse(["data", "-s", "de", "-t", "en"])
     said = sentence_of(lambda: checks.check_restored(Path("x.pt"), state, args, None, None))
     assert said.startswith("x.pt was trained from en to de: give -s and -t as before, or")
     args, _ = command_line.parse(["data", "-s", "de", "-t", "en", "--finetune-from-model", "x.pt"])
     checks.check_restored(Path("x.pt"), state, args, None, None)
+    # Where fairseq took the pair from the files.
+    state = {"cfg": {"task": {"_name": "translation", "source_lang": None, "target_lang": None}}}
+    (tmp_path / "train.en-de.en.bin").touch()
+    for languages, is_reversed in (
+        (["-s", "de", "-t", "en"], True),
+        (["-s", "en", "-t", "de"], False),
+    ):
+        args, _ = command_line.parse(["data", *languages])
+        assert checkpoints.is_reversed(state, args, tmp_path) == is_reversed
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,9 @@ def test_samples_are_no_longer_than_what_a_model_reads(tmp_path, arch, flags):
     apply(checks.check, [*evaluate, str(positions + 4), "--context-window", "4"])
     said = refusal(*evaluate, positions + 5, "--context-window", 4)
     assert said.endswith(f"give --tokens-per-sample {positions + 4}")
+    learned = f"{{'decoder_learned_pos': True, 'max_target_positions': {positions}}}"
+    words = [*evaluate, positions + 4, "--context-window", 4, "--model-overrides", learned]
+    assert refusal(*words).endswith(f"give --tokens-per-sample {positions}")
     other = f"{{'max_target_positions': {positions + 9}}}"
     apply(checks.check, [*evaluate, str(positions + 9), "--model-overrides", other])
     # No sample is longer than the set.
