@@ -523,11 +523,11 @@ def test_values_of_the_settings_are_looked_at_first(no_work, capsys, old, new, s
 def test_a_students_rate_has_to_fall_before_its_end(no_work, capsys):
     """Which is found out before the teacher is trained."""
     path = no_work.folder / "settings.yaml"
-    flags = "--lr-scheduler cosine --warmup-updates 9"
+    flags = "--lr-scheduler cosine --warmup-updates 3"
     path.write_text(path.read_text().replace("max_update: 3", f"max_update: 3, flags: {flags}"))
     assert no_work.call() == 1 and no_work.begun == []
     said = capsys.readouterr().err
-    assert "cosine falls after --warmup-updates 9 until --max-update 3: give a greater one" in said
+    assert "cosine falls after --warmup-updates 3 until --max-update 3: give a greater one" in said
 
 
 def test_flags_of_students_are_looked_at_before_the_teacher_is_trained(no_work, capsys):
