@@ -130,6 +130,12 @@ def load(
     if not paths:
         raise UserError("there is no model to load: name a checkpoint")
     folder = data_folder.read(Path(data))
+    for one in paths:
+        if os.pathsep in str(one) and one.exists():
+            raise UserError(f"{one}: '{os.pathsep}' stands between checkpoints, so rename it")
+        for name in str(one).split(os.pathsep):
+            if not (Path(name).exists() or files.is_remote(name)):
+                raise UserError(f"{name}: no such checkpoint")
     engine: Engine
     if paths[0].is_dir():
         from macaron_fairseq.translation import ctranslate2_engine
@@ -484,7 +490,9 @@ def describe(
 
     if tokens < 1 or (types is not None and types < 1):
         raise UserError(f"tokens {tokens} and types {types} should be above 0")
-    flags |= {"macaron_scheme": scheme, "macaron_substep": substep}
+    for name, value in {"scheme": scheme, "substep": substep}.items():
+        if value is not None and flags.setdefault(f"macaron_{name}", value) != value:
+            raise UserError(f"{name} and macaron_{name} are one flag: give one of them")
     given = {name: value for name, value in flags.items() if value is not None}
     if isinstance(model, Path) or model.endswith(".pt") or Path(model).is_file():
         if given or types:

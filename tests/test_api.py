@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+import sys
 
 import pytest
 import sacrebleu
@@ -268,6 +269,16 @@ def test_what_cannot_be_described(model, flags, sentence):
         macaron_fairseq.describe(model, **flags)
 
 
+def test_a_model_that_is_not_there_is_told_before_fairseq_is_asked(data, tmp_path, monkeypatch):
+    """On a machine that serves an export there is none."""
+    monkeypatch.setitem(sys.modules, "macaron_fairseq.translation.fairseq_engine", None)
+    with pytest.raises(UserError, match=r"^model\.ct2: no such checkpoint"):
+        macaron_fairseq.load("model.ct2", data)
+    (tmp_path / "a:b.pt").touch()
+    with pytest.raises(UserError, match=r"a:b\.pt: ':' stands between checkpoints, so rename it"):
+        macaron_fairseq.load(tmp_path / "a:b.pt", data)
+
+
 def test_numbers_and_switches_of_a_description():
     shared = [
         macaron_fairseq.describe("macaron_transformer_tiny", share_all_embeddings=x, types=1000)
@@ -275,6 +286,14 @@ def test_numbers_and_switches_of_a_description():
     ]
     assert shared[1].parameters - shared[0].parameters == 2 * 1000 * 128
     assert macaron_fairseq.describe("macaron_roberta_tiny", max_positions=64).parameters
+    found = macaron_fairseq.describe("macaron_transformer_tiny", macaron_scheme="parallel")
+    assert found.layers[0].formulas == ("x <- x + Self(LN x) + FFN(LN x)",)
+    found = macaron_fairseq.describe("macaron_transformer_tiny", macaron_substep="rk4")
+    assert found.integration.endswith("sub-step rk4")
+    with pytest.raises(UserError, match="scheme and macaron_scheme are one flag: give one"):
+        macaron_fairseq.describe(
+            "macaron_transformer", scheme="yoshida4", macaron_scheme="parallel"
+        )
     assert macaron_fairseq.describe("roberta_tiny_pre_norm", max_positions=64).parameters
     assert macaron_fairseq.describe("transformer", encoder_layers=0).layers[0].count == 0
 

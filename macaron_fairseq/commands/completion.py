@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> None:
     logging.getLogger("shtab").setLevel(logging.WARNING)  # fairseq has all others print all
     parser = cli.make_parser(cli.COMMANDS)
     for action in actions(parser):
-        if action.type is Path or action.dest == "path":
+        names_one = any(what in str(action.metavar) for what in ("FILE", "FOLDER", "DATA", "INPUT"))
+        if action.type is Path or names_one:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     files.show(shtab.complete(parser, shell=args.shell))
 

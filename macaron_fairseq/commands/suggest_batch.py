@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> None:
     warnings.filterwarnings("ignore", ".*pin_memory")
     with suppress(argparse.ArgumentError):  # fairseq will say it
         flags, _ = command_line.parse(args.flags)
+        if flags.max_tokens is not None:
+            raise UserError("--max-tokens is what is looked for: leave it out of the flags")
         checks.check_devices(flags, "train")
         checks.check_optimizer(flags)
     trainer = trainers.build([*args.flags, "--max-tokens", str(args.least)])

@@ -301,6 +301,8 @@ def to_file(path: Path, keep_partial: bool) -> Iterator[BinaryIO]:
                     f"another process has begun to write {path}, too: start this again once that "
                     "one has ended"
                 )
+            with suppress(OSError):  # where there is none yet
+                shutil.copymode(path, partial)
             partial.replace(path)
         finally:
             if not keep_partial and is_own():

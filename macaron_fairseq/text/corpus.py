@@ -37,6 +37,8 @@ def tokenize(
     """
     refuse_mistakes([(source, output) for _, source, output in texts])
     pipelines = {language: Pipeline(steps, language, codes) for language, _, _ in texts}
+    if workers is not None and workers < 1:
+        raise UserError(f"workers is {workers}: give 1 or more")
     workers = workers or environment.available_cores()
     for language, source, output in texts:
         with bar(f"tokenising {source}", "B", size(source), unit_scale=True) as shown:
@@ -76,7 +78,7 @@ def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> It
     It never reads more than 2 * workers blocks ahead, whatever the size of the corpus.
 
     Raises:
-        UserError: if a block is not UTF-8, or a worker is killed.
+        UserError: if a block is not UTF-8 or keeps a carriage return, or a worker is killed.
     """
     work = functools.partial(process_block, pipeline=pipeline)
     if workers == 1:
@@ -87,5 +89,17 @@ def process(blocks: Iterable[Block], pipeline: Pipeline, workers: int = 1) -> It
 
 
 def process_block(block: Block, pipeline: Pipeline) -> bytes:
-    """The block's lines after the pipeline, each ended by a newline."""
-    return "".join([pipeline(line) + "\n" for line in block.lines()]).encode()
+    """The block's lines after the pipeline, each ended by a newline.
+
+    Raises:
+        UserError: if a carriage return is left in one, at which fairseq would begin another.
+    """
+    done = [pipeline(line) + "\n" for line in block.lines()]
+    content = "".join(done)
+    if "\r" in content:
+        number = next(n for n, line in enumerate(done, block.first) if "\r" in line)
+        raise UserError(
+            f"{block.file}, line {number} has a carriage return within it, which fairseq takes for "
+            "its end: remove it, or convert the line ends"
+        )
+    return content.encode()

@@ -103,7 +103,7 @@ def bpe(codes: Path) -> Step:
         UserError: if it is not such a file.
     """
     try:
-        with codes.open(encoding="utf-8", newline="\n") as file:
+        with codes.open(encoding="utf-8-sig", newline="\n") as file:
             merges = BPE(file)
     except OSError as error:
         raise UserError(f"cannot read the BPE codes {codes}: {error.strerror or error}") from error

@@ -149,6 +149,12 @@ def test_command_prints_a_flag(data_bin, capsys):
         main(["suggest-batch", "--least", "64", "--most", "32", "--", str(data_bin)])
 
 
+def test_what_is_looked_for_is_not_given():
+    words = ["suggest-batch", "--", "data", "--cpu", "--max-tokens", "100"]
+    with pytest.raises(UserError, match="--max-tokens is what is looked for: leave it out"):
+        main(words)
+
+
 def test_what_cannot_train_is_refused_at_once(tmp_path):
     with pytest.raises(SystemExit, match="--fp16 "):
         main(["suggest-batch", "--", str(tmp_path), *FLAGS, "--fp16"])

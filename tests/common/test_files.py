@@ -62,6 +62,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         files.write_lines(path / "below", [])
 
 
+def test_what_takes_the_place_of_a_file_may_be_read_by_the_same(tmp_path):
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    files.write(path, "text")
+    assert path.stat().st_mode & 0o777 == 0o600 and path.read_text() == "text"
+
+
 def test_a_kill_while_writing_leaves_what_was_there(tmp_path):
     path = tmp_path / "manifest.json"
     files.write(path, "before")

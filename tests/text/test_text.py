@@ -363,6 +363,27 @@ def test_a_bad_line_is_named_whoever_reads_it(workers, tmp_path):
         [*corpus.process(blocks, Pipeline(["lowercase"], "en"), workers)]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_carriage_return_within_a_line_is_refused_where_it_stays(workers, tmp_path):
+    """fairseq would begin a line there; most steps take it for white space."""
+    (tmp_path / "in").write_bytes(b"one\r\ntwo\rthree\n")
+    text = [("en", tmp_path / "in", tmp_path / "out")]
+    with pytest.raises(UserError, match=r"in, line 2 has a carriage return within it, which"):
+        corpus.tokenize(text, ["lowercase"], workers=workers)
+    corpus.tokenize(text, ["tokenize"], workers=workers)
+    assert (tmp_path / "out").read_bytes() == b"one\ntwo three\n"
+    with pytest.raises(UserError, match="workers is -1: give 1 or more"):
+        corpus.tokenize(text, ["tokenize"], workers=-1)
+
+
+def test_codes_may_begin_with_a_byte_order_mark(codes, tmp_path):
+    marked = tmp_path / "marked"
+    marked.write_bytes(b"\xef\xbb\xbf" + codes.read_bytes())
+    line = "lower newest widest lowest"
+    found, expected = (Pipeline(["bpe"], "en", path)(line) for path in (marked, codes))
+    assert found == expected != line
+
+
 def test_a_pipeline_goes_to_processes_that_do_not_fork(codes):
     apply = Pipeline(["lowercase", "tokenize", "bpe"], "de", codes)
     copy = pickle.loads(pickle.dumps(apply))
