@@ -5,12 +5,19 @@ from typing import Any
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
+from torch.nn.modules import module as modules
 
 from macaron_fairseq.fast.linear import Linear
 
 # The methods by which a model of fairseq's makes probabilities of logits.
 PROBABILITIES = "get_normalized_probs", "get_normalized_probs_scriptable"
+# Hooks of all modules: PyTorch adds to these, and takes from them.
+HOOKS_OF_ALL = (
+    modules._global_forward_hooks,
+    modules._global_forward_pre_hooks,
+    modules._global_backward_hooks,
+    modules._global_backward_pre_hooks,
+)
 
 
 def is_watched(module: nn.Module) -> bool:
@@ -19,7 +26,7 @@ def is_watched(module: nn.Module) -> bool:
     They may change it, too, as those of quantisation noise do. It is asked in each update.
     """
     return bool(
-        has_any_global_hook()
+        any(HOOKS_OF_ALL)
         or module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks

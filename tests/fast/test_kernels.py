@@ -809,8 +809,10 @@ def test_a_linear_map_with_a_hook_is_called(kind):
     assert not replaceable.is_watched(fc) and replaceable.is_linear(fc)
 
 
-def test_so_is_one_with_a_hook_of_all_modules():
-    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+@pytest.mark.parametrize("kind", HOOKS)
+def test_so_is_one_with_a_hook_of_all_modules(kind):
+    register = getattr(nn.modules.module, f"register_module_{kind}_hook")
+    handle = register(lambda *_: None)
     assert replaceable.is_watched(linear.Linear(24, 16))
     handle.remove()
     assert not replaceable.is_watched(linear.Linear(24, 16))
