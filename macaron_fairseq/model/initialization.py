@@ -1,8 +1,7 @@
 """The initialisation of a network (`--macaron-init`): fairseq's, or that of the authors' code.
 
 `released` is that of their code for translation. Both draw embeddings and attention's weights from
-the same distributions. They differ in the FFNs and in attention's biases. With fan-in m and fan-out
-n:
+the same distributions. They differ in the FFNs and in attention's biases. Fan-in is m, fan-out n:
 
                                fairseq                 released
     weights of an FFN          U(-1/sqrt m, 1/sqrt m)  U(-b, b), b = sqrt(6 / (m + n)) (Glorot)

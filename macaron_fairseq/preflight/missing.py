@@ -26,6 +26,7 @@ DICTIONARIES = {
     "masked_lm": "dict.txt",
     "sentence_prediction": "input0/dict.txt",
 }
+TRANSLATION = "translation", "macaron_translation"  # other tasks may compute BLEU unasked
 INDEX = re.compile(r"(\.[^.]+-[^.]+\.[^.]+)?\.idx$")  # what follows a set's name, as .de-en.de.idx
 
 
@@ -85,7 +86,8 @@ def refuse_untold(line: CommandLine) -> None:
         logger.warning(
             "the loss is divided by all tokens, not by the masked ones: give --criterion masked_lm"
         )
-    if args.best_checkpoint_metric == "bleu" and not (args.eval_bleu or args.disable_validation):
+    has_bleu = args.eval_bleu or args.disable_validation or args.task not in TRANSLATION
+    if args.best_checkpoint_metric == "bleu" and not has_bleu:
         raise UserError("--best-checkpoint-metric bleu needs --eval-bleu, which computes it")
 
 

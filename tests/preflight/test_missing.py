@@ -204,6 +204,7 @@ def test_commands_that_are_told_all():
         ("train", "--best-checkpoint-metric", "bleu", "--eval-bleu"),
         ("train", "--best-checkpoint-metric", "ppl"),
         ("train", "--best-checkpoint-metric", "bleu", "--disable-validation"),
+        ("train", "--best-checkpoint-metric", "bleu", "--task", "a_users_own"),
     ):
         line = command_line.read([f"/bin/fairseq-{command}", "data", *map(str, words)])
         missing.refuse_untold(line)
