@@ -161,6 +161,7 @@ def check_optimizer(args: Namespace) -> None:
     """Raise a `UserError` if optimizer or schedule could not make an update."""
     refuse_bad_betas(args.adam_betas)
     refuse_cosine_without_a_period(args)
+    refuse_root_without_warmup(args)
 
 
 def refuse_below_1(args: Namespace, name: str) -> None:
@@ -189,12 +190,19 @@ def refuse_cosine_without_a_period(args: Namespace) -> None:
 
     A run that ends before, within its warm-up, asks for none.
     """
-    has_period = args.lr_period_updates > 0 or args.max_update not in (0, args.warmup_updates)
+    warmup = args.warmup_updates or 0
+    has_period = args.lr_period_updates > 0 or args.max_update not in (0, warmup)
     if args.lr_scheduler == "cosine" and not has_period:
         raise UserError(
-            f"--lr-scheduler cosine falls after --warmup-updates {args.warmup_updates} until "
+            f"--lr-scheduler cosine falls after --warmup-updates {warmup} until "
             f"--max-update {args.max_update}: give a greater one, or --lr-period-updates"
         )
+
+
+def refuse_root_without_warmup(args: Namespace) -> None:
+    """Raise a `UserError` if fairseq's inverse square root would divide by a warm-up of 0."""
+    if args.lr_scheduler == "inverse_sqrt" and args.warmup_updates == 0:
+        raise UserError("--lr-scheduler inverse_sqrt needs --warmup-updates of 1 or more")
 
 
 def refuse_lost_buckets(args: Namespace) -> None:

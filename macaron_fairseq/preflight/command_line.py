@@ -61,7 +61,7 @@ def command_name(program: str) -> str | None:
 def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list[str]]:
     """The flags that are checked, with fairseq's defaults, and all other words.
 
-    The world size is None where it is not given.
+    World size and warm-up are None where they are not given.
 
     Args:
         flags: of a command line.
@@ -100,7 +100,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
     parser.add_argument("--optimizer")
     parser.add_argument("--adam-betas", default="(0.9, 0.999)")
     parser.add_argument("--lr-scheduler", default="fixed")
-    parser.add_argument("--warmup-updates", type=int, default=0)
+    parser.add_argument("--warmup-updates", type=int)
     parser.add_argument("--lr-period-updates", type=float, default=-1)
     modes = "none", "complete", "complete_doc", "eos"
     parser.add_argument("--sample-break-mode", choices=modes)

@@ -1086,6 +1086,10 @@ def test_a_manifest_of_nothing_is_refused(prepared, tmp_path):
         write_manifest(tmp_path / "run", prepared, "data-bin", "--seed", "1")
     with pytest.raises(UserError, match="the seed 'one' is not a whole number: give --seed N"):
         write_manifest(tmp_path / "run", prepared, "--arch", "x", "--seed", "one")
+    described = json.loads((prepared / "preprocessing.json").read_text())
+    (prepared / "preprocessing.json").write_text(json.dumps(described | {"tests": "valid"}))
+    with pytest.raises(UserError, match="has no list of names as 'tests': run the stage prepare"):
+        write_manifest(tmp_path / "run", prepared)
     shutil.rmtree(prepared / "data-bin")
     with pytest.raises(UserError, match="data-bin holds no data of fairseq-preprocess: run the st"):
         write_manifest(tmp_path / "run", prepared)

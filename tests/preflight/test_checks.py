@@ -21,6 +21,10 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.models.transformer_lm import TransformerLanguageModel
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from fairseq.optim.lr_scheduler.cosine_lr_scheduler import CosineLRSchedule, CosineLRScheduleConfig
+from fairseq.optim.lr_scheduler.inverse_square_root_schedule import (
+    InverseSquareRootLRScheduleConfig,
+    InverseSquareRootSchedule,
+)
 from fairseq.trainer import Trainer
 from helpers.commands import apply, refusal
 from helpers.paths import FIXTURES
@@ -153,15 +157,33 @@ def test_fairseq_makes_no_buckets():
 
 
 COSINE = ["data", "--lr-scheduler", "cosine", "--warmup-updates", "10"]
+ROOT = ["data", "--lr-scheduler", "inverse_sqrt"]
+
+
+def descent():
+    """One of fairseq's optimizers."""
+    return optim.build_optimizer(
+        OmegaConf.create({"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.1]}),
+        [torch.nn.Parameter(torch.ones(1))],
+    )
+
+
+def test_fairseqs_inverse_square_root_divides_by_the_warm_up():
+    cfg = InverseSquareRootLRScheduleConfig(warmup_updates=0, lr=[0.1])
+    with pytest.raises(ZeroDivisionError):
+        InverseSquareRootSchedule(cfg, descent())
+
+
+def test_an_inverse_square_root_needs_a_warm_up():
+    said = refusal("fairseq-train", *ROOT, "--warmup-updates", "0")
+    assert said == "--lr-scheduler inverse_sqrt needs --warmup-updates of 1 or more"
+    for more in ([], ["--warmup-updates", "1"]):  # fairseq's default is 4,000
+        apply(checks.check, ["fairseq-train", *ROOT, "--cpu", *more])
 
 
 def test_fairseqs_cosine_divides_by_the_updates_after_the_warm_up():
     cfg = CosineLRScheduleConfig(warmup_updates=10, lr=[0.1], max_update=10)
-    optimizer = optim.build_optimizer(
-        OmegaConf.create({"_name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.1]}),
-        [torch.nn.Parameter(torch.ones(1))],
-    )
-    schedule = CosineLRSchedule(cfg, optimizer)
+    schedule = CosineLRSchedule(cfg, descent())
     with pytest.raises(ZeroDivisionError):
         schedule.step_update(10)
 

@@ -170,12 +170,15 @@ def describe(data: Path) -> dict[str, Any]:
     codes = data / data_folder.CODES
     if codes.is_file():
         paths.append(codes)
-    tests = sorted(path.stem for path in (data / "reference").glob(f"*.{made['target']}"))
+    references = sorted(path.stem for path in (data / "reference").glob(f"*.{made['target']}"))
+    tests = made.get("tests", references)
+    if not data_folder.are_texts(tests):
+        raise UserError(f"{data / data_folder.NAME} has no list of names as 'tests': {hint}")
     return {
         "fingerprint": made.get("fingerprint") or data_folder.fingerprint(folder),
         "source": made["source"],
         "target": made["target"],
-        "tests": made.get("tests", tests),
+        "tests": tests,
         "sha256": {path.name: files.sha256(path) for path in paths},
     }
 
