@@ -5,10 +5,11 @@
 
 A row of the table leaves out one part. Its figure is a ratio: 1.20 says that without the part the
 same work takes 1.20 times as long, 1.00 that the part gains nothing. It is the median, with
-quartiles, over single updates (training) or batches (translation). All rows take each of them in
-turn, in one process; the first ones are not counted. Models have random weights and
-translate each sentence into --length tokens and the end. Memory is not measured: training.py and
-generation.py do so. Parts overlap, so that their gains do not multiply to that of all together.
+quartiles, over single updates (training), batches (translation) or runs of all batches (the rows
+of processes). All rows take each of them in turn, in one process; the first ones are not counted.
+Models have random weights and translate each sentence into --length tokens and the end. Memory is
+not measured: training.py and generation.py do so. Parts overlap, so that their gains do not
+multiply to that of all together.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from typing import Any
 import generation
 import single_updates
 from fairseq.modules.fairseq_dropout import FairseqDropout
-from harness import corpora, in_process, measuring, sides
+from harness import corpora, in_process, measuring, program, sides
 from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 from harness.measuring import Figures
 from harness.worker import Translator
@@ -94,7 +95,7 @@ ROWS = {"training": TRAINING, "gelu": GELU, "translation": {**TRANSLATION, **WHO
 BASES = dict.fromkeys(WHOLE, PARALLEL)  # of all other rows it is EVERYTHING
 
 REPETITIONS = {"tiny": 24, "iwslt_de_en": 8}
-SKIP = 2  # updates
+SKIP, SKIP_RUNS = 2, 1  # of updates, and of runs of all batches
 
 
 def main() -> None:
@@ -107,8 +108,9 @@ def main() -> None:
         if data is None:
             data = folder / "synthetic"
             corpora.write_synthetic(data, 1000, corpora.SYNTHETIC_LENGTHS, train=500, test=100)
-        sentences = args.batches * args.batch_size
-        args.sentences = corpora.sample(data, "test", sentences, folder / "data")
+        args.sentences = args.batches * args.batch_size
+        if "translation" in args.work:
+            args.sentences = corpora.sample(data, "test", args.sentences, folder / "data")
         about = corpora.about(data)
         for size in args.sizes:
             of_size = argparse.Namespace(**{**vars(args), "size": size})
@@ -165,21 +167,27 @@ def measure_translation(data: Path, folder: Path, args: argparse.Namespace) -> l
         translators[name] = loaded[key]
     count = len(translators[EVERYTHING].samples)
 
+    turns = [*range(count), *spread(args.repetitions, count)]  # a shape's first time is slower
+
     def translate(side: str, repetition: int) -> Figures:
         with TRANSLATION[side].left_out():
-            return timed(lambda: translators[side].translate((repetition - 1) % count))
+            return timed(lambda: translators[side].translate(turns[repetition - 1]))
 
     def translate_all(side: str, _: int) -> Figures:
         return timed(lambda: run_whole(translators[side]))
 
     title = f"translation, {args.size}:"
-    # A shape's first time is slower.
-    found = measuring.interleave(
-        list(TRANSLATION), count + args.repetitions, translate, f"{title} batch"
-    )
-    runs = max(2, args.repetitions // count)
+    found = measuring.interleave(list(TRANSLATION), len(turns), translate, f"{title} batch")
+    runs = SKIP_RUNS + args.runs
     whole = measuring.interleave(list(WHOLE), runs, translate_all, f"{title} run of all batches")
-    return [x for x in found if x["repetition"] > count] + whole
+    return [x for x in found if x["repetition"] > count] + [
+        x for x in whole if x["repetition"] > SKIP_RUNS
+    ]
+
+
+def spread(turns: int, count: int) -> list[int]:
+    """Which of so many batches, sorted by length, each turn takes: some of all lengths."""
+    return [(2 * i + 1) * count // (2 * turns) for i in range(turns)]
 
 
 def load(row: Row, models: Mapping[str, Path], data: Path, args: argparse.Namespace) -> Translator:
@@ -267,6 +275,13 @@ def parse() -> argparse.Namespace:
         metavar="N",
         help="updates and batches that count (default: 24 of tiny, else 8)",
     )
+    add(
+        "--runs",
+        type=positive,
+        default=5,
+        metavar="N",
+        help="of all batches that count (default: %(default)s)",
+    )
     add("--beam", type=positive, default=5, metavar="N", help="(default: %(default)s)")
     add("--batch-size", type=positive, default=64, metavar="N", help="(default: %(default)s)")
     add(
@@ -283,15 +298,16 @@ def parse() -> argparse.Namespace:
     parser.set_defaults(cpu=True, precision="fp32", flags="")
     args = parser.parse_args()
     if args.quick:
-        args.sizes, args.repetitions = args.sizes[:1], 2
+        args.sizes, args.repetitions, args.runs = args.sizes[:1], 2, 2
         args.beam, args.batch_size, args.batches, args.length = 2, 8, 2, 4
         args.flags = sides.QUICK
     elif args.data is None:
         raise UserError("what should be trained on and translated? Give --data DATA")
-    if args.repetitions == 1:
-        raise UserError("--repetitions 1 has no quartiles: give 2 or more")
+    for name in ("repetitions", "runs"):
+        if getattr(args, name) == 1:
+            raise UserError(f"--{name} 1 has no quartiles: give 2 or more")
     return args
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

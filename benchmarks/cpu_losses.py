@@ -17,6 +17,7 @@ from typing import Any
 
 from gpu import multi30k
 from gpu.setups import Device
+from harness import program
 
 from macaron_fairseq.common import environment, files
 
@@ -39,7 +40,7 @@ def main() -> None:
 def add(kind: str, device: Device) -> None:
     """Train each seed for each number of updates."""
     data = multi30k.data_folder(device)
-    asked = {"data": multi30k.digest(data), "flags": multi30k.FLAGS, "rate": multi30k.RATE}
+    asked = multi30k.asked_of(multi30k.digest(data))
     found = read()["losses"].get(kind, {})
     if {name: found.get(name) for name in asked} != asked:
         found = {**asked, "after updates": {}}
@@ -71,4 +72,4 @@ def write(kind: str, found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

@@ -20,7 +20,7 @@ import torch
 from fairseq import models, options
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from harness import corpora
+from harness import corpora, program
 from torch import Tensor
 
 from macaron_fairseq import plugin
@@ -212,4 +212,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

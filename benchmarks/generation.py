@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import corpora, in_process, measuring
+from harness import corpora, in_process, measuring, program
 from harness.measuring import Device, Figures, Run
 
 from macaron_fairseq.commands.arguments import positive
@@ -159,7 +159,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="that CTranslate2 translates (default: %(default)s)",
     )
-    add("--flags", default="", help="more flags of fairseq-generate for all its sides")
+    add(
+        "--flags",
+        type=program.flags,
+        default="",
+        help="more flags of fairseq-generate for all its sides",
+    )
 
 
 def refuse_bf16(args: argparse.Namespace) -> None:
@@ -177,9 +182,12 @@ def prepare_models(
     """The file of each checkpoint that the sides use, and of what was exported from it.
 
     Raises:
-        UserError: if a checkpoint is missing or given for one architecture only.
+        UserError: if a checkpoint is missing, of no use, or given for one architecture only.
     """
     used = dict.fromkeys(side.checkpoint for side in sides.values())
+    for name in ARCHITECTURES:
+        if getattr(args, name) and name not in used:
+            raise UserError(f"--{name} {getattr(args, name)}: no side of --sides uses it")
     given = [name for name in used if getattr(args, name)]
     if given and len(given) < len(used):
         raise UserError("give a checkpoint to both --stock and --ours, or to neither")
@@ -362,4 +370,4 @@ def notes(args: argparse.Namespace, parameters: Mapping[str, int]) -> list[str]:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

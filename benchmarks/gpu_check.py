@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from harness import program
+
 from macaron_fairseq.commands.arguments import new_file
 
 FAKE = Path(__file__).resolve().parents[1] / "tests" / "fakegpu"
@@ -184,4 +186,4 @@ def driver() -> str | None:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

@@ -26,6 +26,7 @@ from statistics import median, quantiles
 from typing import Any
 
 import gpu_check
+from harness import program
 from harness.leaving_out import EVERYTHING, STOCK, Row, at_no_time, never
 
 from macaron_fairseq.commands.arguments import new_file, positive
@@ -245,4 +246,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

@@ -17,7 +17,7 @@ from functools import partial
 from unittest.mock import patch
 
 import torch
-from harness import measuring
+from harness import measuring, program
 from harness.measuring import Figures
 from torch import Tensor
 from torch.nn import functional
@@ -237,4 +237,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

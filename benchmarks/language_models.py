@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import corpora, fairseq_train, measuring
+from harness import corpora, fairseq_train, measuring, program
 from harness import sides as sides_of_training
 from harness.measuring import Device, Figures
 
@@ -23,24 +23,22 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import table
 from macaron_fairseq.model.architectures import ROBERTA_SIZES
 
-# What differs, by the task's name; "{size}" stands for --size.
+# What differs, by the task's name; "{size}" stands for --size with "_" before it.
 MASKED = {
-    "stock": "--arch roberta_{size}_pre_norm --criterion masked_lm",
-    "ours": "--arch macaron_roberta_{size} --criterion chunked_masked_lm",
-    "ours-bf16": "--arch macaron_roberta_{size} --criterion chunked_masked_lm "
-    "--macaron-matmul bf16",
-    "ours-stock-path": "--arch macaron_roberta_{size} --criterion masked_lm "
+    "stock": "--arch roberta{size}_pre_norm --criterion masked_lm",
+    "ours": "--arch macaron_roberta{size} --criterion chunked_masked_lm",
+    "ours-bf16": "--arch macaron_roberta{size} --criterion chunked_masked_lm --macaron-matmul bf16",
+    "ours-stock-path": "--arch macaron_roberta{size} --criterion masked_lm "
     "--macaron-kernels fairseq",
 }
 CHUNKED = "--criterion chunked_label_smoothed_cross_entropy --label-smoothing 0"
 CAUSAL = {
-    "stock": "--arch transformer_lm_{size}_pre_norm --criterion cross_entropy",
-    "ours": f"--arch macaron_transformer_lm_{{size}} {CHUNKED}",
-    "ours-bf16": f"--arch macaron_transformer_lm_{{size}} {CHUNKED} --macaron-matmul bf16",
-    "ours-stock-path": "--arch macaron_transformer_lm_{size} --criterion cross_entropy "
+    "stock": "--arch transformer_lm{size}_pre_norm --criterion cross_entropy",
+    "ours": f"--arch macaron_transformer_lm{{size}} {CHUNKED}",
+    "ours-bf16": f"--arch macaron_transformer_lm{{size}} {CHUNKED} --macaron-matmul bf16",
+    "ours-stock-path": "--arch macaron_transformer_lm{size} --criterion cross_entropy "
     "--macaron-kernels fairseq",
 }
-SIDES = {"masked_lm": MASKED, "language_modeling": CAUSAL}
 
 # What does not.
 COMMON = (
@@ -58,10 +56,7 @@ def main() -> None:
     task = "language_modeling" if args.causal else "masked_lm"
     if "ours-bf16" in args.sides:
         sides_of_training.refuse_bf16(device)
-    sides = {
-        name: shlex.split(flags.replace("{size}", args.size))
-        for name, flags in measuring.chosen(args.sides, SIDES[task]).items()
-    }
+    sides = sides_of(args.sides, args.causal, args.size)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         data = args.data or synthetic(Path(folder, "data"), args)
         common = [str(data_bin(data)), "--task", task, *shlex.split(f"{COMMON} {args.flags}")]
@@ -95,6 +90,15 @@ def parse() -> argparse.Namespace:
     if not (args.data or args.synthetic or args.quick):
         raise UserError("what should be trained on? Give --data DATA or --synthetic")
     return fairseq_train.completed(args, QUICK)
+
+
+def sides_of(names: Sequence[str], causal: bool, size: str) -> dict[str, list[str]]:
+    """The flags of the sides of these names."""
+    suffix = "" if causal and size == "base" else f"_{size}"  # see architectures.LM_SIZES
+    return {
+        name: shlex.split(flags.replace("{size}", suffix))
+        for name, flags in measuring.chosen(names, CAUSAL if causal else MASKED).items()
+    }
 
 
 def synthetic(data: Path, args: argparse.Namespace) -> Path:
@@ -146,4 +150,4 @@ def rows_of(
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

@@ -14,6 +14,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from harness import program
+
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.markdown import table
 
@@ -86,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

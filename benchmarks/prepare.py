@@ -20,6 +20,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -27,7 +28,7 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-from harness import measuring, memory
+from harness import measuring, memory, program
 
 from macaron_fairseq.commands.arguments import new_file, positive
 from macaron_fairseq.common import environment, files
@@ -49,14 +50,16 @@ from common import extract
 extract.from_archive(Path(archive), ("given.en", "given.de"), "lines", tuple(map(Path, out)))
 """
 BASH = ("bash", "-euo", "pipefail", "-c")
+# Commands are those of the Python that runs this, whatever environment is active.
+OWN = {**os.environ, "PATH": os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"]))}
 Command = list[str | Path]
 
 
 def write_corpus(pairs: Path, lines: int, folder: Path) -> int:
     """Write given.tgz, the pairs repeated; returns the number of English words."""
-    content = [
-        line.split("\t")[:2] for line in pairs.read_text("utf-8").split("\n") if "\t" in line
-    ]
+    content = [line.split("\t")[:2] for line in files.read_lines(pairs) if "\t" in line]
+    if not content:
+        raise UserError(f"{pairs} has no line with a tab: give source<TAB>target, one pair a line")
     for i, language in enumerate(("en", "de")):
         with (folder / f"given.{language}").open("w", encoding="utf-8") as file:
             repeated = itertools.islice(itertools.cycle(content), lines)
@@ -121,8 +124,12 @@ def measure(words: Command, what: str) -> tuple[float, float]:
     start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would fill up
         command = [str(word) for word in words]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
-        peak = memory.wait(process)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=OWN)
+        try:
+            peak = memory.wait(process)
+        finally:
+            process.kill()  # what an interruption left
+            process.wait()
         seconds = time.perf_counter() - start
         if process.returncode:
             errors.seek(0)
@@ -182,7 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.pairs.is_file():
         raise UserError(f"{args.pairs}: no such file")
-    cores = len(os.sched_getaffinity(0))
+    cores = environment.available_cores()
     half, whole = (Path(tempfile.mkdtemp(prefix="prepare-")) for _ in range(2))
     try:
         write_corpus(args.pairs, args.lines // 2, half)
@@ -226,4 +233,4 @@ def table(rows: list[dict], cores: int) -> str:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

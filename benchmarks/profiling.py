@@ -15,6 +15,7 @@ from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 
 import torch
+from harness import program
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
@@ -63,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program.start(main)

@@ -18,7 +18,7 @@ from typing import Any
 
 import generation
 import training
-from harness import corpora, fairseq_train, measuring, sides
+from harness import corpora, fairseq_train, measuring, program, sides
 from harness.measuring import Ceiling, Device, Figures
 
 from macaron_fairseq.commands.arguments import positive
@@ -166,4 +166,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness import corpora, in_process, measuring, sides
+from harness import corpora, in_process, measuring, program, sides
 from harness.in_process import Trainer
 from harness.measuring import Figures
 
@@ -120,4 +120,4 @@ def rows_of(found: Sequence[Figures], sides: Sequence[str]) -> tuple[list[str], 
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness import corpora, fairseq_train, in_process, measuring, sides
+from harness import corpora, fairseq_train, in_process, measuring, program, sides
 from harness.measuring import Ceiling, Device, Figures
 
 from macaron_fairseq.analysis import flops
@@ -147,4 +147,4 @@ def notes(args: argparse.Namespace, ceiling: Ceiling) -> list[str]:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

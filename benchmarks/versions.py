@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness import corpora, measuring
+from harness import corpora, measuring, program
 from harness.measuring import Device, Figures
 
 from macaron_fairseq.commands.arguments import new_file, positive
@@ -184,4 +184,4 @@ def parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    measuring.start(main)
+    program.start(main)

@@ -4,6 +4,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
 
 from gpu.setups import Device
@@ -42,8 +43,17 @@ class Row:
     figures: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
-        return asdict(self)
+        """All of it; what is no number of JSON, NaN or infinite, as text."""
+        return as_finite(asdict(self))
+
+
+def as_finite(content: Any) -> Any:
+    """The content with floats that JSON does not know as text."""
+    if isinstance(content, dict):
+        return {name: as_finite(x) for name, x in content.items()}
+    if isinstance(content, list | tuple):
+        return [as_finite(x) for x in content]
+    return str(content) if isinstance(content, float) and not isfinite(content) else content
 
 
 def run(name: str, look: Look, device: Device) -> Row:

@@ -44,7 +44,7 @@ def look(device: Device, spoil: bool) -> Outcome:
     """The loss of the validation set after the updates; spoiled: with a hundredth of the rate.
 
     Raises:
-        NotHere: if the CPU's losses are of other data, or not known.
+        NotHere: if the CPU's losses are of other data or settings, or not known.
     """
     kind = "made" if device.multi30k is None else "Multi30k"
     data = data_folder(device)
@@ -69,15 +69,21 @@ def known_losses(kind: str, of_data: str, updates: int) -> list[float]:
     """The CPU's losses, a value for each of SEEDS.
 
     Raises:
-        NotHere: if they are of other data, or not known.
+        NotHere: if they are of other data or settings, or not known.
     """
     known: dict[str, Any] = json.loads(LOSSES.read_text("utf-8"))["losses"].get(kind, {})
     found = known.get("after updates", {}).get(str(updates), [])
     if len(found) < len(SEEDS):
         raise NotHere(f"no CPU's losses are known after {updates} updates: see {LOSSES.name}")
-    if known["data"] != of_data:
-        raise NotHere(f"the CPU's losses are of other data than these: see {LOSSES.name}")
+    for name, value in asked_of(of_data).items():
+        if known[name] != value:
+            raise NotHere(f"the CPU's losses are of other {name} than these: see {LOSSES.name}")
     return found
+
+
+def asked_of(of_data: str) -> dict[str, Any]:
+    """What losses must be of to be compared: the data's digest, flags, and learning rate."""
+    return {"data": of_data, "flags": FLAGS, "rate": RATE}
 
 
 def loss(

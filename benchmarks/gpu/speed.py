@@ -41,6 +41,7 @@ HALF = {
     "bf16": {"stock": ["--bf16"], "ours": ["--memory-efficient-bf16"]},
     "fp32": {"stock": ["--cpu"], "ours": ["--cpu"]},
 }
+DTYPES = {"fp16": torch.half, "bf16": torch.bfloat16}
 SCALE = ["--fp16-init-scale", "128"]
 
 
@@ -150,7 +151,7 @@ def share_of_products(
     lengths = batch["net_input"]["src_lengths"].tolist()
     operations = flops.of_model(model).training((x, x) for x in lengths)
     reached = operations / median(seconds)
-    most = products_ceiling(torch.half if precision == "fp16" else torch.bfloat16)
+    most = products_ceiling(DTYPES[precision])
     return {"operations": operations, "TFLOPS": reached / 1e12, "share of products": reached / most}
 
 
@@ -188,8 +189,8 @@ def translated(
     base = FAIRSEQS if side == "stock" else [*OURS, "--macaron-scheme", "lie-trotter"]
     trainer = device.trainer([*base, *flags])
     model = trainer.get_model().eval()
-    if precision == "fp16":
-        model.half()
+    if precision in DTYPES:
+        model.to(DTYPES[precision])
     model.prepare_for_inference_(trainer.cfg)
     search = SequenceGenerator if side == "stock" else CandidateGenerator
     generator = search([model], device.dictionary, beam_size=5, max_len_b=12)

@@ -193,7 +193,8 @@ def sample(source: Path, subset: str, sentences: int | None, data: Path) -> int:
     pair = data_utils.infer_language_pair(str(old))
     stems = {language: old / f"{subset}.{'-'.join(map(str, pair))}.{language}" for language in pair}
     if not all(Path(f"{stem}.idx").is_file() for stem in stems.values()):
-        raise UserError(f"{old} holds no set '{subset}': choose another with --subset")
+        there = ", ".join(sorted({path.name.partition(".")[0] for path in old.glob("*.idx")}))
+        raise UserError(f"{old} holds no set '{subset}', but {there or 'none at all'}")
     new.mkdir(parents=True)
     indices: list[int] = []
     for language, stem in stems.items():

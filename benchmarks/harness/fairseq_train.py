@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from harness import measuring
+from harness import measuring, program
 from harness.measuring import Device, Figures
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common.errors import UserError
@@ -20,7 +20,8 @@ ONLY_TRAIN = ["--disable-validation", "--no-save", "--log-format", "json", "--lo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is trained, and how many updates."""
     add = parser.add_argument
-    add("--flags", default="", help="more flags of fairseq-train for all sides; they win")
+    text = "more flags of fairseq-train for all sides; they win"
+    add("--flags", type=program.flags, default="", help=text)
     add("--skip", type=positive, metavar="N", help="updates left out (default: 5, GPU: 50)")
     add("--updates", type=positive, metavar="N", help="measured (default: 20, GPU: 200)")
 

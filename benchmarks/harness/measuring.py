@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -120,15 +119,6 @@ def device(args: argparse.Namespace) -> Device:
     threads = args.threads or environment.available_cores()
     torch.set_num_threads(threads)
     return Device(gpu, args.precision, threads)
-
-
-def start(main: Callable[[], None]) -> None:
-    """Run a benchmark; interrupted, it ends its processes and removes what it wrote."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 # --- child processes -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from shlex import join, split
 
-from harness import corpora, measuring
+from harness import corpora, measuring, program
 from harness.measuring import Device
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.model import bf16
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the option that defines a side."""
     parser.add_argument(
         "--side",
+        type=program.flags,
         action="append",
         default=[],
         metavar="NAME=FLAGS",

@@ -68,6 +68,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
             decoded(recipe, run / checkpoint, test, subset, [*decode, *device], out)
             (out / "checkpoint.sha256").write_text(checksum + "\n")
             (out / "decoding").write_text(decoding + "\n")
+            (out / "generated.sha256").write_text(files.sha256(out / "generated.txt") + "\n")
 
         step(run / test, inputs, fill)
         # What the report wants to find there still.
@@ -166,8 +167,10 @@ def report(recipe: Recipe) -> None:
     words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", recipe.archs[0]]
     words += ["--title", title, "-o", recipe.work / "report"]
     clean = recipe.work / "prepare" / "clean"
-    if (clean / f"train.{recipe.target}").is_file() and is_text_of(recipe.data, clean):
-        words += ["--train-text", clean / f"train.{recipe.target}"]
+    train, steps = clean / f"train.{recipe.target}", recipe.benchmark.preprocessing.steps
+    # A report counts normalised words.
+    if "normalize" in steps and train.is_file() and is_text_of(recipe.data, clean):
+        words += ["--train-text", train]
     if published := recipe.benchmark.published:
         by_others = recipe.work / "published.json"
         by_others.write_text(json.dumps(published, indent=1) + "\n")

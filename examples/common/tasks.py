@@ -16,6 +16,7 @@ from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
 
 FILE = Path(__file__).resolve().parents[1] / "many-tasks" / "tasks.yaml"
 ARCH = "macaron_transformer_tiny"  # that --schemes vary
+COMPARED = "BLEU", "tokenised BLEU", "WER", "PER"  # whose counts of items a record keeps
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,18 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
             f"families/{entry.family}/metric is {kind.metric}, but runs of {name} are scored by "
             f"{', '.join(scored)}"
         )
+    if kind.metric not in COMPARED:
+        raise ValueError(
+            f"families/{entry.family}/metric is {kind.metric}, which cannot be bootstrapped: "
+            f"choose from {', '.join(COMPARED)}"
+        )
     for one in whole.published:
         if not {"arch", "test", "metric", "score", "source"} <= {*one}:
             raise ValueError(
                 f"tasks/{name}/benchmark/published should say arch, test, metric, score and source"
             )
+        if not isinstance(one["score"], int | float):
+            raise ValueError(f"tasks/{name}/benchmark/published has a score that is no number")
     source, target = entry.pair.split("-")
     return Task(name, entry.family, source, target, kind, whole)
 

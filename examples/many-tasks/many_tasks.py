@@ -1,11 +1,10 @@
 """Train, score and compare: tasks x schemes x seeds (see reproduce.sh)."""
 
 import argparse
-import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -31,6 +30,7 @@ from many_tasks_variants import (
 
 from macaron_fairseq.common import files
 from macaron_fairseq.evaluation.evidence import estimates
+from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
 
 HERE = Path(__file__).resolve().parent
 
@@ -160,7 +160,7 @@ def setting_of(
         if "run" in stages:
             sys.exit(f"{family} has not been tuned: run the stage tune first")
         return None
-    found = json.loads(path.read_text("utf-8"))
+    found = files.read_json(path, {"chosen": dict}, known.TUNE_AGAIN)
     for point in found.get("points", ()) if "run" in stages else ():
         setting = Setting(point["tokens"], point["dropout"])
         for name, scheme in product(kind.tuning.tasks, kind.tuning.schemes):
@@ -202,7 +202,7 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
             }
             means[point] = statistics.mean(scores.values())
             found[point] = {**asdict(point), "mean": round(means[point], 3), "scores": scores}
-        best = min(points, key=lambda point: means[point])  # the first of equal ones
+        best = best_of(means, kind.metric)
         say(NAME, f"{family}: {best} has the best mean {kind.metric}, {means[best]:.2f}")
     return {
         "family": family,
@@ -211,6 +211,12 @@ def tune(family: str, every_task: dict[str, Task], options: Options, args: Any) 
         "points": [*found.values()],
         "chosen": asdict(best),
     }
+
+
+def best_of(means: Mapping[Setting, float], metric: str) -> Setting:
+    """The setting with the best mean, the first of equal ones."""
+    choose = min if metric in LOWER_IS_BETTER else max
+    return choose(means, key=lambda point: means[point])
 
 
 def score(path: Path, metric: str) -> float:
@@ -264,7 +270,7 @@ def finish(
 
 def shown(path: Path) -> str:
     """The scores of a finished run, in short."""
-    content = json.loads(path.read_text("utf-8"))
+    content = files.read_json(path, {}, "remove it, and run again")
     if "runs" not in content:  # of tuning
         return ", ".join(f"{x['metric']} {x['score']:.2f}" for x in content["scores"])
     line = content["runs"][0]

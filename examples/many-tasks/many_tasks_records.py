@@ -6,7 +6,6 @@ tuning/FAMILY.json  the scores of tuning so far, on development sets
 `keep` writes it, `take` puts it into a work folder: both do what --records asks for.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     **{"task": str, "scheme": str, "tokens": int, "dropout": (int, float)},
     **{"settings": str, "data": str, "scores": list},
 }
+OF_TUNING = {"settings": str, "scores": list}
+TUNE_AGAIN = "remove it, and run the stage tune again"
 HINT = "it should be what --records of examples/many-tasks has written"
 
 
@@ -99,7 +100,7 @@ def add_tuning(family: str, known: Mapping[str, Task], options: Options, out: Pa
         data = many_tasks_run.data_of(recipe)
         if not (path.is_file() and data):
             continue
-        content = json.loads(path.read_text("utf-8"))
+        content = files.read_json(path, OF_TUNING, TUNE_AGAIN)
         scores = [{"metric": x["metric"], "score": round(x["score"], 4)} for x in content["scores"]]
         entry: dict[str, Any] = {"task": task.name, "scheme": recipe.variant.name, **vars(point)}
         entry |= {"settings": content["settings"], "data": data, "scores": scores}
@@ -113,7 +114,7 @@ def add_tuning(family: str, known: Mapping[str, Task], options: Options, out: Pa
 
 def load(path: Path) -> list[dict[str, Any]]:
     """The scores of a run of tuning."""
-    return json.loads(path.read_text("utf-8"))["scores"]
+    return files.read_json(path, OF_TUNING, TUNE_AGAIN)["scores"]
 
 
 def runs_of_tuning(
@@ -251,8 +252,8 @@ def refuse_others(path: Path, task: Task, recipe: RunRecipe, options: Options) -
 def refuse_other_tuning(path: Path, recipe: RunRecipe, options: Options) -> None:
     """Raise a `UserError` if the scores of a run of tuning here are of other settings."""
     if path.is_file():
-        content = json.loads(path.read_text("utf-8"))
-        same = isinstance(content, dict) and content["settings"] == mark_of(recipe, options)
+        content = files.read_json(path, OF_TUNING, TUNE_AGAIN)
+        same = content["settings"] == mark_of(recipe, options)
         refuse(path, f"tuning {recipe.name} {recipe.variant.name}", same, "give another --work")
 
 

@@ -192,17 +192,15 @@ def of_items(
         [*files.read_lines(path)],
         [*files.read_lines(folder / "hypotheses.txt")],
     )
-    sha256 = files.sha256(path)
+    sha256, lowercase = files.sha256(path), "--lowercase" in recipe.score_flags
     if task.kind.metric in LOWER_IS_BETTER:
         lengths = records.digits(len(line.split()) for line in references)
-        found = records.digits(metrics.edits(hypotheses, references))
+        found = records.digits(metrics.edits(hypotheses, references, lowercase))
         return Items(EDITS, len(references), sha256, lengths), found
     if is_of_tokens:
         hypotheses = own_tokens(folder, len(references), path)
     sources = [*files.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
-    counts = metrics.ngram_counts(
-        hypotheses, references, language, is_of_tokens, "--lowercase" in recipe.score_flags
-    )
+    counts = metrics.ngram_counts(hypotheses, references, language, is_of_tokens, lowercase)
     groups = [[0] * 9 for _ in range(GROUPS)]
     for number, counted in zip(clusters(sources), counts, strict=True):
         group = groups[number % GROUPS]

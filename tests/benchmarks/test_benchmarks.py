@@ -24,6 +24,7 @@ import training
 import versions
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.models import ARCH_MODEL_REGISTRY
 from harness import corpora, fairseq_train, measuring, memory, sides
 from helpers import served
 from helpers.paths import ROOT
@@ -35,6 +36,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from macaron_fairseq.analysis import flops
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.fast import linear
+from macaron_fairseq.model.architectures import ROBERTA_SIZES
 
 FOLDER = ROOT / "benchmarks"
 
@@ -303,7 +305,7 @@ def test_sample_of_a_test_set(synthetic, tmp_path):
     sampled = tmp_path / "some" / "reference" / "test.en"
     assert sampled.read_text("utf-8").split("\n")[:-1] == lines[::5]
     assert corpora.sample(synthetic, "test", None, tmp_path / "all") == 20
-    with pytest.raises(UserError, match="holds no set 'test7': choose another with --subset"):
+    with pytest.raises(UserError, match=r"holds no set 'test7', but test, train$"):
         corpora.sample(synthetic, "test7", 4, tmp_path / "other")
 
 
@@ -466,6 +468,12 @@ def test_ablation_leaves_out_what_it_says_and_nothing_else(run, monkeypatch):
     assert all(f"\n| {side} | " in printed.out for rows in ablation.ROWS.values() for side in rows)
 
 
+def test_measured_batches_are_of_all_lengths():
+    assert ablation.spread(3, 8) == [1, 4, 6]
+    assert ablation.spread(8, 8) == [*range(8)]
+    assert ablation.spread(4, 2) == [0, 0, 1, 1]
+
+
 def test_gains_by_hand():
     def figures(work, **seconds):
         return [
@@ -488,9 +496,11 @@ def test_gains_by_hand():
     ]
 
 
-def test_text_work_of_a_file_that_is_not_there(tmp_path, monkeypatch):
+def test_text_work_of_what_holds_no_pairs(tmp_path, monkeypatch):
     path = tmp_path / "pairs.tsv"
     assert refused(prepare, monkeypatch, path) == f"{path}: no such file"
+    path.write_text("no tab\n")
+    assert "has no line with a tab: give source<TAB>target" in refused(prepare, monkeypatch, path)
 
 
 def test_rows_of_updates_by_hand():
@@ -591,10 +601,10 @@ def test_terminated_benchmark_ends_its_process(tmp_path):
     )
     code = (
         "import pathlib, sys\n"
-        "from harness import measuring\n"
+        "from harness import measuring, program\n"
         "measuring.CHILD = pathlib.Path(sys.argv[1])\n"
         "device = measuring.Device(False, 'fp32', 1)\n"
-        "measuring.start(lambda: measuring.run(device, sys.argv[2]))\n"
+        "program.start(lambda: measuring.run(device, sys.argv[2]))\n"
     )
     pid = tmp_path / "pid"
     command = [sys.executable, "-c", code, str(child), str(pid)]
@@ -650,13 +660,36 @@ def test_mistakes_are_told_in_a_sentence(monkeypatch, tmp_path):
             ["--quick", "--ours", tmp_path],
             "both --stock and --ours, or to neither",
         ),
+        (
+            generation,
+            ["--quick", "--sides", "ours", "--stock", tmp_path / "text.pt"],
+            "text.pt: no side of --sides uses it",
+        ),
         (language_models, [], "what should be trained on? Give --data DATA or --synthetic"),
         (language_models, ["--data", tmp_path / "only-test"], "holds no train.idx: give what"),
         (scaling, ["training", "--lengths", "1"], "--lengths below 2"),
         (ablation, [], "what should be trained on and translated? Give --data DATA"),
         (ablation, ["--data", tmp_path, "--repetitions", "1"], "has no quartiles: give 2"),
+        (ablation, ["--data", tmp_path, "--runs", "1"], "--runs 1 has no quartiles: give 2"),
     ):
         assert sentence in refused(benchmark, monkeypatch, *words)
+
+
+@pytest.mark.parametrize("benchmark", [training, generation, language_models])
+def test_flags_with_a_quotation_mark_too_few(benchmark, monkeypatch, capsys):
+    words = [benchmark.__file__, "--quick", "--flags", "--dropout '0"]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        benchmark.main()
+    assert end.value.code == 2
+    assert "argument --flags: --dropout '0: no closing quotation" in capsys.readouterr().err
+
+
+def test_language_models_of_each_size_have_architectures():
+    for causal, flags in ((False, language_models.MASKED), (True, language_models.CAUSAL)):
+        for size in ROBERTA_SIZES:
+            for side in language_models.sides_of([*flags], causal, size).values():
+                assert side[side.index("--arch") + 1] in ARCH_MODEL_REGISTRY
 
 
 def test_bf16_products_are_not_timed_where_they_are_slow(monkeypatch):

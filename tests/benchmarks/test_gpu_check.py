@@ -197,9 +197,13 @@ def test_what_is_written_after_each_check(tmp_path):
     import gpu_check
     from gpu import checks
 
-    gpu_check.write(tmp_path / "x.json", "cpu", 0, [checks.Row("masks", "pass", "well")])
+    figures = {"loss": math.nan, "on a CPU": [5.0, math.inf]}  # of a GPU that is broken
+    rows = [checks.Row("masks", "pass", "well"), checks.Row("multi30k", "FAIL", "", "", 1, figures)]
+    gpu_check.write(tmp_path / "x.json", "cpu", 0, rows)
     written = json.loads((tmp_path / "x.json").read_text())
-    assert [x["name"] for x in written["checks"]] == ["masks"] and written["seconds"] > 0
+    assert [x["name"] for x in written["checks"]] == ["masks", "multi30k"]
+    assert written["checks"][1]["figures"] == {"loss": "nan", "on a CPU": [5.0, "inf"]}
+    assert written["seconds"] > 0
 
 
 def test_the_loss_of_a_gpu_is_to_be_one_of_the_cpus(tmp_path):
@@ -214,7 +218,7 @@ def test_the_loss_of_a_gpu_is_to_be_one_of_the_cpus(tmp_path):
         assert {*found["after updates"]} <= {str(x) for x in multi30k.UPDATES.values()}
 
 
-def test_losses_of_other_data_are_not_compared(tmp_path):
+def test_losses_of_other_data_or_settings_are_not_compared(tmp_path, monkeypatch):
     from gpu import multi30k
     from gpu.checks import NotHere
 
@@ -229,6 +233,11 @@ def test_losses_of_other_data_are_not_compared(tmp_path):
         multi30k.known_losses("made", first, 20)
     with pytest.raises(NotHere, match="no CPU's losses are known after 7 updates"):
         multi30k.known_losses("made", first, 7)
+    same = json.loads(multi30k.LOSSES.read_text())["losses"]["made"]["data"]
+    multi30k.known_losses("made", same, 20)
+    monkeypatch.setattr(multi30k, "RATE", 1.0)
+    with pytest.raises(NotHere, match="of other rate than these"):
+        multi30k.known_losses("made", same, 20)
 
 
 @pytest.mark.slow

@@ -299,12 +299,12 @@ def failing(count, without):
 
 def test_failures_are_warned_of_with_the_score_without_them():
     same = {"differing": {}}
-    (found,) = verdict.warnings([failing(21, 87.67)], same, [])
+    (found,) = verdict.warnings([failing(21, 87.67)], same, [], [])
     assert "`macaron`, seed 1: 21 of 1,000, 66.05 BLEU and 87.67 without them" in found
     assert len(re.findall("without them;", found)) == verdict.NAMED
     assert "and 2 more runs" in found
     assert "a diagnosis, not a result" in found
-    assert verdict.warnings([failing(0, None)], same, []) == []
+    assert verdict.warnings([failing(0, None)], same, [], []) == []
 
 
 def test_several_comparisons_are_warned_of():
@@ -317,9 +317,30 @@ def test_several_comparisons_are_warned_of():
 
 def test_other_flags_and_unfinished_runs_are_warned_of():
     test = failing(0, None) | {"decoding": "the best checkpoint of an unfinished training, --beam"}
-    found = verdict.warnings([test], {"differing": {"--lr": {}}}, [])
+    found = verdict.warnings([test], {"differing": {"--lr": {}}}, [], [])
     assert found[0] == "The runs differ in more than the architecture: `--lr`."
     assert found[1].startswith("Scores of unfinished training runs (one): ")
+
+
+def trained(arch, seed, updates=48, *flags):
+    flags = ["--max-update", "48", *flags]
+    return {"arch": arch, "seed": seed, "updates": updates, "flags": flags}
+
+
+def test_runs_that_stopped_before_their_last_update_are_warned_of():
+    runs = [trained("base", 1), trained("macaron", 1, 20), trained("other", 1, None)]
+    runs.append(trained("patient", 1, 20, "--patience", "3"))
+    (found,) = verdict.warnings([failing(0, None)], {"differing": {}}, [], runs)
+    assert found == (
+        "Training runs that did not reach --max-update: `macaron`, seed 1: 20 of 48 updates."
+    )
+
+
+def test_seeds_without_a_partner_are_warned_of():
+    runs = [trained("base", 1), trained("base", 2), trained("macaron", 2)]
+    (found,) = verdict.warnings([failing(0, None)], {"differing": {}}, [], runs)
+    assert found.startswith("Seeds that not all architectures have are in the means, and not in")
+    assert found.endswith(": `base`, seed 1.")
 
 
 def test_widths_that_make_sizes_equal_are_not_warned_of():
@@ -331,6 +352,6 @@ def test_widths_that_make_sizes_equal_are_not_warned_of():
         ((1_872_384, None), True),
     ):
         architectures = [{"parameters": size} for size in sizes]
-        found = verdict.warnings([failing(0, None)], flags, architectures)
+        found = verdict.warnings([failing(0, None)], flags, architectures, [])
         assert ("--encoder-ffn-embed-dim" in "".join(found)) == is_warned
         assert "--macaron-scheme" not in "".join(found)

@@ -344,6 +344,8 @@ def test_one_seed_or_one_task():
     assert estimates.mixed_effects({"a": [1.0, 3.0]}).estimate == 2
     assert estimates.mixed_effects({"a": [1.0, 1.0]}).high == math.inf
     assert estimates.mixed_effects({"a": [0.0, 0.0]}).high == 0
+    assert np.std([0.7] * 3, ddof=1) > 0  # by rounding
+    assert estimates.mixed_effects({"a": [0.7] * 3}).high == math.inf
 
 
 def test_the_tests_by_enumeration():

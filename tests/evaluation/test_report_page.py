@@ -10,6 +10,7 @@ from helpers.run_folders import BASE, MACARON, edit, make_run, sentences, write_
 
 from macaron_fairseq.common import html_page
 from macaron_fairseq.evaluation.report import report as reporting
+from macaron_fairseq.evaluation.report import report_page
 from macaron_fairseq.schemes import splitting
 
 EVIL = '<script>alert("&")</script>'
@@ -52,6 +53,19 @@ def test_what_comes_from_data_is_escaped(page):
     assert text.count("<script") == 1  # the page's own
     assert "<h1>A &lt;script&gt;alert(&quot;&amp;&quot;)&lt;/script&gt; title</h1>" in text
     assert len(re.findall(r"&lt;script&gt;alert", text)) >= 4  # title twice, source, translation
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_words_that_differ_in_case_are_marked_where_case_counts(lowercase, tmp_path):
+    pair = [make_run(tmp_path, BASE, 1, lowercase=lowercase)]
+    pair.append(make_run(tmp_path, MACARON, 1, errors=0.4, lowercase=lowercase))
+    reporting.write(pair, tmp_path / "report")
+    marked = re.findall("<mark>(.*?)</mark>", (tmp_path / "report/report.html").read_text("utf-8"))
+    assert {word.strip(".") for word in marked} == {"x"}
+    # The same translations, as if case counted.
+    if lowercase:
+        shown = report_page.marked("x word1 Word2", "Word1 Word2", lowercase=False)
+        assert shown == "<mark>x</mark> <mark>word1</mark> Word2"
 
 
 def test_the_verdict_stands_above_any_p_value(page):

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ from helpers.run_folders import (
 from macaron_fairseq import cli
 from macaron_fairseq.common import environment
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.evaluation.report import comparison
+from macaron_fairseq.evaluation.report import comparison, curves
 from macaron_fairseq.evaluation.report import report as reporting
 from macaron_fairseq.evaluation.scores import intervals, metrics, significance
 from macaron_fairseq.evaluation.training import manifest, training_flags, training_log
@@ -257,7 +258,7 @@ def test_equal_translations_do_not_differ(out):
     text, data = report(folders, out / "report")
     assert data["significance"][0]["difference"] == 0
     assert data["significance"][0]["p_value"] == 1
-    assert row(text, "test_a | ")[5:] == ["+0.00", "1.000"]
+    assert row(text, "test_a | ")[5:] == ["0.00", "1.000"]
 
 
 def test_the_baseline_is_the_first_without_macaron_in_its_name_or_the_one_asked_for(pair, out):
@@ -463,6 +464,34 @@ def test_a_training_text_that_is_not_there_is_said_first(out, monkeypatch):
     monkeypatch.setattr(reporting.against_baseline, "compare", lambda *_: pytest.fail("it began"))
     with pytest.raises(UserError, match=r"none\.de: no such file$"):
         report([folder], out / "report", train_text=out / "none.de")
+
+
+def test_a_recipes_notes_are_not_of_what_was_scored_since(pair, out):
+    folder = pair[0] / "test_a"
+    (folder / "decoding").write_text("the best checkpoint, --beam 5\n")
+    (folder / "checkpoint.sha256").write_text("abc\n")
+    (folder / "generated.sha256").write_text("0\n")
+    checkpoint = pair[0] / "checkpoint_last.pt"
+    checkpoint.write_bytes(b"trained on")
+    (folder / "last.sha256").write_text("def\n")
+    os.utime(checkpoint, (0, 0))
+    with pytest.raises(UserError, match=r"trained on after test_a was scored: translate it, and"):
+        report(pair, out / "report")
+    edit(folder / "scores.json", lambda x: x.update(generated_sha256="1"))
+    _, data = report(pair, out / "report")
+    assert data["tests"][0]["decoding"] is None
+    assert data["runs"][0]["checkpoint_sha256"] == {"test_a": None}
+
+
+def test_differences_by_length_are_of_shared_seeds(out):
+    """Seed 1 of the baseline has no partner, and the others have the same translations."""
+    folders = [make_run(out, BASE, 1, errors=0.9)]
+    folders += [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (2, 3)]
+    _, data = report(folders, out / "report")
+    rows = data["tests"][0]["by_length"]
+    assert [x["differences"] for x in rows] == [{MACARON: 0}] * len(rows)
+    assert rows[0]["scores"][BASE]["mean"] < rows[0]["scores"][MACARON]["mean"]
+    assert any(x.endswith(f": `{BASE}`, seed 1.") for x in data["warnings"])
 
 
 def test_other_output_than_was_scored_tells_nothing_of_lengths(pair, out):
@@ -710,6 +739,22 @@ def set_manifest(name, value):
         ),
         (set_manifest("starts", [1]), "manifest.json is not as expected: is"),
         (set_manifest("starts", [{"date": "2026"}]), "manifest.json is not as expected: is"),
+        *(
+            (set_manifest("starts", [START | change]), "manifest.json is not as expected: is")
+            for change in (
+                {"hardware": None},
+                {"hardware": {"cpu": "A CPU"}},
+                {"date": 3},
+                {"code": "abc"},
+                {"versions": [1]},
+            )
+        ),
+        (
+            lambda folder: edit(
+                folder / "test_a/scores.json", lambda x: x["scores"][0].update(score="nan")
+            ),
+            "scores.json holds no scores: score .* again",
+        ),
         (
             lambda folder: (folder / "test_a/decoding").write_bytes(b"\xff"),
             "decoding, line 1 is not UTF-8",
@@ -853,6 +898,33 @@ def test_a_log_without_figures_leaves_dashes(pair, out):
     text, data = report(pair, out / "report")
     assert row(text[text.index("## Runs") :], f"`{BASE}`")[4:] == ["-"] * 5
     assert data["runs"][0]["hours"] is None
+
+
+def test_without_figures_there_are_no_curves_and_it_is_said_why(pair, out):
+    for folder in pair:
+        (folder / "train.log").write_text("2026-11-20 11:26:04 | INFO | train_inner | loss=5\n")
+    text, _ = report(pair, out / "report")
+    page = (out / "report" / "report.html").read_text("utf-8")
+    for shown in (text, page):
+        assert "No learning curves: no train.log holds figures. Train with " in shown
+    assert not (out / "report" / "curves.png").exists()
+
+
+def test_a_validation_set_of_another_name_is_read(pair, out):
+    log = (pair[0] / "train.log").read_text()
+    log = log.replace("| valid |", "| dev |").replace("valid_", "dev_")
+    (pair[0] / "train.log").write_text(log)
+    edit(pair[0] / "manifest.json", lambda x: x["flags"].extend(["--valid-subset", "dev,valid"]))
+    _, data = report(pair, out / "report")
+    assert data["runs"][0]["best_valid_loss"] == 4.25
+    assert data["runs"][0]["valid_curve"] == data["runs"][1]["valid_curve"]
+
+
+def test_a_short_run_is_in_the_picture_too():
+    long = SimpleNamespace(train_curve=[(1, 9.0), (6000, 3.0)], valid_curve=[(5000, 3.5)])
+    short = SimpleNamespace(train_curve=[(1, 9.0), (1000, 8.0)], valid_curve=[])
+    runs = [SimpleNamespace(training=x) for x in (long, short)]
+    assert curves.late_losses(runs) == [3.0, 3.5, 8.0]
 
 
 # --- manifests -----------------------------------------------------------------------------------

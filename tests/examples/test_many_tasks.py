@@ -101,7 +101,7 @@ def test_a_setting_that_was_found_with_other_options_is_refused(capsys, tmp_path
     one = task, Variant.parse("lie-trotter"), seed, tasks.Setting(**point), options
     scores = many_tasks_run.dev_path(recipe_of(*one, is_tuning=True))
     scores.parent.mkdir(parents=True)
-    scores.write_text('{"settings": "of a trial"}')
+    scores.write_text('{"settings": "of a trial", "scores": []}')
     (tmp_path / "w" / "tuning").mkdir()
     found = json.dumps({"points": [point], "chosen": point})
     (tmp_path / "w" / "tuning" / "g2p.json").write_text(found)
@@ -119,6 +119,19 @@ def test_the_setting_is_that_with_the_lowest_mean_in_the_records():
     assert {len(scores) for scores in points.values()} == {2 * 3}
     assert min(points, key=lambda point: sum(points[point])) == (256, 0.2)
     assert tasks.read()["g2p-ice"].kind.chosen == tasks.Setting(256, 0.2)
+
+
+def test_the_best_mean_is_the_lowest_of_errors_and_the_highest_of_bleu():
+    low, high = tasks.Setting(256, 0.1), tasks.Setting(512, 0.1)
+    means = {low: 10.0, high: 25.0, tasks.Setting(1024, 0.1): 25.0}
+    assert many_tasks.best_of(means, "WER") == low
+    assert many_tasks.best_of(means, "BLEU") == high
+
+
+def test_what_a_kill_left_of_tuning_is_said(tmp_path):
+    (tmp_path / "dev.json").write_text('{"settings": "x"')
+    with pytest.raises(UserError, match=r"dev.json is not a JSON file: remove it, and run the sta"):
+        known.load(tmp_path / "dev.json")
 
 
 def test_nothing_to_keep_leaves_no_folder(tmp_path):
@@ -153,6 +166,14 @@ def test_data_is_looked_for_before_anything_is_trained(capsys, tmp_path):
         (
             tasks.FILE.read_text().replace("metric: WER", "metric: Wer"),
             "families/g2p/metric is Wer, but runs of g2p-ady are scored by WER, PER",
+        ),
+        (
+            tasks.FILE.read_text().replace("metric: BLEU", "metric: chrF", 1),
+            "families/multi30k/metric is chrF, which cannot be bootstrapped: choose from BLEU, tok",
+        ),
+        (
+            tasks.FILE.read_text().replace("score: 23.5", 'score: "23.5"'),
+            "tasks/autshumato-en-af/benchmark/published has a score that is no number",
         ),
         *(
             (tasks.FILE.read_text().replace(old, new, 1), f"families/g2p/{said}")
@@ -546,6 +567,19 @@ def test_a_record_is_of_what_a_run_left(tmp_path):
     found = many_tasks_run.record(task, recipe, options)
     assert found.seconds == 3600 and found.kinds.reference[:3] == [10, 5, 0]
     assert found.items[0] == [10, 8, 6, 4] * 2  # n-grams of two lines, all of them right
+
+
+@pytest.mark.parametrize(("flag", "edits"), [("", [1, 0]), ("--lowercase", [0, 0])])
+def test_case_counts_in_a_records_items_as_in_its_score(flag, edits, tmp_path):
+    task = tasks.read()["g2p-ice"]
+    evaluation = replace(task.benchmark.evaluation, score=f"--metric wer --keep-tokens {flag}")
+    task = replace(task, benchmark=replace(task.benchmark, evaluation=evaluation))
+    options = tasks.Options(tmp_path, None, cpu=True, file=tasks.FILE)
+    recipe = recipe_of(task, Variant.parse("parallel"), 1, tasks.Setting(256, 0.1), options)
+    write_lines(recipe.data / "tokenized" / f"test.{recipe.target}", ["A b", "c d"])
+    write_lines(tmp_path / "test" / "hypotheses.txt", ["a b", "c d"])
+    items, found = many_tasks_run.of_items(task, recipe, tmp_path / "test")
+    assert items.count == 2 and records.numbers(found) == edits
 
 
 def test_jobs_at_a_time_get_a_gpu_each(tmp_path, monkeypatch):

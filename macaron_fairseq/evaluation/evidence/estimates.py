@@ -301,8 +301,10 @@ def converged(model: Any) -> Any:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of the mean of independent values."""
-    return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    """Of the mean of independent values; 0 of a single one, and of values that are the same."""
+    if np.ptp(values) <= SAME:  # a single one's, too
+        return 0.0
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, float | None]:

@@ -15,11 +15,13 @@ POINTS = 500  # of a curve, at most
 def draw_png(runs: Sequence[Run]) -> bytes | None:
     """The learning curves of all runs, one colour for each architecture, as a PNG file.
 
-    None where matplotlib is not installed.
+    None where matplotlib is not installed, or no log holds a figure.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
+        return None
+    if not late_losses(runs):
         return None
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
@@ -42,6 +44,8 @@ def draw_svg(runs: Sequence[Run]) -> str | None:
         from matplotlib.figure import Figure
     except ImportError:
         return None
+    if not late_losses(runs):
+        return None
     with mpl.rc_context(themed_svg.PAGE_STYLE):
         figure = Figure(figsize=(6.4, 3.2), layout="constrained")
         draw(figure.subplots(), runs, themed_svg.THEMED_COLOURS)
@@ -61,17 +65,16 @@ def draw(axes: Any, runs: Sequence[Run], colours: Sequence[str]) -> list[str]:
             points = zip(*thinned(training.valid_curve), strict=True)
             axes.plot(*points, color=colour, marker="o", ms=3)
     axes.set(xlabel="updates", ylabel="loss (bits per token)")
-    if late := late_losses(runs):  # the first ones would press all curves into one
-        margin = 0.05 * (max(late) - min(late)) or 0.1
-        axes.set_ylim(min(late) - margin, max(late) + margin)
+    late = late_losses(runs)  # the first ones would press all curves into one
+    margin = 0.05 * (max(late) - min(late)) or 0.1
+    axes.set_ylim(min(late) - margin, max(late) + margin)
     return archs
 
 
 def late_losses(runs: Sequence[Run]) -> list[float]:
-    """The losses of all curves after the first quarter of the longest run."""
-    curves = [x for run in runs for x in (run.training.train_curve, run.training.valid_curve)]
-    end = max((updates for curve in curves for updates, _ in curve), default=0)
-    return [loss for curve in curves for updates, loss in curve if updates >= end / 4]
+    """The losses of all curves after the first quarter of each."""
+    curves = [x for run in runs for x in (run.training.train_curve, run.training.valid_curve) if x]
+    return [loss for curve in curves for updates, loss in curve if updates >= curve[-1][0] / 4]
 
 
 def thinned(curve: Curve) -> Curve:

@@ -48,7 +48,7 @@ def page(summary: Summary, picture: str | None, dynamics: str | None) -> str:
         *(paragraph(text) for text in report_text.unmatched(summary["published_elsewhere"])),
         significance(summary),
         '<h2 id="curves">Learning curves</h2>',
-        *learning_curves(archs, picture),
+        *learning_curves(archs, picture, report_text.no_picture(summary)),
         '<h2 id="differences">Where translations differ</h2>',
         *(part for test in tests for part in differences(test, baseline, len(tests) > 1)),
         '<h2 id="sentences">Sentences</h2>',
@@ -185,10 +185,10 @@ def significance(summary: Summary) -> str:
     return folded("Paired bootstrap over sentences, with p-values", [content])
 
 
-def learning_curves(archs: Sequence[str], picture: str | None) -> list[str]:
+def learning_curves(archs: Sequence[str], picture: str | None, no_picture: str) -> list[str]:
     """The curves with their legend, or why there are none."""
     if not picture:
-        return [paragraph(report_text.NO_PICTURE)]
+        return [paragraph(no_picture)]
     title = curves.TITLE[0].upper() + curves.TITLE[1:]
     return [html_page.legend(archs), html_page.figure(picture, escape(title))]
 
@@ -236,7 +236,9 @@ def sentences(summary: Summary, test: Summary, archs: Sequence[str]) -> Iterator
         ]
         names = [summary["baseline"], comparison["arch"]]
         keys = [html_page.key(archs.index(name), name) for name in names]
-        items = "".join(example(x, keys, failing, summary["data"]) for x in found["examples"])
+        items = "".join(
+            example(x, keys, failing, summary["data"], test["lowercase"]) for x in found["examples"]
+        )
         yield (
             f'<section class="examples">{controls(key, comparison["arch"])}'
             f'<p class="soft">{EXAMPLES} At most {summary["examples_at_most"]} are here, half of '
@@ -262,7 +264,11 @@ def controls(key: str, arch: str) -> str:
 
 
 def example(
-    x: Summary, keys: Sequence[str], failing: Sequence[set[int]], data: dict[str, Any]
+    x: Summary,
+    keys: Sequence[str],
+    failing: Sequence[set[int]],
+    data: dict[str, Any],
+    lowercase: bool,
 ) -> str:
     """One sentence: source, reference, and both translations."""
     source, target = (escape(data[side]) for side in ("source", "target"))
@@ -273,7 +279,7 @@ def example(
         rows.append(("source", f'<span lang="{source}">{escape(x["source"])}</span>'))
     rows.append(("reference", f'<span lang="{target}">{escape(x["reference"])}</span>'))
     for side, key, fail in zip(("baseline", "other"), keys, fails, strict=True):
-        words = marked(x[side], x["reference"])
+        words = marked(x[side], x["reference"], lowercase)
         note = f"BLEU {x[f'{side}_bleu']:.1f}" + (", loops or is cut off" if fail else "")
         rows.append((key, f'<span lang="{target}">{words}</span> <small>{note}</small>'))
     return (
@@ -282,13 +288,17 @@ def example(
     )
 
 
-def marked(hypothesis: str, reference: str) -> str:
+def marked(hypothesis: str, reference: str, lowercase: bool) -> str:
     """A translation whose words that the reference does not have are marked."""
-    words = set(reference.split())
-    parts = re.split(r"(\s+)", hypothesis)
+
+    def same(text: str) -> str:
+        return text.lower() if lowercase else text
+
+    words = set(same(reference).split())
     return "".join(
-        f"<mark>{escape(part)}</mark>" if part.strip() and part not in words else escape(part)
-        for part in parts
+        escape(part) if part.isspace() or same(part) in words else f"<mark>{escape(part)}</mark>"
+        for part in re.split(r"(\s+)", hypothesis)
+        if part
     )
 
 

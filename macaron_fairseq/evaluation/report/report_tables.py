@@ -116,7 +116,7 @@ def significance(summary: Summary) -> Table:
                 str(x["seed"]),
                 f"{x['score']:.2f}",
                 f"{x['baseline_score']:.2f}",
-                f"{x['difference']:+.2f}",
+                signed(x["difference"]),
                 p_value(x["p_value"]),
             ]
             for x in found
@@ -164,7 +164,8 @@ def by_group(
         found = row["scores"]
         line = [group(row), f"{row[heads[1]]:,}", *(with_deviation(found[x]) for x in archs)]
         if with_difference:
-            line.append(signed(found[others[0]]["mean"] - found[baseline]["mean"]))
+            difference = row["differences"][others[0]]
+            line.append(NOTHING if difference is None else signed(difference))
         cells.append(line)
     header = [*heads, *map(code, archs), *(["difference"] if with_difference else [])]
     return Table(title, header, cells, note)

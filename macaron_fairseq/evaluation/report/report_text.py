@@ -19,6 +19,10 @@ NO_FREQUENCIES = (
     "No scores by the frequency of words: the report does not know the training text, which "
     "`--train-text` names."
 )
+NO_FIGURES = (
+    "No learning curves: no train.log holds figures. Train with `--log-format json`, and keep what "
+    "fairseq-train prints."
+)
 SHOWN = 5  # n-grams in each direction; the page and the JSON file have more
 
 
@@ -35,7 +39,7 @@ def markdown(summary: Summary, picture: str | None) -> str:
         plain(report_tables.runs(summary)),
         "## Architectures",
         *with_note(report_tables.architectures(summary)),
-        f"![loss in validation and in training]({picture})" if picture else NO_PICTURE,
+        f"![loss in validation and in training]({picture})" if picture else no_picture(summary),
         *(part for test in summary["tests"] for part in differences(test, summary["baseline"])),
         "The page report.html shows sentences with both translations.",
         "## Metrics",
@@ -49,6 +53,12 @@ def markdown(summary: Summary, picture: str | None) -> str:
         *([plain(flags)] if (flags := report_tables.flags(summary)) else []),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def no_picture(summary: Summary) -> str:
+    """Why there are no learning curves."""
+    has_figures = any(run["train_curve"] or run["valid_curve"] for run in summary["runs"])
+    return NO_PICTURE if has_figures else NO_FIGURES
 
 
 def plain(shown: Table) -> str:

@@ -69,15 +69,17 @@ def summarize(
         }
         for arch, theirs in archs.items()
     ]
+    trained = [summarize_run(run) for run in found]
+    warnings = verdict.warnings(tests, flags, architectures, trained)
     return {
         "title": title,
         "verdict": verdict.verdicts(tests, baseline),
-        "warnings": [*verdict.caution(tests), *verdict.warnings(tests, flags, architectures)],
+        "warnings": [*verdict.caution(tests), *warnings],
         "baseline": baseline,
         "tests": tests,
         "architectures": architectures,
         "speed_note": SPEED,
-        "runs": [summarize_run(run) for run in found],
+        "runs": trained,
         "significance": [asdict(difference) for difference in differences],
         "examples_at_most": examples,
         "published_elsewhere": [x for x in published if x not in shown],

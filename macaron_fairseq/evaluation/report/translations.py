@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,7 @@ def summarize(
         "reference_sha256": scored.reference_sha256,
         "decoding": decoding,
         "signatures": scored.signatures,
+        "lowercase": scored.lowercase,
         "architectures": [
             {
                 "arch": arch,
@@ -131,8 +132,9 @@ def summarize(
             test,
             comparison.by_length(test.texts.references, lengths, systems, test.bleu),
             "sentences",
+            baseline,
         ),
-        "by_frequency": by_frequency(test, counts) if counts is not None else None,
+        "by_frequency": by_frequency(test, counts, baseline) if counts is not None else None,
         "comparisons": [
             compare(test, arch, baseline, examples) for arch in test.archs if arch != baseline
         ],
@@ -217,30 +219,47 @@ def frequencies(tests: Sequence[TestSet], train_text: Path) -> Counter[str]:
     return comparison.count_in(lines, words, lowercase.pop())
 
 
-def by_frequency(test: TestSet, counts: Counter[str]) -> list[Part]:
+def by_frequency(test: TestSet, counts: Counter[str], baseline: str) -> list[Part]:
     """F1 by the frequency of words in the training data."""
     systems = [test.hypotheses[run.key] for run in test.runs]
-    return over_seeds(test, comparison.by_frequency(test.references, systems, counts), "words")
+    rows = comparison.by_frequency(test.references, systems, counts)
+    return over_seeds(test, rows, "words", baseline)
 
 
 def over_seeds(
-    test: TestSet, rows: Sequence[tuple[Group, int, list[float]]], counted: str
+    test: TestSet, rows: Sequence[tuple[Group, int, list[float]]], counted: str, baseline: str
 ) -> list[Part]:
-    """Rows of groups; each run's score becomes the mean over its architecture's seeds."""
+    """Rows of groups: each architecture's mean over its seeds, and differences to the baseline."""
     return [
         {
             "from": start,
             "to": end,
             counted: size,
             "scores": {
-                arch: spread(
-                    [x for run, x in zip(test.runs, scores, strict=True) if run.arch == arch]
-                )
+                arch: spread([x for (one, _), x in found.items() if one == arch])
                 for arch in test.archs
+            },
+            "differences": {
+                arch: mean_difference(test, found, arch, baseline)
+                for arch in test.archs
+                if arch != baseline
             },
         }
         for (start, end), size, scores in rows
+        for found in [{run.key: x for run, x in zip(test.runs, scores, strict=True)}]
     ]
+
+
+def mean_difference(
+    test: TestSet, scores: Mapping[Key, float], arch: str, baseline: str
+) -> float | None:
+    """Of an architecture and the baseline, over the seeds that both have; None without any."""
+    found = [
+        scores[arch, seed] - scores[baseline, seed]
+        for seed in (run.seed for run in test.archs[arch])
+        if (baseline, seed) in scores
+    ]
+    return statistics.mean(found) if found else None
 
 
 def compare(test: TestSet, arch: str, baseline: str, examples: int) -> Part:

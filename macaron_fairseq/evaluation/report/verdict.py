@@ -111,7 +111,10 @@ def caution(tests: Sequence[Summary]) -> list[str]:
 
 
 def warnings(
-    tests: Sequence[Summary], flags: Summary, architectures: Sequence[Summary]
+    tests: Sequence[Summary],
+    flags: Summary,
+    architectures: Sequence[Summary],
+    runs: Sequence[Summary],
 ) -> list[str]:
     """What stands between the scores and their reader.
 
@@ -119,6 +122,7 @@ def warnings(
         tests: a report's test sets.
         flags: which flags differ.
         architectures: with their `parameters`, None where they are not known.
+        runs: with their `updates`, None where they are not known.
     """
     found = [text for test in tests if (text := failures(test, len(tests) > 1))]
     expected = [*training_flags.SCHEME]
@@ -133,7 +137,38 @@ def warnings(
             f"Scores of unfinished training runs ({', '.join(unfinished)}): they have not reached "
             "the updates that their flags ask for."
         )
+    elif short := [x for run in runs if (x := shortfall(run))]:
+        found.append(f"Training runs that did not reach --max-update: {listed(short)}.")
+    if alone := [x for run in runs if (x := without_partner(run, runs))]:
+        found.append(
+            "Seeds that not all architectures have are in the means, and not in differences from "
+            f"those without them: {listed(alone)}."
+        )
     return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some of the names, and how many more there are."""
+    more = [f"and {counted(len(names) - NAMED, 'more run')}"] * (len(names) > NAMED)
+    return "; ".join([*names[:NAMED], *more])
+
+
+def shortfall(run: Summary) -> str | None:
+    """How many updates a run made of those that its flags ask for; None if they have other ends."""
+    flags = training_flags.parse(run["flags"])
+    asked = " ".join(flags.get("--max-update", ()))
+    if not asked.isdecimal() or run["updates"] is None or {*flags} & {*training_flags.ENDS}:
+        return None
+    if run["updates"] >= int(asked):
+        return None
+    return f"`{run['arch']}`, seed {run['seed']}: {run['updates']:,} of {int(asked):,} updates"
+
+
+def without_partner(run: Summary, runs: Sequence[Summary]) -> str | None:
+    """The run's name if an architecture was not trained with its seed."""
+    archs = {x["arch"] for x in runs}
+    partners = {x["arch"] for x in runs if x["seed"] == run["seed"]}
+    return f"`{run['arch']}`, seed {run['seed']}" if partners != archs else None
 
 
 def are_of_equal_size(architectures: Sequence[Summary]) -> bool:
@@ -151,13 +186,11 @@ def failures(test: Summary, several: bool) -> str | None:
         f"`{row['arch']}`, seed {row['seed']}: {row['failing']:,} of {test['sentences']:,}, "
         f"{row['bleu']:.2f} {test['measure']}"
         + ("" if row["bleu_without"] is None else f" and {row['bleu_without']:.2f} without them")
-        for row in failing[:NAMED]
+        for row in failing
     ]
-    if len(failing) > NAMED:
-        named.append(f"and {counted(len(failing) - NAMED, 'more run')}")
     where = f" on {test['name']}" if several else ""
     return (
-        f"Some translations{where} loop or reach the maximum length. {'; '.join(named)}. A few "
+        f"Some translations{where} loop or reach the maximum length. {listed(named)}. A few "
         "such lines can explain a difference of points. The score without them is a diagnosis, not "
         "a result."
     )

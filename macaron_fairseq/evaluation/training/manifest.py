@@ -15,7 +15,8 @@ from macaron_fairseq.text import data_folder
 NAME = "manifest.json"
 HINT = "write it again by `macaron-fairseq manifest`"
 FIELDS = {"arch": str, "seed": int, "flags": list, "data": dict, "starts": list}
-OF_START = ("date", "code", "versions", "hardware")
+OF_START = {"date": str, "code": dict | None, "versions": dict, "hardware": dict}
+OF_HARDWARE = {"cpu": str, "cores": int, "memory_gib": int | float, "gpus": list, "system": str}
 # What is hashed of the output of fairseq-preprocess; its logs may differ.
 HASHED = ("dict.*", "*.bin", "*.idx")
 
@@ -77,12 +78,24 @@ def read(run: Path, hint: str) -> dict[str, Any]:
         data_folder.are_texts(found["flags"])
         and data_folder.are_texts(data.get("tests"))
         and data_folder.are_texts([data.get(x) for x in ("source", "target", "fingerprint")])
-        and all(isinstance(x, dict) and {*OF_START} <= x.keys() for x in found["starts"])
+        and all(map(is_start, found["starts"]))
         and data_folder.is_mapping(data.get("sha256", {}))
         and data_folder.is_mapping(found.get("learnt_from", {}))
     ):
         raise UserError(f"{path} is not as expected: {hint}")
     return found
+
+
+def is_start(value: Any) -> bool:
+    """Whether it is a start as `write` notes it."""
+    return has_fields(value, OF_START) and has_fields(value["hardware"], OF_HARDWARE)
+
+
+def has_fields(value: Any, kinds: Mapping[str, Any]) -> bool:
+    """Whether it is an object with such values."""
+    return isinstance(value, dict) and all(
+        name in value and isinstance(value[name], kind) for name, kind in kinds.items()
+    )
 
 
 def run_of(checkpoint: Path) -> Path | None:

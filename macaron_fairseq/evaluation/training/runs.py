@@ -1,5 +1,6 @@
 """The trained and scored models that a report sets side by side."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -107,9 +108,10 @@ def read(folder: Path) -> Run:
         raise UserError(f"{folder} was trained with data that has no test set: a report needs one")
     batch = read_note(folder, "batch")
     flags = training_flags.parse(found["flags"])
+    valid = " ".join(flags.get("--valid-subset", ("valid",))).split(",")[0]
     substep = [*flags.get("--macaron-substep", ()), substeps.DEFAULT][0]
     arch = name_of(found["arch"], training_flags.scheme_of(flags), substep)
-    return Run(folder, arch, found["seed"], found, training_log.read(log), tests, batch)
+    return Run(folder, arch, found["seed"], found, training_log.read(log, valid), tests, batch)
 
 
 def read_scored(folder: Path) -> Scored:
@@ -121,21 +123,27 @@ def read_scored(folder: Path) -> Scored:
             "evaluate first"
         )
     again = f"score {folder} again, with the stage evaluate or `macaron-fairseq score`"
+    found = files.read_json(path, SCORES, again)
+    of_notes = read_note(folder, "generated.sha256")  # not there before version 0.2
+    # A recipe's notes are not of what was decoded and scored since.
+    notes = read_note if of_notes in (None, found.get("generated_sha256")) else no_note
     last = folder.parent / "checkpoint_last.pt"
-    scored_after = read_note(folder, "last.sha256")
+    scored_after = notes(folder, "last.sha256")
     if last.is_file() and (
         files.sha256(last) != scored_after
         if scored_after
         else last.stat().st_mtime > path.stat().st_mtime
     ):
-        raise UserError(f"{folder.parent} was trained on after {folder.name} was scored: {again}")
-    found = files.read_json(path, SCORES, again)
+        raise UserError(
+            f"{folder.parent} was trained on after {folder.name} was scored: translate it, and "
+            f"{again}"
+        )
     try:
         scores = {str(x["metric"]): float(x["score"]) for x in found["scores"]}
         signatures = {str(x["metric"]): str(x["signature"]) for x in found["scores"]}
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} names no metric, score or signature: {again}") from error
-    if not scores:
+    if not scores or not all(map(math.isfinite, scores.values())):
         raise UserError(f"{path} holds no scores: {again}")
     generated = folder / "generated.txt"
     is_scored = generated.is_file() and files.sha256(generated) == found.get("generated_sha256")
@@ -147,8 +155,8 @@ def read_scored(folder: Path) -> Scored:
         sentences=found["sentences"],
         scores=scores,
         signatures=signatures,
-        checkpoint_sha256=read_note(folder, "checkpoint.sha256"),
-        decoding=read_note(folder, "decoding"),
+        checkpoint_sha256=notes(folder, "checkpoint.sha256"),
+        decoding=notes(folder, "decoding"),
         # Not said before version 0.2, where tokens had error rates alone.
         of_tokens=found.get("tokens", {*scores} <= {"WER", "PER"}),
     )
@@ -180,6 +188,10 @@ def read_note(folder: Path, name: str) -> str | None:
     """What recipes put in a file of that name next to the scores, if they did."""
     path = folder / name
     return "\n".join(read_lines(path)).strip() if path.is_file() else None
+
+
+def no_note(folder: Path, name: str) -> None:
+    """What recipes said of another translation, which is nothing of this one."""
 
 
 def refuse_other_texts(scored: Scored, again: str) -> None:

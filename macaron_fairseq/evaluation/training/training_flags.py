@@ -29,6 +29,8 @@ DEVICES = (
 )
 # Where a training ends may be moved; up to there it is the same (see `falls_until_the_end`).
 LIMITS = ("--max-update", "--max-epoch", "--stop-time-hours")
+# What ends a training that --max-update does not.
+ENDS = ("--max-epoch", "--stop-time-hours", "--patience", "--stop-min-lr")
 # When it saves, and so validates: another checkpoint may be the best, or averaged.
 WHEN_SAVED = ("--save-interval", "--save-interval-updates")
 # Which checkpoints there are to choose from.

@@ -11,8 +11,8 @@ from typing import Any
 Curve = list[tuple[int, float]]
 
 # Greedy, so that what a kill left of an earlier line does not matter.
-FIGURES = re.compile(r".*\| (train_inner|train|valid) \| (\{.*\})\s*$")
-PREFIX = {"train_inner": "", "train": "train_", "valid": "valid_"}
+FIGURES = re.compile(r".*\| (\S+) \| (\{.*\})\s*$")
+OF_TRAINING = "train_inner", "train"
 PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 
@@ -23,10 +23,10 @@ class Training:
     Losses are in bits per token; `words_per_second` is the median over the log, of target tokens.
 
     `hours` is the time in updates, fairseq's `train_wall`: each update that led to the model counts
-    once, and starting, validating and saving do not. A run that went on from a checkpoint between
-    two lines of the log is known to one such interval. fairseq's `wall` would not do: it starts
-    from 0 in each process, and stays 0 in one that resumed within an epoch. There the stopwatch is
-    restored without being started (`StopwatchMeter.load_state_dict`).
+    once, and starting, validating and saving do not. A run that went on from a checkpoint
+    between two lines of the log, or ends within an epoch, is known to one such interval. fairseq's
+    `wall` would not do: it starts from 0 in each process, and stays 0 in one that resumed within an
+    epoch. There the stopwatch is restored without being started (`StopwatchMeter.load_state_dict`).
     """
 
     parameters: int | None
@@ -48,14 +48,24 @@ class Line:
     figures: dict[str, Any]
 
 
-def parse(line: str) -> Line | None:
-    """What a line of the log says; None of other or garbled lines."""
-    if not (match := FIGURES.match(line)):
+def parse(line: str, valid: str = "valid") -> Line | None:
+    """What a line of the log says; None of other or garbled lines.
+
+    Args:
+        line: of the log.
+        valid: the validation set. Its figures are called `valid_...`, whatever it is called.
+    """
+    match = FIGURES.match(line)
+    if not match or match[1] not in (*OF_TRAINING, valid):
         return None
+    kind = match[1] if match[1] in OF_TRAINING else "valid"
     try:
         figures = json.loads(match[2])
-        return Line(match[1], int(figures[PREFIX[match[1]] + "num_updates"]), figures)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        if kind == "valid":
+            figures = {f"valid_{name.removeprefix(f'{valid}_')}": x for name, x in figures.items()}
+        updates = figures["num_updates" if kind == "train_inner" else f"{kind}_num_updates"]
+        return Line(kind, int(updates), figures)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -65,24 +75,29 @@ def parameters_of(line: str) -> int | None:
     return int(match[1].replace(",", "")) if match else None
 
 
-def read(path: Path) -> Training:
-    """Read a log of one or several starts; what a later start did again replaces the earlier."""
+def read(path: Path, valid: str = "valid") -> Training:
+    """Read a log of one or several starts; what a later start did again replaces the earlier.
+
+    Args:
+        path: of the log.
+        valid: the validation set, as --valid-subset has it.
+    """
     parameters = None
     found: dict[str, dict[int, dict[str, Any]]] = {"train_inner": {}, "train": {}, "valid": {}}
     latest = 0
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         parameters = parameters_of(line) or parameters
-        if not (said := parse(line)):
+        if not (said := parse(line, valid)):
             continue
         if said.update < latest:  # resumed from an earlier checkpoint
             for kind, lines in found.items():
                 found[kind] = {n: line for n, line in lines.items() if n <= said.update}
         latest = said.update
         found[said.kind][said.update] = said.figures
-    inner, epochs, valid = found["train_inner"], found["train"], found["valid"]
+    inner, epochs = found["train_inner"], found["train"]
     updates = max([*inner, *epochs], default=None)
     speeds = [speed for _, speed in curve(inner, "wps") if speed]
-    valid_curve = curve(valid, "valid_loss")
+    valid_curve = curve(found["valid"], "valid_loss")
     return Training(
         parameters=parameters,
         updates=updates,

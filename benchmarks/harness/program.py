@@ -1,0 +1,25 @@
+"""What the program of a benchmark needs before PyTorch is loaded."""
+
+import argparse
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a benchmark; interrupted, it ends its processes and removes what it did not finish."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def flags(text: str) -> str:
+    """Flags of a command in one argument, as argparse takes it; their quotation marks must pair."""
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {str(error).lower()}") from error
+    return text
