@@ -89,6 +89,11 @@ def trainer(data_bin):
 def test_real_updates_are_measured(trainer, monkeypatch):
     sizes = [batch["ntokens"] for batch in batch_sizes.batches(trainer, 100)]
     assert max(sizes) <= 100 < 2 * max(sizes)
+    # The longest sentences come first: they decide whether memory is enough.
+    dataset = trainer.task.dataset("train")
+    longest = max(x for x in map(dataset.num_tokens, range(len(dataset))) if x <= 100)
+    first = next(batch_sizes.batches(trainer, 100))
+    assert first["target"].shape[1] == longest
     found = batch_sizes.measure(trainer, 100, updates=2)
     assert trainer.get_num_updates() == 3
     assert found.fits
@@ -99,6 +104,18 @@ def test_real_updates_are_measured(trainer, monkeypatch):
 
     monkeypatch.setattr(trainer, "train_step", exhausted)
     assert not batch_sizes.measure(trainer, 100, updates=2).fits
+
+
+def test_the_first_update_is_not_timed(trainer, monkeypatch):
+    clock, seconds = [0.0], iter((100.0, 0.5))
+
+    def update(*args, **kwargs):
+        clock[0] += next(seconds)
+
+    monkeypatch.setattr(trainer, "train_step", update)
+    second = [batch["ntokens"] for batch in batch_sizes.batches(trainer, 100)][1]
+    monkeypatch.setattr(batch_sizes.time, "perf_counter", lambda: clock[0])
+    assert batch_sizes.measure(trainer, 100, updates=1).tokens_per_second == 2 * second
 
 
 def test_sentences_that_are_too_long_are_left_out(trainer):

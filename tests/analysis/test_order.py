@@ -500,9 +500,6 @@ def test_text_without_a_translation_is_translated(data, tmp_path):
     assert content["data"]["decoder"].startswith("reads the model's own translation")
 
 
-ONE = ["--scheme", "parallel", "--substep", "rk4"]
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

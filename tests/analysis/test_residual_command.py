@@ -24,7 +24,18 @@ from scipy.stats import spearmanr
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.analysis import figures, likelihood, models, sentences
-from macaron_fairseq.analysis.residual import communities, coupling, initial, page, pictures
+from macaron_fairseq.analysis.residual import (
+    communities,
+    compare,
+    coupling,
+    depth,
+    initial,
+    interventions,
+    page,
+    pictures,
+    rows,
+    topology,
+)
 from macaron_fairseq.commands import dynamics
 
 
@@ -139,6 +150,50 @@ def test_interventions(report):
         # At each token less of the departure, or of the asymmetry, is left.
         name = {"non-normal": "layer_henrici", "antisymmetric": "layer_asymmetry"}[x["removed"]]
         assert figures[name] < figures[f"intact_{name}"]
+
+
+def test_what_an_intervention_removes_and_its_control_adds(report, data):
+    """Of the encoder's first layer: N of its mean Jacobian M, and what N turned round costs."""
+    loaded, opened = models.load(report.paths, data, names=["a", "b"])
+    sample, sizes, added = sentences.read(opened), [], []
+    for one in loaded:
+        model = models.in_double(one.runnable())
+        read = one.to_read(sample)
+        layer = depth.along_depth(model, read, 2, 1)["encoder"][0].whole
+        mean = layer.jacobians.mean(axis=0)
+        part = (mean - mean.T) / 2
+        sizes.append(np.linalg.norm(part) / np.linalg.norm(mean - np.eye(len(mean))))
+        turned = torch.from_numpy(interventions.rotated(part, 1))
+        centre = torch.from_numpy(depth.states(model, read)["encoder"][0].mean(axis=0))
+        before = likelihood.bits_per_token(model, read, opened)
+        handle = model.encoder.layers[0].register_forward_hook(
+            lambda _, args, y, turned=turned, centre=centre: y - (args[0] - centre) @ turned.T
+        )
+        added.append(likelihood.bits_per_token(model, read, opened) - before)
+        handle.remove()
+    (found,) = (
+        x["figures"]
+        for x in report.content["interventions"]
+        if (x["removed"], x["layers"]) == ("antisymmetric", ["encoder:1"])
+    )
+    assert found["size"]["mean"] == pytest.approx(np.mean(sizes), rel=1e-4)
+    assert found["control_bits_added"]["mean"] == pytest.approx(np.mean(added), rel=1e-3)
+
+
+def test_singular_values_are_geometric_means_over_tokens_and_runs():
+    one, other = (rows.RowFigures("", 1, "") for _ in range(2))
+    one.singular_values = [np.array([8.0, 1.0]), np.array([2.0, 0.5])]
+    other.singular_values = [np.array([4.0, 0.25])]
+    assert compare.singular_values([one, other]) == pytest.approx([4, 0.5])
+
+
+def test_the_most_and_the_least_amplified_community():
+    found = coupling.Placed(
+        SimpleNamespace(count=3, modularity=0.25), np.array([1.0, 2, 3]), np.array([2.0, 0.5, 1])
+    )
+    figures = topology.figures(found, coupling.Choices())
+    assert (figures["most_amplified"], figures["least_amplified"]) == (2, 0.5)
+    assert (figures["communities"], figures["modularity"]) == (3, 0.25)
 
 
 def test_printed_tables(report):
@@ -481,7 +536,8 @@ def layers_of(report):
     """Of each model, side and layer: its row, and its communities."""
     for model in report.content["models"]:
         for side in model["sides"]:
-            yield from zip(side["layers"], side["topology"], [side] * 9, strict=False)
+            for row, layer in zip(side["layers"], side["topology"], strict=True):
+                yield row, layer, side
 
 
 def test_communities_are_parts_of_the_coordinates(report):
@@ -506,8 +562,20 @@ def test_coupling_is_that_of_the_communities_of_all_runs(report):
         if values:
             said += 1
             assert layer["coupling"] == pytest.approx(np.average(values, weights=weights), abs=1e-5)
-            assert 1 / 100 <= layer["p"] <= layer["corrected_p"] <= 1
+            assert 1 / 100 <= layer["p"] <= 1
     assert said
+
+
+def test_p_values_are_corrected_for_a_models_layers(report):
+    """Holm's: the k-th least of m times m - k + 1, and no less than the one before."""
+    for model in report.content["models"]:
+        layers = [layer for side in model["sides"] for layer in side["topology"]]
+        tested = sorted((x for x in layers if x["p"] is not None), key=lambda x: x["p"])
+        expected = [min(1, (len(tested) - k) * x["p"]) for k, x in enumerate(tested)]
+        found = [x["corrected_p"] for x in tested]
+        assert found == pytest.approx([max(expected[: k + 1]) for k in range(len(tested))])
+        assert {x["corrected_p"] for x in layers if x["p"] is None} <= {None}
+    assert len(tested) > 1
 
 
 def test_choices_and_their_sensitivity_are_in_the_file(report):
@@ -543,6 +611,24 @@ def test_choices_are_refused_without_jacobian(data, tmp_path):
     words = ["dynamics", "--path", CHECKPOINT, "--data", data, "-o", tmp_path / "out"]
     with pytest.raises(UserError, match="--graph-edges is for the residual stream: add --jacobian"):
         cli.main([str(word) for word in [*words, "--graph-edges", "3"]])
+
+
+def test_each_choice_of_the_graph_is_passed_on():
+    parser = ArgumentParser()
+    dynamics.add_graph_arguments(parser)
+    words = "--graph-correlation spearman --graph-edges 5 --graph-threshold 0.25 "
+    words += "--graph-signs positive --graph-resolution 2 --graph-method leiden "
+    words += "--graph-centrality strength --graph-gain diagonal --graph-statistic pearson "
+    words += "--graph-permutations 77"
+    args = parser.parse_args(words.split())
+    args.seed = 9
+    graph = communities.GraphChoices("spearman", 5, 0.25, "positive", 2, "leiden", seed=9)
+    assert dynamics.graph_choices(args) == coupling.Choices(
+        graph, centrality="strength", gain="diagonal", statistic="pearson", permutations=77, seed=9
+    )
+    args = parser.parse_args([])
+    args.seed = 1
+    assert dynamics.graph_choices(args) == coupling.Choices()
 
 
 def test_names_of_choices_are_those_of_the_command():

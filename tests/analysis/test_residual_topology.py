@@ -206,6 +206,13 @@ def test_amplification_of_a_diagonal_layer():
     np.testing.assert_allclose(coupling.amplifications(both, labels), [2**0.5, 0.5**0.5])
 
 
+def test_kinds_of_amplification_by_hand():
+    """Each coordinate by itself, of [[1, 2], [3, 4]]."""
+    for kind, squares in (("column", [10, 20]), ("row", [5, 25]), ("diagonal", [1, 16])):
+        found = coupling.amplifications([[1, 2], [3, 4]], [0, 1], kind)
+        np.testing.assert_allclose(found, np.sqrt(squares))
+
+
 def test_amplification_is_the_growth_of_random_directions():
     random = np.random.default_rng(1)
     j, labels = random.standard_normal((6, 6)), np.array([0, 0, 0, 1, 1, 1])

@@ -412,8 +412,11 @@ def test_a_full_disk_leaves_the_previous_checkpoint(data_bin, trained, tmp_path)
     words = [Path(sys.executable).with_name("fairseq-train"), data_bin, "--user-dir", USER_DIR]
     words += ["--save-dir", save, *TRAIN, "--max-epoch", "3"]
     script = f'ulimit -f {limit}; trap "" XFSZ; exec "$@"'
-    done = subprocess.run(["bash", "-c", script, "bash", *words], stdout=subprocess.DEVNULL)
+    words = ["bash", "-c", script, "bash", *words]
+    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert done.returncode != 0
+    assert "torch_persistent_save" in done.stderr  # it was saving
+    assert done.stderr.rstrip().endswith("File too large")
     assert {name: (save / name).read_bytes() for name in kept} == kept
     checkpoints.load(save / "checkpoint_last.pt")
 

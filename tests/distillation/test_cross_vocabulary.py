@@ -19,7 +19,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_cli import preprocess, train
 from helpers.commands import sentence_of
 from helpers.criteria import PAD, make, outcome
-from helpers.small import SMALL_DECODER, build
+from helpers.small import SMALL_DECODER, build, symbols
 from helpers.students import FLAGS, LARGER, STUDENT, asked, learnt, save
 from helpers.toy_corpus import TRAIN
 from torch import nn
@@ -148,13 +148,6 @@ def small_chunks(monkeypatch):
 
 
 # --- tokens --------------------------------------------------------------------------------------
-
-
-def symbols(*words):
-    d = Dictionary()
-    for word in words:
-        d.add_symbol(word)
-    return d
 
 
 @pytest.mark.parametrize(
@@ -615,6 +608,10 @@ def test_warping_ends_in_both_corners():
     assert minimum_edit.warp([[0], [0], [0]]) == [[0], [0], [0]]
     assert minimum_edit.warp([[0, 0, 0]]) == [[0, 1, 2]]
     assert minimum_edit.warp([]) == []
+
+
+def test_of_ways_that_cost_the_same_the_shortest_is_taken():
+    assert minimum_edit.warp([[0, 0], [0, 0]]) == [[0], [1]]
 
 
 def test_mined_is_kl_where_tokens_match_and_cross_entropy_elsewhere():

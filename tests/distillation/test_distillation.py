@@ -11,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.commands import sentence_of
-from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
+from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, make, outcome, sample
 from helpers.paths import USER_DIR
 from helpers.processes import run
 from helpers.small import (
@@ -185,11 +185,6 @@ def test_a_student_that_equals_its_teacher_gets_the_teachers_entropy_and_no_grad
     cross_entropy = ours.log["kd_loss"] + ours.log["teacher_entropy"]
     assert float(cross_entropy) == pytest.approx(float(entropy), rel=1e-6)
     assert all(not gradient.any() for gradient in ours.gradients.values())
-
-
-def biased(model):
-    weight = model.decoder.output_projection.weight
-    model.decoder.output_projection = nn.Linear(weight.shape[1], weight.shape[0])
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from fairseq.dataclass import configs
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from helpers.criteria import PAD, Spy, make, outcome, sample
-from helpers.small import arguments, build, dictionary, language_task
+from helpers.small import arguments, build, dictionary, language_task, symbols
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
 from helpers.toy_corpus import train
 from omegaconf import OmegaConf
@@ -143,13 +142,6 @@ def test_a_model_without_layers_is_refused():
 
 
 # --- spans of text -------------------------------------------------------------------------------
-
-
-def symbols(*words):
-    d = Dictionary()
-    for word in words:
-        d.add_symbol(word)
-    return d
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,13 @@ def test_ngrams_are_ranked_as_in_compare_mt():
     ]
 
 
+def test_no_more_ngrams_are_listed_than_a_reader_takes_in():
+    words = [f"w{i}" for i in range(11)]
+    right = Counter({(word,): 3 for word in words})
+    better, worse = comparison.salient_ngrams(split(*words * 3), Counter(), right)
+    assert len(better) == 10 and worse == []
+
+
 def test_ngrams_are_shown_as_raw_text():
     found, _ = comparison.salient_ngrams(split("&apos;s"), Counter(), Counter({("&apos;s",): 3}))
     assert found[0].text == "'s"

@@ -185,6 +185,18 @@ def test_a_phone_error_rate_is_a_quotient_of_sums():
     assert found.low < -37.5 < found.high <= 0
 
 
+def test_the_bootstrap_of_a_phone_error_rate_draws_errors_with_lengths():
+    """Of four items: the samples are those of the enumeration."""
+    kinds = Items("edits", 4, "abc", "1234")
+    pair = [record(edits=x, metric="PER", kinds=kinds) for x in ("0120", "1003")]
+    errors, lengths = np.array([[0, 1, 2, 0], [1, 0, 0, 3]]), np.arange(1, 5)
+    every = np.array([*itertools.product(range(4), repeat=4)])
+    expected = 100 * errors[:, every].sum(axis=2) / lengths[every].sum(axis=1)
+    found = estimates.bootstrap([tuple(pair)], 5000).T
+    both = [{*zip(*np.round(x, 6).tolist(), strict=True)} for x in (expected, found)]
+    assert both[0] == both[1]
+
+
 def test_the_bootstrap_of_bleu_is_of_sacrebleus_scores():
     """Of two seeds and two sentences: the samples are those of the enumeration, side by side."""
     references = ["a b c d e", "f g h i j k l"]

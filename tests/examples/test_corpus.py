@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from common import extract, parallel_text
@@ -160,7 +161,8 @@ def test_nothing_is_written_where_an_archive_says(tmp_path, monkeypatch):
     pairs = archives.sentences(5, 77)
     archives.wmt13_of_sacrebleu(folder, pairs)
     archive, cache = folder / "test.tgz", tmp_path / "a" / "b" / "c"
-    names = (*("../" * n + "escaped" for n in range(1, 9)), str(outside), "test/../../escaped")
+    escaped = f"escaped-{uuid4().hex}"
+    names = (*("../" * n + escaped for n in range(1, 9)), str(outside), f"test/../../{escaped}")
     with tarfile.open(archive) as tar, tarfile.open(folder / "evil.tgz", "w:gz") as evil:
         for name in names:
             evil.addfile(tarfile.TarInfo(name))
@@ -178,7 +180,7 @@ def test_nothing_is_written_where_an_archive_says(tmp_path, monkeypatch):
     assert written(tmp_path / "out", "valid") == pairs
     after = {*tmp_path.parent.iterdir(), *tmp_path.iterdir()}
     assert after - before == {tmp_path / "out"} and not [*cache.iterdir()]
-    assert [*cache.parent.iterdir()] == [cache] and not Path("/tmp/escaped").exists()
+    assert [*cache.parent.iterdir()] == [cache] and not Path("/tmp", escaped).exists()
 
 
 def test_formats_of_iwslt14(made, tmp_path):

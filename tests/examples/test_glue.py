@@ -46,10 +46,6 @@ def write(path, *lines):
     return path
 
 
-def refusal(function, *arguments):
-    return sentence_of(lambda: function(*arguments))
-
-
 def test_quotes_are_characters_as_others(tmp_path):
     path = write(tmp_path / "train.tsv", "index|sentence1|sentence2|label", '1|"a|b" c|entailment')
     found = glue_tasks.read(TASKS["RTE"], path)
@@ -90,17 +86,19 @@ def test_cola_has_no_line_of_names(tmp_path):
 def test_a_file_that_is_not_right_is_refused_by_its_line(task, lines, said, tmp_path):
     path = write(tmp_path / "train.tsv", *lines)
     columns = TASKS[task].train.columns
-    said_of_file = refusal(glue_tasks.read, TASKS[task], path, columns)
+    said_of_file = sentence_of(glue_tasks.read, TASKS[task], path, columns)
     assert said in said_of_file and str(path) in said_of_file
 
 
 def test_every_line_of_a_test_file_is_answered(tmp_path):
     path = write(tmp_path / "test.tsv", "index|sentence1|sentence2", "0|a|b", "1|c")
-    assert "line 3 lacks a column" in refusal(glue_tasks.read_test, TASKS["RTE"], path)
+    assert "line 3 lacks a column" in sentence_of(glue_tasks.read_test, TASKS["RTE"], path)
     path = write(tmp_path / "test.tsv", "id|question1|question2", "0|a|b", "x|c|d")
-    assert "line 3 has the id 'x'" in refusal(glue_tasks.read_test, TASKS["QQP"], path)
+    assert "line 3 has the id 'x'" in sentence_of(glue_tasks.read_test, TASKS["QQP"], path)
     path = write(tmp_path / "test.tsv", "id|question1|question2", "0|a|b", "1|c|d", "0|e|f")
-    assert "line 4 has the id '0' of line 2" in refusal(glue_tasks.read_test, TASKS["QQP"], path)
+    assert "line 4 has the id '0' of line 2" in sentence_of(
+        glue_tasks.read_test, TASKS["QQP"], path
+    )
 
 
 MRPC = "Quality|#1 ID|#2 ID|#1 String|#2 String"
@@ -118,7 +116,7 @@ def test_mrpc_is_the_same_from_either_layout(tmp_path):
     found = [glue_tasks.load(TASKS["MRPC"], x.parent, False, print) for x in (one, other)]
     assert found[0] == found[1] and found[0]["dev"].sentences == [('"c', "d")]
     (one / "dev_ids.tsv").unlink()
-    said = refusal(glue_tasks.load, TASKS["MRPC"], one.parent, False, print)
+    said = sentence_of(glue_tasks.load, TASKS["MRPC"], one.parent, False, print)
     assert "has no dev_ids.tsv" in said
 
 
@@ -142,10 +140,10 @@ def test_counts_are_glues(tmp_path):
     write(own / "dev.tsv", f"{head}|label", *[f"{pair}|0"] * 70)
     write(own / "test.tsv", head, *[f"{i}|a|b" for i in range(146)])
     arguments = TASKS["WNLI"], tmp_path
-    said = refusal(glue_tasks.load, *arguments, True, print)
+    said = sentence_of(glue_tasks.load, *arguments, True, print)
     assert "WNLI, dev holds 70 examples, and GLUE has 71" in said and "--sizes any" in said
     assert len(glue_tasks.load(*arguments, False, print)["dev"].labels) == 70
-    assert "has no folder RTE" in refusal(glue_tasks.load, TASKS["RTE"], tmp_path, True, print)
+    assert "has no folder RTE" in sentence_of(glue_tasks.load, TASKS["RTE"], tmp_path, True, print)
 
 
 def test_a_line_of_a_thousand_may_lack_in_train():
@@ -155,7 +153,9 @@ def test_a_line_of_a_thousand_may_lack_in_train():
     glue_tasks.check(task, task.train, found, True, heard.append)
     assert "line 7, which" in heard[0] and "3667 examples, and GLUE has 3668" in heard[1]
     found.sentences = found.sentences[:407]
-    assert "holds 407" in refusal(glue_tasks.check, task, task.dev[0], found, True, heard.append)
+    assert "holds 407" in sentence_of(
+        glue_tasks.check, task, task.dev[0], found, True, heard.append
+    )
 
 
 def test_subsets_are_named_as_fairseq_does():
@@ -316,7 +316,7 @@ def test_a_run_goes_on_by_its_own_plan_alone(tmp_path):
     glue_run.plan_of(tmp_path, plan)
     assert (tmp_path / "result.json").exists() and (tmp_path / "checkpoint_last.pt").exists()
     other = replace(plan, flags=["--lr", "2"], settings="two")
-    said = refusal(glue_run.plan_of, tmp_path, other)
+    said = sentence_of(glue_run.plan_of, tmp_path, other)
     assert said.startswith(f"{tmp_path} has an unfinished run of other options, text or start:")
     assert json.loads((tmp_path / "plan.json").read_text())["settings"] == "one"
     assert (tmp_path / "checkpoint_last.pt").exists()
@@ -434,7 +434,7 @@ def test_a_plan_is_of_a_model_that_these_options_pretrained(tmp_path):
     assert plan.pretraining == glue_flags.pretraining(found, SYSTEM, 1)
     for change in ({"max_update": 2000000}, {"extra": ["--macaron-scheme", "parallel"]}):
         other = replace(found, recipe=replace(found.recipe, **change))
-        said = refusal(glue_flags.plan, other, "RTE", SYSTEM, 1, 1)
+        said = sentence_of(glue_flags.plan, other, "RTE", SYSTEM, 1, 1)
         assert said.startswith(f"{found.recipe.run('a', 1)} was pre-trained with other options")
 
 
@@ -450,7 +450,7 @@ def test_runs_of_two_models_do_not_share_a_row(tmp_path):
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     glue_records.add(path, [made(found), made(found, 2, start="another")])
     for stage in (glue.finetune, glue.report):
-        assert "of a start from different pre-trained models" in refusal(stage, found)
+        assert "of a start from different pre-trained models" in sentence_of(stage, found)
 
 
 def test_a_result_of_other_options_is_not_lost(tmp_path):
@@ -458,7 +458,7 @@ def test_a_result_of_other_options_is_not_lost(tmp_path):
     pretrained(found, 1)
     path = glue.place(found, "RTE", SYSTEM, 1, 1) / "result.json"
     write(path, '{"settings": "other", "start": ""}')
-    said = refusal(glue.finetune, found)
+    said = sentence_of(glue.finetune, found)
     assert f"{path} was made with other options" in said
     assert [x.name for x in path.parent.iterdir()] == ["result.json"]
 
@@ -468,7 +468,7 @@ def test_a_record_of_other_options_is_refused_before_anything_is_written(tmp_pat
     found = prepared(tmp_path, "--seeds", "1 2", "--records", str(path))
     pretrained(found, 1)
     glue_records.add(path, [made(found, 2, settings="other")])
-    said = refusal(glue.finetune, found)
+    said = sentence_of(glue.finetune, found)
     assert "RTE, a, rate 1, seed 2 with other options" in said and "name another file" in said
     assert not (tmp_path / "finetuned").exists()
 
@@ -505,7 +505,7 @@ def test_records_are_kept_as_each_run_ends(tmp_path, monkeypatch):
         yield jobs[1], 1
 
     monkeypatch.setattr(glue.launch, "local", local)
-    assert "1 of 2 runs failed" in refusal(glue.finetune, found)
+    assert "1 of 2 runs failed" in sentence_of(glue.finetune, found)
 
 
 def test_labels_are_part_of_what_a_run_is_made_from(tmp_path):
@@ -647,12 +647,12 @@ TEXT = ["--text", "a.txt", "--glue", "."]
     ],
 )
 def test_mistakes_get_a_sentence(words, said):
-    assert said in refusal(glue_options.read, words)
+    assert said in sentence_of(glue_options.read, words)
 
 
 def test_a_missing_package_is_named_at_once(monkeypatch):
     monkeypatch.setitem(glue_options.NEEDED, "no_such_module", "some-package")
-    assert "pip install some-package" in refusal(glue_options.read, TEXT)
+    assert "pip install some-package" in sentence_of(glue_options.read, TEXT)
 
 
 THEIRS = FIXTURES / "reference" / "bert_small"
@@ -678,7 +678,7 @@ def start(tmp_path, monkeypatch):
         options = ["--glue", tmp_path / "glue", "--codes", write(tmp_path / "codes")]
         options += ["--pretrained", THEIRS / "macaron" / "checkpoint.pt", *words]
         options += ["--dictionary", dictionary, "--work", tmp_path / "work", "--cpu", "--", *flags]
-        said = refusal(glue.run, [str(word) for word in options])
+        said = sentence_of(glue.run, [str(word) for word in options])
         assert not [*(tmp_path / "work").iterdir()]
         return said
 
@@ -841,12 +841,12 @@ def test_a_training_goes_on_in_its_part(training, tmp_path):
 def test_a_training_goes_on_in_no_other_parts(training, tmp_path):
     training(0, *SHORT)
     for other in (SHORT[:4], (*SHORT[:5], "32:700"), (*SHORT[:5], "16:600")):
-        assert "was trained with other --short-samples" in refusal(training, 600, *other)
+        assert "was trained with other --short-samples" in sentence_of(training, 600, *other)
     run = prepared(tmp_path, *SHORT).recipe.run("a", 1)
     for name in ("parts", "trained"):
         (run / name).unlink()
     assert training(300, *SHORT[:4]) == [(["128"], False, 300, 900)]
-    assert "was trained with other --short-samples" in refusal(training, 300, *SHORT)
+    assert "was trained with other --short-samples" in sentence_of(training, 300, *SHORT)
 
 
 def test_the_schedule_ends_with_the_training():
@@ -921,7 +921,7 @@ def test_a_sample_has_room_for_a_token_of_each_sentence(tmp_path):
 
     write(recipe("6").data / "data-bin" / "dict.txt", "the 9")
     assert glue_data.room(recipe("6"), 2) == 2
-    said = refusal(glue_data.room, recipe("5"), 2)
+    said = sentence_of(glue_data.room, recipe("5"), 2)
     assert said == "--tokens-per-sample 5 leaves no room for a pair: give more"
 
 

@@ -28,10 +28,6 @@ from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.evaluation.training import training_flags
 
 
-def refusal(function, *arguments):
-    return sentence_of(lambda: function(*arguments))
-
-
 def test_a_signal_ends_all_students_and_a_failure_one():
     failed = {}
     for status in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
@@ -47,7 +43,7 @@ def test_batches_on_many_gpus_hold_a_sample(tmp_path):
     (tmp_path / "a.txt").write_text("A line.\n")
     words = ["--text", str(tmp_path / "a.txt"), "--test", "a.txt", "--gpus", "32", "--dry-run"]
     [recipe], _ = language_modeling.read([*words, "--tokens-per-sample", "2048"])
-    assert "choose --max-tokens N" in refusal(train_command.divide, recipe, 32)
+    assert "choose --max-tokens N" in sentence_of(train_command.divide, recipe, 32)
     [recipe], _ = language_modeling.read([*words, "--tokens-per-sample", "1024"])
     assert train_command.divide(recipe, 32) == (1024, 1)
 
@@ -97,14 +93,14 @@ def test_text_that_cannot_be_divided_is_refused(held_out, said, tmp_path):
     path = tmp_path / "books.txt"
     path.write_text("# Title: Emma\nShe.\n# Title: Ivanhoe\nHe.\n")
     arguments = [path], "# Title: ", held_out, tmp_path / "out", "en"
-    assert said in refusal(plain_text.divide, *arguments)
+    assert said in sentence_of(plain_text.divide, *arguments)
     assert not [*tmp_path.glob("out/*")]
 
 
 def test_a_mark_of_documents_that_is_nowhere_is_named(tmp_path):
     path = tmp_path / "books.txt"
     path.write_text("# Title: Emma\nShe.\n")
-    said = refusal(plain_text.divide, [path], "# Titel: ", {"test": ["Emma"]}, tmp_path, "en")
+    said = sentence_of(plain_text.divide, [path], "# Titel: ", {"test": ["Emma"]}, tmp_path, "en")
     assert said == "there is no document Emma, since no line begins with '# Titel: '"
 
 
@@ -112,7 +108,7 @@ def test_text_that_is_damaged_is_refused(tmp_path):
     path = tmp_path / "a.txt.xz"
     path.write_bytes(lzma.compress(b"text\n" * 1000)[:-20])
     arguments = [path], "", {"test": ["x"]}, tmp_path / "out", "en"
-    assert "is damaged" in refusal(plain_text.divide, *arguments)
+    assert "is damaged" in sentence_of(plain_text.divide, *arguments)
 
 
 def test_what_a_set_holds_is_counted(tmp_path):
@@ -142,7 +138,7 @@ def test_text_too_small_for_bpe_is_refused_before_it_is_learnt(text, said, tmp_p
     for name in recipe.sets:
         (clean / f"{name}.en").write_text(text)
     fill = partial(stage_text.learned, recipe)
-    assert said in refusal(step, tmp_path / "prepare" / "code", ["it"], fill)
+    assert said in sentence_of(step, tmp_path / "prepare" / "code", ["it"], fill)
     assert [*clean.parent.iterdir()] == [clean]
 
 
@@ -158,7 +154,7 @@ def test_sets_have_a_sample_to_score_and_a_batch_to_train_with(name, flags, leas
     words = ["--text", "a", "--test", "b", "--tokens-per-sample", "16", *flags]
     [recipe], _ = language_modeling.read(words)
     stage_text.refuse_short(recipe, {name: least})
-    said = refusal(stage_text.refuse_short, recipe, {name: least - 1})
+    said = sentence_of(stage_text.refuse_short, recipe, {name: least - 1})
     assert said.startswith(f"{name} has {least - 1} tokens, less than")
 
 
@@ -187,6 +183,11 @@ def test_a_text_has_no_more_tokens_than_bpe_without_merges_makes(tmp_path):
 # --- Perplexities --------------------------------------------------------------------------------
 
 COUNTS = Counts(["Emma"], lines=10, characters=4000, words=800, tokens=1000, unknown=0)
+
+
+def seeds(*bits):
+    """Runs of so many bits per token."""
+    return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
 
 
 def test_perplexities_of_a_uniform_model():
@@ -218,13 +219,10 @@ def test_fairseqs_loss_is_of_each_token():
     ],
 )
 def test_what_fairseq_did_not_score_is_refused(loss, text, said):
-    assert said in refusal(perplexity.of_loss, loss, text, COUNTS, 0)
+    assert said in sentence_of(perplexity.of_loss, loss, text, COUNTS, 0)
 
 
 def test_the_table_has_mean_and_spread_over_seeds():
-    def seeds(*bits):
-        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
-
     found = {"base": seeds(6, 6.2, 6.4), "macaron": seeds(5.9, 6.1, 6.3)}
     text = perplexity.report(found, COUNTS, COUNTS)
     assert f"{(2**6 + 2**6.2 + 2**6.4) / 3:.2f} ± " in text and "| 1.5500 ± 0.0500 |" in text
@@ -235,9 +233,6 @@ def test_the_table_has_mean_and_spread_over_seeds():
 
 
 def test_students_are_compared_with_the_first_and_with_their_baseline():
-    def seeds(*bits):
-        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
-
     found = {"none": seeds(6, 6.4), "own": seeds(6.4, 6.8), "across": seeds(6, 6.8)}
     others = dict.fromkeys(("own", "across"), replace(COUNTS, tokens=1234, unknown=7))
     baselines = {"own": "none", "across": "own"}
@@ -257,9 +252,6 @@ def test_students_are_compared_with_the_first_and_with_their_baseline():
 
 def test_planned_comparisons_are_corrected_for_all_that_were_planned():
     """By hand: t with two degrees of freedom has p = 1 - t / sqrt(t^2 + 2)."""
-
-    def seeds(*bits):
-        return {i: perplexity.of_bits(x * 1000, COUNTS, 0) for i, x in enumerate(bits, 1)}
 
     found = {"none": seeds(6, 6.4, 6.8), "word": seeds(5.9, 6.2, 6.6), "more": seeds(5, 5, 5)}
     found["mta"] = {2: found["word"][2]}
@@ -315,7 +307,7 @@ def test_another_models_vocabulary_does_not_replace_what_a_model_was_trained_on(
     given = [tmp_path / name for name in ("codes", "dict.txt")]
     for path in given:
         path.write_text("a b\n")
-    said = refusal(stage_text.take, recipe, *given)
+    said = sentence_of(stage_text.take, recipe, *given)
     assert said.startswith(f"{recipe.run('a', 1)} was trained on what {recipe.data} holds, which")
     assert stage_prepare.fingerprint(recipe.data) == "text"
 
@@ -323,10 +315,10 @@ def test_another_models_vocabulary_does_not_replace_what_a_model_was_trained_on(
 def test_a_report_is_of_these_models_and_options(tmp_path):
     recipe, context = evaluated(tmp_path)
     language_modeling.report([recipe], context)
-    said = refusal(language_modeling.report, [recipe], context - 1)
+    said = sentence_of(language_modeling.report, [recipe], context - 1)
     assert "is of another checkpoint, other options or another version of the code" in said
     (recipe.run("a", 1) / "checkpoint_last.pt").write_text("trained on")
-    assert "run the stage evaluate" in refusal(language_modeling.report, [recipe], context)
+    assert "run the stage evaluate" in sentence_of(language_modeling.report, [recipe], context)
 
 
 @pytest.mark.parametrize("other", ["samples", "decoding", "data"])
@@ -341,7 +333,7 @@ def test_a_report_is_of_these_samples_flags_and_data_though_the_weights_be_the_s
         recipe = replace(recipe, benchmark=replace(recipe.benchmark, evaluation=evaluation))
     else:
         (recipe.data / "made-from").write_text("other data")
-    said = refusal(language_modeling.report, [recipe], context)
+    said = sentence_of(language_modeling.report, [recipe], context)
     assert "is of another checkpoint, other options or another version of the code" in said
 
 
@@ -381,7 +373,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said,
     recipe, context = evaluated(tmp_path)
     spoil(recipe.run("a", 1))
     for stage in (language_modeling.report, language_modeling.evaluate):
-        assert said in refusal(stage, [recipe], context)
+        assert said in sentence_of(stage, [recipe], context)
 
 
 # --- The command line ----------------------------------------------------------------------------
@@ -402,7 +394,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said,
     ],
 )
 def test_mistakes_get_a_sentence(words, said):
-    assert said in refusal(language_modeling.read, words)
+    assert said in sentence_of(language_modeling.read, words)
 
 
 def students(tmp_path, *words, arch="transformer_lm_tiny_pre_norm"):
@@ -457,25 +449,25 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
 def test_a_file_of_students_is_checked(content, said, tmp_path):
     (tmp_path / "mine.yaml").write_text(content)
     words = students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
-    assert said in refusal(language_modeling.read, words)
+    assert said in sentence_of(language_modeling.read, words)
 
 
 def test_students_need_a_teacher_and_one_architecture(tmp_path):
     words = students(tmp_path, arch="a b")
-    assert "have one architecture: name it by --archs" in refusal(language_modeling.read, words)
+    assert "have one architecture: name it by --archs" in sentence_of(language_modeling.read, words)
     words = students(tmp_path, "--teacher-data", str(tmp_path / "gone"))
-    assert "gone: no such folder" in refusal(language_modeling.read, words)
+    assert "gone: no such folder" in sentence_of(language_modeling.read, words)
     words = students(tmp_path)
     (tmp_path / "teacher.pt").unlink()
-    assert "teacher.pt: no such checkpoint" in refusal(language_modeling.read, words)
+    assert "teacher.pt: no such checkpoint" in sentence_of(language_modeling.read, words)
     words = ["--text", "a", "--test", "b", "--systems", "word"]
-    assert "students need --teacher CHECKPOINT" in refusal(language_modeling.read, words)
+    assert "students need --teacher CHECKPOINT" in sentence_of(language_modeling.read, words)
 
 
 def test_some_ways_to_learn_come_with_their_baselines(tmp_path):
     recipes, _ = language_modeling.read(students(tmp_path, "--systems", "across word"))
     assert [x.system for x in recipes] == ["none", "word", "none-own-bpe", "across"]
-    said = refusal(language_modeling.read, students(tmp_path, "--systems", "words"))
+    said = sentence_of(language_modeling.read, students(tmp_path, "--systems", "words"))
     assert said.startswith("--systems names words, but there are none, word, trajectory, none-own")
 
 
@@ -488,7 +480,7 @@ def test_a_teacher_has_not_seen_what_is_scored(tmp_path):
     words = students(tmp_path, "--teacher-data", str(data))
     language_modeling.read(words)
     words[words.index("--test") + 1] = "Emma"
-    said = refusal(language_modeling.read, words)
+    said = sentence_of(language_modeling.read, words)
     assert said.startswith("the teacher was trained on Emma, as")
 
 
@@ -524,12 +516,12 @@ def test_the_teacher_is_looked_at_once_for_each_data_and_way_to_load_it(tmp_path
 
     for name in ("word", "more", "own"):
         trained(name, 1)
-    assert refusal(language_students.refuse_unfit_teacher, recipes) == "it does not fit"
+    assert sentence_of(language_students.refuse_unfit_teacher, recipes) == "it does not fit"
     work = tmp_path / "work"
     shared, own = str(work / "data" / "data-bin"), str(work / "merges50" / "data" / "data-bin")
     assert found.pop() == [(shared, False), (shared, True), (own, True)]
     trained("own", 2)
-    refusal(language_students.refuse_unfit_teacher, recipes)
+    sentence_of(language_students.refuse_unfit_teacher, recipes)
     assert found.pop() == [(shared, False), (shared, True)]
     language_students.refuse_unfit_teacher([x for x in recipes if x.system in ("none", "own")])
     assert not found
@@ -580,7 +572,7 @@ def test_data_of_own_merges_is_kept_for_the_students_that_were_trained_on_it(tmp
     monkeypatch.setattr(
         stage_text, "step", lambda folder, _, fill: folder == recipe.data and fill(new)
     )
-    said = refusal(language_modeling.prepare, [recipe], None)
+    said = sentence_of(language_modeling.prepare, [recipe], None)
     assert said.startswith(f"{run} was trained on what {recipe.data} holds, which would be")
 
 
@@ -608,7 +600,7 @@ def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd)
         "systems: {none: {}, word: {}, own: {merges: 50}, both: {baseline: word}, last: {}}"
     )
     words = students(tmp_path, "--students", str(tmp_path / "mine.yaml"))
-    said = refusal(language_modeling.run, words)
+    said = sentence_of(language_modeling.run, words)
     failed = "own seed 1, own seed 2, word seed 1, none seed 2, word seed 2"
     assert said.startswith(f"5 runs failed, as is said above: {failed}; start it again")
     out = capfd.readouterr().out
@@ -619,13 +611,13 @@ def test_one_way_to_learn_that_fails_ends_no_other(tmp_path, monkeypatch, capfd)
     assert "`both` and `word` have no seed in common" in out and f"Not done: {failed}." in out
     # Where nothing is done, there is no table.
     monkeypatch.setattr(language_modeling.stage_train, "train", lambda *_: sys.exit("full"))
-    said = refusal(language_modeling.run, words)
+    said = sentence_of(language_modeling.run, words)
     assert said == "no run is done, so there is no table"
 
 
 def test_what_a_way_to_learn_needs_is_looked_for_first(tmp_path, monkeypatch):
     monkeypatch.setattr(language_modeling.student_systems, "find_spec", lambda name: None)
-    said = refusal(language_modeling.read, students(tmp_path))
+    said = sentence_of(language_modeling.read, students(tmp_path))
     assert said == "the loss mined needs rapidfuzz: pip install rapidfuzz"
     language_modeling.read(["report", *students(tmp_path)])
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
-from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
-from helpers.small import SMALL, batch, build, dictionary, task
+from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, make, outcome, sample
+from helpers.small import DROPOUT, SMALL, batch, build, dictionary, task
 from helpers.students import translation
 from helpers.toy_corpus import logged, train
 from torch import nn
@@ -13,8 +13,6 @@ from macaron_fairseq.fast import chunked_loss, linear_gradients
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.chunked_loss import ChunkedLoss
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
-
-DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 
 
 @pytest.fixture(autouse=True)
@@ -288,11 +286,6 @@ def test_in_distributed_data_parallel(one_process, tie, find_unused_parameters):
     for _ in range(2):  # an unfinished reduction is an error in the next forward pass
         ours = outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, sample(), wrapper)
     assert_same(ours, outcome(LabelSmoothedCrossEntropyCriterion, model, sample()))
-
-
-def biased(model):
-    weight = model.decoder.output_projection.weight
-    model.decoder.output_projection = nn.Linear(weight.shape[1], weight.shape[0])
 
 
 def noisy(model):

@@ -10,7 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
     RdropLabelSmoothedCrossEntropyCriterion,
 )
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, make, outcome, sample
-from helpers.small import SMALL, build, dictionary, task
+from helpers.small import DROPOUT, SMALL, build, dictionary, task
 from helpers.toy_corpus import logged, train
 from torch import nn
 
@@ -20,7 +20,6 @@ from macaron_fairseq.fast.chunked_loss import ChunkedLoss, rdrop_loss
 from macaron_fairseq.fast.rdrop import ChunkedRdropLabelSmoothedCrossEntropyCriterion as Ours
 
 ARCHITECTURES = ["macaron_transformer_tiny", "transformer_tiny_pre_norm"]
-DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 ALPHA = 5.0
 
 

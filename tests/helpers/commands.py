@@ -35,10 +35,10 @@ def apply(check, argv):
         check(line)
 
 
-def sentence_of(function):
+def sentence_of(function, *arguments):
     """The one sentence with which it ends the program."""
     with pytest.raises(SystemExit) as end:
-        function()
+        function(*arguments)
     assert isinstance(end.value.code, str) and "\n" not in end.value.code
     return end.value.code
 

@@ -13,6 +13,12 @@ PAD = 1
 EPSILON = 0.1
 
 
+def biased(model):
+    """Give the model's output layer a bias."""
+    weight = model.decoder.output_projection.weight
+    model.decoder.output_projection = torch.nn.Linear(weight.shape[1], weight.shape[0])
+
+
 def sample(**kwargs):
     """A batch as fairseq's translation task hands it to a criterion."""
     source, lengths, previous = batch(**kwargs)

@@ -1,11 +1,10 @@
 """Models with fairseq's kernels beside the same with this package's."""
 
-from helpers.small import SMALL, build
+from helpers.small import DROPOUT, SMALL, build
 from macaron_fairseq.fast.attention import Attention
 from macaron_fairseq.fast.dropout import Dropout
 
 STOCK = ["--macaron-kernels", "fairseq"]
-DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 OPTIONS = [
     [],
     ["--attention-dropout", "0"],

@@ -12,17 +12,28 @@ SMALL_ENCODER, SMALL_DECODER = (
     for side in ("encoder", "decoder")
 )
 SMALL = [*SMALL_ENCODER, *SMALL_DECODER]
+DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.1", "--activation-dropout", "0.1"]
 NO_DROPOUT = ["--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0"]
 
 
 def dictionary(types=60):
     """A dictionary of that many words and fairseq's four special symbols."""
+    return symbols(*(f"w{i}" for i in range(types)))
+
+
+def symbols(*words):
+    """A dictionary of these words and fairseq's four special symbols."""
     from fairseq.data import Dictionary
 
     d = Dictionary()
-    for i in range(types):
-        d.add_symbol(f"w{i}")
+    for word in words:
+        d.add_symbol(word)
     return d
+
+
+def count_parameters(model):
+    """Its numbers, each shared one once."""
+    return sum(p.numel() for p in model.parameters())
 
 
 def task(source=None, target=None):

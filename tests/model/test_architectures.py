@@ -14,7 +14,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 from fairseq.models.transformer import TransformerModel, base_architecture
-from helpers.small import arguments, language_task, masked_task, task
+from helpers.small import arguments, count_parameters, language_task, masked_task, task
 from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError
@@ -156,7 +156,7 @@ def test_settings(arch):
 def test_baseline_has_3d_parameters_less_per_layer(arch):
     """One LayerNorm (2d) and one bias (d) more in each Macaron layer, and nothing else."""
     width, _, layers, _, _ = MACARON[arch]
-    sizes = [count(build_unfilled(a)) for a in (arch, baseline(arch))]
+    sizes = [count_parameters(build_unfilled(a)) for a in (arch, baseline(arch))]
     assert sizes[0] - sizes[1] == 3 * width * 2 * layers
 
 
@@ -176,7 +176,7 @@ def test_students_are_deep_encoders_with_shallow_decoders(arch):
             of_side = {name: getattr(args, f"{side}_{name}") for name in SIDE}
             assert of_side == dict(zip(SIDE, (width, heads, depth, inner, True), strict=True))
         assert (args.dropout, args.attention_dropout, args.activation_dropout) == (0.1,) * 3
-    sizes = [count(build_unfilled(a)) for a in (arch, baseline(arch))]
+    sizes = [count_parameters(build_unfilled(a)) for a in (arch, baseline(arch))]
     assert sizes[0] - sizes[1] == 3 * width * sum(layers)
 
 
@@ -206,11 +206,11 @@ DIFFERENCES = {
 def test_every_scheme_is_as_large_as_the_baseline(arch, scheme):
     width, _, layers, _, _ = MACARON[arch]
     encoder, decoder = DIFFERENCES[scheme](width)
-    stock = count(build_unfilled(baseline(arch)))
+    stock = count_parameters(build_unfilled(baseline(arch)))
     for substep in ("euler", "gated-rk2"):
         model = build_unfilled(arch, "--macaron-scheme", scheme, "--macaron-substep", substep)
         gates = sum(p.numel() for name, p in model.named_parameters() if ".gates." in name)
-        assert count(model) - stock == layers * (encoder + decoder) + gates
+        assert count_parameters(model) - stock == layers * (encoder + decoder) + gates
         # A gate has 2d weights and a bias, for each sum of operators that steps go along.
         of_encoder, of_decoder = {"parallel": (1, 1), "lie-trotter": (2, 3)}.get(scheme, (0, 0))
         if substep == "gated-rk2" and of_encoder:
@@ -221,10 +221,6 @@ def build_unfilled(arch, *flags):
     """A model whose parameters have shapes and no numbers."""
     with torch.device("meta"):
         return build_model(arguments(arch, *flags), task())
-
-
-def count(model):
-    return sum(p.numel() for p in model.parameters())
 
 
 def test_each_side_has_its_own_scheme_and_widths():

@@ -16,6 +16,7 @@ from helpers.small import (
     SMALL_ENCODER,
     arguments,
     build,
+    count_parameters,
     dictionary,
     language_task,
     masked_task,
@@ -40,10 +41,6 @@ PRE_AND_POST = [
 
 def roberta(arch, *flags, **kwargs):
     return build(arch, "--task", "masked_lm", *flags, for_task=masked_task(), **kwargs)
-
-
-def count(model):
-    return sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,7 +68,7 @@ def test_baseline_is_fairseqs_class_with_3d_parameters_less_per_layer(size):
             for arch in (f"macaron_roberta_{size}", f"roberta_{size}_pre_norm")
         )
     assert type(stock) is RobertaModel
-    assert count(macaron) - count(stock) == 3 * width * layers
+    assert count_parameters(macaron) - count_parameters(stock) == 3 * width * layers
 
 
 @pytest.mark.parametrize(("arch", "flags"), PRE_AND_POST)

@@ -14,6 +14,7 @@ from fairseq.dataclass.configs import (
 )
 from fairseq.distributed.utils import infer_init_method
 from fairseq.models import DistributedFairseqModel, build_model
+from helpers.launchers import SRUN, TORCHRUN
 from helpers.small import (
     NO_DROPOUT,
     arguments,
@@ -27,12 +28,6 @@ from macaron_fairseq import UserError
 from macaron_fairseq.preflight import (
     ranks,
 )
-
-TORCHRUN = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "0"}
-
-
-SRUN = {"SLURM_STEP_NUM_TASKS": "4"}
-
 
 TWO_NODES = {  # a task on each; this is the second
     **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", "SLURM_NNODES": "2"},

@@ -9,9 +9,9 @@ from argparse import Namespace
 
 import pytest
 from helpers.commands import apply, sentence_of
+from helpers.launchers import SRUN, TORCHRUN
 from helpers.paths import USER_DIR
 from helpers.processes import run
-from test_ranks import SRUN, TORCHRUN
 
 from macaron_fairseq import UserError
 from macaron_fairseq.common import locks
