@@ -371,6 +371,10 @@ def test_a_sweep_over_dimensions_has_its_own_null(tmp_path):
         (["block-sweep", "--strength", "2"], r"leave out --strength"),
         (["block-sweep", "--system", "saa"], r"unknown system 'saa'"),
         (["block-sweep", "--system", "sa", "sa"], r"--system holds a name twice"),
+        (
+            ["block-paths", "--cluster-scale", "1e-9"],
+            r"--cluster-scale 1e-09 at beta .* from 0: give",
+        ),
         (["block-paths", "--particles", "100000"], r"numbers: lower --particles, until there are"),
         (["block-counts", "--particles", "100000", "--dim", "50"], r"numbers: lower --particles"),
     ],
