@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from macaron_fairseq.common import files, names
-from macaron_fairseq.common.errors import UserError, explain_missing
+from macaron_fairseq.common.errors import UserError, explain_missing, explain_path
 
 if TYPE_CHECKING:
     from macaron_fairseq.analysis.description import Description
@@ -76,7 +76,8 @@ class Translator:
             The translations in the same order; for a `str` a `str`.
 
         Raises:
-            UserError: if a number is out of range, or the memory does not suffice.
+            UserError: if a number is out of range, a sentence is no `str`, or the memory does not
+                suffice.
 
         Example:
             >>> model.translate(["A dog runs.", "It rains."], beam=5)
@@ -84,11 +85,12 @@ class Translator:
         """
         from macaron_fairseq.translation import translator
 
-        if isinstance(text, Path):
-            raise UserError(f"translate takes sentences: those of {text} are its lines")
+        lines = [text] if isinstance(text, str) else text
+        if isinstance(text, Path | bytes) or not all(isinstance(x, str) for x in lines):
+            raise UserError(f"translate takes sentences, as str: not {str(text)[:60]}")
         self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
         blocks = translator.translate(
-            [text] if isinstance(text, str) else text,
+            map(whole_characters, lines),
             self.engine,
             self._encode,
             self.data.decode,
@@ -96,6 +98,11 @@ class Translator:
         )
         found = [line for block in blocks for line in block]
         return found[0] if isinstance(text, str) else found
+
+
+def whole_characters(text: str) -> str:
+    """Text without halves of characters, as a cut JSON string has them: U+FFFD stands for each."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def load(
@@ -129,13 +136,17 @@ def load(
     paths = [Path(x) for x in ([path] if isinstance(path, Name) else path)]
     if not paths:
         raise UserError("there is no model to load: name a checkpoint")
-    folder = data_folder.read(Path(data))
-    for one in paths:
-        if os.pathsep in str(one) and one.exists():
-            raise UserError(f"{one}: '{os.pathsep}' stands between checkpoints, so rename it")
-        for name in str(one).split(os.pathsep):
-            if not (Path(name).exists() or files.is_remote(name)):
-                raise UserError(f"{name}: no such checkpoint")
+    try:
+        folder = data_folder.read(Path(data))
+        for one in paths:
+            if os.pathsep in str(one) and one.exists():
+                raise UserError(f"{one}: '{os.pathsep}' stands between checkpoints, so rename it")
+            for name in str(one).split(os.pathsep):
+                if not (Path(name).exists() or files.is_remote(name)):
+                    raise UserError(f"{name}: no such checkpoint")
+    except OSError as error:
+        explain_path(error)
+        raise
     engine: Engine
     if paths[0].is_dir():
         from macaron_fairseq.translation import ctranslate2_engine

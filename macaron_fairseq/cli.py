@@ -64,6 +64,10 @@ examples:
 OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
 
 
+# What a machine need not have that only serves exports.
+LARGE = "torch", "fairseq"
+
+
 class Parser(argparse.ArgumentParser):
     """Names the word that is empty or an unknown option, before argparse says what is missing."""
 
@@ -111,6 +115,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         explain(error)
+    except ModuleNotFoundError as error:
+        if error.name not in LARGE:
+            raise
+        raise UserError(f"{error.name} is missing, which this needs: pip install it") from error
 
 
 def quieten() -> None:

@@ -95,9 +95,31 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
         ({"max_len_b": 10.0}, "--max-len-b is 10.0: give a whole number from 0"),
         ({"batch_size": 0}, "a batch of 0 sentences and 4096 tokens holds none"),
         ({"max_tokens": 0}, "a batch of 128 sentences and 0 tokens holds none"),
+        ({"max_tokens": "9"}, "--max-tokens is '9': give a whole number above 0"),
+        ({"batch_size": 2.5}, "--batch-size is 2.5: give a whole number above 0"),
+        ({"beam": True}, "--beam is True: give a whole number"),
+        ({"lenpen": 20}, "--lenpen is 20: give a number from -10 to 10"),
     ):
         with pytest.raises(UserError, match=sentence):
             model.translate("the", **search)
+    for text in (["a", None], b"abc", ["a", b"b"]):
+        with pytest.raises(UserError, match=r"^translate takes sentences, as str: not"):
+            model.translate(text)
+    for words in (("x" * 5000, data), (models[0], "x" * 5000)):
+        with pytest.raises(UserError, match="looks like text: give the name of a file or folder"):
+            macaron_fairseq.load(*words)
+
+
+def test_the_limits_of_the_length_penalty_give_numbers(data, models):
+    model = macaron_fairseq.load(models[0], data, cpu=True)
+    for lenpen in (-10, 10):
+        assert model.translate("er " * 60, lenpen=lenpen)
+
+
+def test_half_a_character_is_none():
+    """As of a JSON string that was cut within an emoji."""
+    assert api.whole_characters("12 \ud800 kg") == "12 \ufffd kg"
+    assert api.whole_characters("\ud83d\ude00 ö") == "\U0001f600 ö"
 
 
 # --- scores and reports --------------------------------------------------------------------------

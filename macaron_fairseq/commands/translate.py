@@ -1,6 +1,7 @@
 """`macaron-fairseq translate`: raw text in, raw text out."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def run(args: argparse.Namespace) -> None:
         lambda: translator.refuse_missing(args.path, model),
         lambda: translator.refuse_unreadable(args.input, args.output),
         lambda: refuse_other_precision(args),
+        lambda: refuse_folder(args),
     )
     if args.shard or args.join:
         args.when_interrupted = WHEN_INTERRUPTED
@@ -149,6 +151,13 @@ def refuse_other_precision(args: argparse.Namespace) -> None:
         raise UserError(
             f"--{args.precision} is for --engine fairseq: CTranslate2 takes --compute-type"
         )
+
+
+def refuse_folder(args: argparse.Namespace) -> None:
+    """Raise a `UserError` if there is a folder for fairseq, which loads files."""
+    is_one = os.pathsep not in args.path  # several are no name of a file
+    if args.engine == "fairseq" and is_one and Path(args.path).is_dir():
+        raise UserError(f"{args.path} is a folder: if it is an export, add --engine ctranslate2")
 
 
 def fairseq_engine(args: argparse.Namespace, data: DataFolder) -> Engine:

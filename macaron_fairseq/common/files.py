@@ -164,12 +164,23 @@ def is_remote(name: str) -> bool:
 
 def refuse_overwriting(inputs: Iterable[Path], output: Path) -> None:
     """Raise a `UserError` if an output, or what it is called while it is written, is an input."""
-    for path in inputs:
-        for taken in (output, partial_of(output.resolve())):
-            if "-" in (str(path), str(output)) or not (path.is_file() and taken.is_file()):
-                continue
-            if path.samefile(taken):
-                raise UserError(f"{taken} is one of the files to read: choose another name")
+    named = [path for path in inputs if str(path) != "-" and path.is_file()]
+    if is_stdout(output):
+        if own := next(filter(is_of_stdout, named), None):
+            raise UserError(f"{own} is read, and standard output goes there: choose another file")
+        return
+    final = output.resolve()  # even where the folder is still to be made
+    for path in named:
+        for taken, name in ((final, output), (partial_of(final), partial_of(final))):
+            if taken.is_file() and path.samefile(taken):
+                raise UserError(f"{name} is one of the files to read: choose another name")
+
+
+def is_of_stdout(path: Path) -> bool:
+    """Whether standard output goes to that file."""
+    with suppress(OSError, ValueError, AttributeError):  # the last where it is closed
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    return False
 
 
 def refuse_file(folder: Path) -> None:

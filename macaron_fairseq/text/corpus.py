@@ -57,6 +57,8 @@ def refuse_mistakes(texts: Sequence[tuple[Path, Path]]) -> None:
             raise UserError(f"{source}: no such file")
         if outputs.count(output.resolve()) > 1:
             raise UserError(f"{output} is named as the output of several files")
+        if (partial := files.partial_of(output.resolve())) in outputs:
+            raise UserError(f"{partial} is what {output} is called while it is written: rename it")
         files.refuse_overwriting(sources, output)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.text.languages import short_code
 from macaron_fairseq.text.tokenization import STEPS, Pipeline, detokenize, remove_bpe
 
 NAME = "preprocessing.json"
@@ -71,15 +72,17 @@ class DataFolder:
         is_tokenized = any(step.startswith("tokenize") for step in self.steps(language))
         return detokenize(lines, language or self.target) if is_tokenized else lines
 
-    def refuse_reversed(self, model: Path, direction: tuple[str | None, ...]) -> None:
-        """Raise a `UserError` if a model translates in the opposite direction.
+    def refuse_other_direction(self, model: Path, direction: Sequence[str | None]) -> None:
+        """Raise a `UserError` if a model is known to translate between other languages, or back.
 
         With a joined dictionary nothing else tells them apart.
         """
-        if direction == (self.target, self.source) and self.source != self.target:
+        known = [x for x in direction if x]
+        own = self.source, self.target
+        if len(known) == 2 and [*map(short_code, known)] != [*map(short_code, own)]:
             raise UserError(
-                f"{model} translates from {self.target} to {self.source}, and {self.path} is "
-                f"prepared for {self.source} to {self.target}"
+                f"{model} translates from {known[0]} to {known[1]}, and {self.path} is prepared "
+                f"for {self.source} to {self.target}"
             )
 
     def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:

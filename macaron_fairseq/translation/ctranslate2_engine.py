@@ -156,7 +156,7 @@ def refuse_other_data(folder: Path, content: dict[str, Any], data: DataFolder) -
                 "data folder that the model was trained with"
             )
     # Neither is in exports of earlier versions.
-    data.refuse_reversed(folder, tuple(content.get("direction", ())))
+    data.refuse_other_direction(folder, content.get("direction") or ())
     if "code" in content:
         data.refuse_changed({CODES: content["code"]}, f"{folder / EXPORT_JSON} says")
 

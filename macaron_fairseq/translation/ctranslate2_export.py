@@ -18,6 +18,7 @@ from macaron_fairseq.text.data_folder import CODES
 from macaron_fairseq.translation.ctranslate2_engine import EXPORT_JSON, import_ctranslate2
 from macaron_fairseq.translation.ctranslate2_specification import specification
 from macaron_fairseq.translation.fairseq_engine import load_dictionaries
+from macaron_fairseq.translation.translator import refuse_missing
 from macaron_fairseq.version import __version__
 
 # All that there can be in the folder of an export.
@@ -62,6 +63,7 @@ def export(
     if reduce_range and not kind.startswith("int8"):
         raise UserError(f"--reduce-range is for --quantization int8, and this is {kind}: drop it")
     refuse_existing(folder, replace)
+    refuse_missing(path, "checkpoint")
     if os.pathsep in path:
         raise UserError(f"{path} is an ensemble, and CTranslate2 runs one model: average them")
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads

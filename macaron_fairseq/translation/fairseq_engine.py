@@ -6,7 +6,6 @@ Import `macaron_fairseq.plugin` first, which makes fairseq know the models.
 import functools
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import FairseqConfig, GenerationConfig
 from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.models.nat import FairseqNATModel
 from fairseq.tasks.translation import TranslationConfig
 
 from macaron_fairseq.common.errors import UserError
@@ -64,8 +64,10 @@ class FairseqEngine:
         self.device = device
         self.models = load_models(path, self.task)
         for model in self.models:
-            if not isinstance(model, FairseqEncoderDecoderModel):
-                raise UserError(f"{path} holds a {type(model).__name__}, which does not translate")
+            goes_by_token = isinstance(model, FairseqEncoderDecoderModel)
+            if not goes_by_token or isinstance(model, FairseqNATModel):
+                kind = type(model).__name__
+                raise UserError(f"{path} holds a {kind}, which does not translate token by token")
             model.to(device=device, dtype=dtype)
             model.prepare_for_inference_(FairseqConfig(generation=generation))
         self.generator: Any = self.task.build_generator(self.models, generation)
@@ -159,15 +161,14 @@ def load(
         flags.append(f"--{precision}")
     asked, _ = command_line.parse(flags, "interactive")
     checks.check_devices(asked, "interactive")  # what would be refused there
-    if os.pathsep not in path and Path(path).is_dir():  # several are no name of a file
-        raise UserError(f"{path} is a folder: if it is an export, add --engine ctranslate2")
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # or it reports all that it loads
     source, target = load_dictionaries(data, utils.split_paths(path))
     return FairseqEngine(
         path,
         source,
         target,
-        GenerationConfig(**asdict(search)),
+        # Whose beam may change: fairseq's convolutional models would keep the first one.
+        GenerationConfig(**asdict(search), no_beamable_mm=True),
         torch.device("cuda" if torch.cuda.is_available() and use_gpu else "cpu"),
         PRECISIONS[precision],
     )
@@ -178,13 +179,13 @@ def load_dictionaries(data: DataFolder, checkpoints: Sequence[str]) -> tuple[Dic
 
     Raises:
         UserError: if one cannot be read, or a checkpoint's manifest tells of others, or a model
-            translates in the opposite direction.
+            translates between other languages.
     """
     paths = [data.dictionary(language) for language in (data.source, data.target)]
     for name in checkpoints:
         hashes = manifest.data_hashes(Path(name))
         data.refuse_changed(hashes, f"the manifest.json of {name} says")
-        data.refuse_reversed(
+        data.refuse_other_direction(
             Path(name), training_data.direction(Path(name), training_data.settings(Path(name)))
         )
     return tuple(map(load_dictionary, paths))

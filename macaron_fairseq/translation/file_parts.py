@@ -10,7 +10,14 @@ from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.files import Block
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import translator
-from macaron_fairseq.translation.parts import IS_THERE, Parts, Shard, folder_of, settings_of
+from macaron_fairseq.translation.parts import (
+    IS_THERE,
+    Parts,
+    Shard,
+    folder_of,
+    has_parts,
+    settings_of,
+)
 from macaron_fairseq.translation.translator import Batching, Engine, Search
 
 
@@ -48,7 +55,7 @@ class TextFile:
 
 def refuse_output(output: Path) -> None:
     """Raise a `UserError` if the whole has that name already; now, not after hours."""
-    if output.exists() and not folder_of(output).is_dir():
+    if output.exists() and not has_parts(folder_of(output)):
         raise UserError(f"{output} {IS_THERE}")
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from macaron_fairseq.translation.translator import Search
 BEGUN = ".begun"
 NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
 LOCK = "lock"
+OWN = re.compile(rf"{NAME.pattern}(\.part)?|{LOCK}|\..*")  # the last: what systems leave
 IS_THERE = "is there already: choose another name, or remove it"  # of what parts are joined to
 
 Settings = Mapping[str, Any]
@@ -107,13 +108,17 @@ class Parts:
         )
 
     def refuse_others(self) -> None:
-        """Raise a `UserError` if a part in the folder was made with other settings."""
+        """Raise a `UserError` if a part in the folder was made with other settings, or is none."""
         try:
             found = sorted(self.folder.iterdir())
         except FileNotFoundError:
             return
         except NotADirectoryError as error:
             raise UserError(f"cannot write {self.folder}: {error.strerror}") from error
+        if foreign := foreign_to_parts(found):
+            raise UserError(
+                f"{foreign} is in the folder of the parts, which is removed at the end: move it"
+            )
         for path in (path for path in found if NAME.fullmatch(path.name)):
             try:
                 with path.open("rb") as file:
@@ -220,11 +225,13 @@ class Parts:
         """All parts in order.
 
         Raises:
-            UserError: if one is missing, has other settings, or another number of lines.
+            UserError: if one is missing or cut off, has other settings, or another number of lines.
         """
         self.refuse_incomplete()
         for lines in self.ranges():
             path = self.path(lines)
+            if not is_whole(path):
+                raise UserError(f"{path} is damaged: remove it, and run its shard again")
             header, *found = files.read_lines(path)
             self.refuse_other(path, header.encode())
             if len(found) != len(lines):
@@ -235,12 +242,28 @@ class Parts:
             yield lines, found
 
     def remove(self) -> None:
-        """Remove the folder; where this is killed, no half of it keeps its name."""
+        """Remove the folder; where this is killed, no half of it keeps its name.
+
+        It stays where something else than parts has come into it.
+        """
         gone = self.folder.with_name(f"{self.folder.name}.removed")
-        shutil.rmtree(gone, ignore_errors=True)
-        with suppress(OSError):  # another process has removed it
-            self.folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        for path in (gone, self.folder):
+            with suppress(OSError):  # another process has removed it
+                if not foreign_to_parts(path.iterdir()):
+                    if path != gone:
+                        path.rename(gone)
+                    shutil.rmtree(gone, ignore_errors=True)
+
+
+def foreign_to_parts(paths: Iterable[Path]) -> Path | None:
+    """What lies among parts and is none of theirs, if there is anything."""
+    return next((path for path in paths if not OWN.fullmatch(path.name)), None)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a part ends with the end of a line, as it was written."""
+    with files.opened(path) as (file, _):
+        return file.read()[-1:] == b"\n"
 
 
 def folder_of(output: Path) -> Path:
@@ -248,6 +271,11 @@ def folder_of(output: Path) -> Path:
     if output.name in ("", ".."):
         output = output.resolve()
     return output.with_name(output.name + ".parts")
+
+
+def has_parts(folder: Path) -> bool:
+    """Whether there is a part, or one that was begun, in a folder."""
+    return folder.is_dir() and any(NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
 def settings_of(models: str, data: DataFolder, search: Search) -> dict[str, Any]:

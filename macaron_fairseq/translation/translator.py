@@ -20,7 +20,7 @@ from macaron_fairseq.translation import terminal
 # Far more than is of use, and far from where numbers overflow.
 LIMITS: dict[str, tuple[Any, int, int]] = {
     "beam": (Integral, 1, 1000),
-    "lenpen": (Real, -50, 50),
+    "lenpen": (Real, -10, 10),
     "max_len_a": (Real, 0, 1000),
     "max_len_b": (Integral, 0, 1_000_000),
 }
@@ -46,11 +46,14 @@ class Search:
     def __post_init__(self) -> None:
         for name, (kind, least, most) in LIMITS.items():
             value: Any = getattr(self, name)
-            if not isinstance(value, kind) or not least <= value <= most:
+            is_one = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_one or not least <= value <= most:
                 whole = "a whole number" if kind is Integral else "a number"
                 raise UserError(
                     f"--{name.replace('_', '-')} is {value!r}: give {whole} from {least} to {most}"
                 )
+        # Of whole ones there is no power that a float would be.
+        object.__setattr__(self, "lenpen", float(self.lenpen))
         if 2 * self.max_len_a + self.max_len_b < 1:  # of one token and the end of the sentence
             raise UserError(
                 f"--max-len-a {self.max_len_a} and --max-len-b {self.max_len_b} leave the "
@@ -67,7 +70,7 @@ class Batching:
     """How much is translated at once.
 
     Raises:
-        UserError: if a number is below 1.
+        UserError: if a number is below 1, or is none.
     """
 
     lines: int = 2000  # read at once, sorted by length, and translated before the first is written
@@ -75,6 +78,10 @@ class Batching:
     batch_size: int = 128  # sentences of a batch
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                option = f"--{name.replace('_', '-')}"
+                raise UserError(f"{option} is {value!r}: give a whole number above 0")
         if min(self.max_tokens, self.batch_size) < 1:
             raise UserError(
                 f"a batch of {self.batch_size} sentences and {self.max_tokens} tokens holds none: "
@@ -175,6 +182,8 @@ def refuse_unreadable(source: Path, output: Path) -> None:
     """Raise a `UserError` now, before models are loaded, for no input or one to be replaced."""
     if str(source) != "-" and not source.exists():
         raise UserError(f"{source}: no such file")
+    if source.is_dir():
+        raise UserError(f"{source} is a folder: name a file")
     files.refuse_overwriting([source], output)
 
 

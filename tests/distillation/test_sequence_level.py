@@ -16,6 +16,7 @@ from helpers.stored import CHECKPOINT, binarise, noisy, random_words, write_data
 
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.distillation.sequence_level import distilling
+from macaron_fairseq.distillation.sequence_level.training_set import TrainingSet
 from macaron_fairseq.distillation.sequence_level.translated_pairs import Choice, copied
 from macaron_fairseq.evaluation.training import manifest
 from macaron_fairseq.text import data_folder
@@ -141,6 +142,29 @@ def stub(translations):
             yield [[translations[source[0]]] for source in batch]
 
     return SimpleNamespace(max_length=8, longest=lambda batch: 9, translate_n_best=translate_n_best)
+
+
+def test_training_files_that_are_not_whole(tmp_path):
+    """Missing, cut off, empty, or of something else."""
+
+    def cut(path, size):
+        path.write_bytes(path.read_bytes()[:size])
+
+    for i, damage in enumerate(
+        (
+            lambda path: path.with_suffix(".bin").unlink(),
+            lambda path: cut(path.with_suffix(".bin"), -8),
+            lambda path: cut(path, -8),
+            lambda path: cut(path, 0),
+            lambda path: path.write_bytes(b"something else"),
+        )
+    ):
+        data = write_data(tmp_path / f"data{i}")
+        write_set(data, "train", [(["the"], ["the"]), (["a", "is"], ["is", "a"])])
+        path = data / "data-bin" / "train.en-de.de.idx"
+        damage(path)
+        with pytest.raises(UserError, match=f"^{path.with_suffix('')}.idx or .bin is missing, dam"):
+            TrainingSet(data_folder.read(data))
 
 
 def test_filters_and_their_counts(folder, tmp_path):

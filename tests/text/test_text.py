@@ -438,6 +438,9 @@ def test_the_command_refuses_before_it_works(tmp_path, capsys):
         command("--steps", "lowercase", *fine, "--file", "en", tmp_path / "nowhere", tmp_path / "b")
     with pytest.raises(UserError, match="out is named as the output of several files"):
         command("--steps", "lowercase", *fine, *fine)
+    partial = ["--file", "de", tmp_path / "a", tmp_path / "out.part"]
+    with pytest.raises(UserError, match=r"out.part is what .*out is called while it is written"):
+        command("--steps", "lowercase", *partial, *fine)
     twice = ["--file", "en", "-", tmp_path / "x", "--file", "de", "-", tmp_path / "y"]
     with pytest.raises(UserError, match="can be one file's input only"):
         command("--steps", "lowercase", *twice)

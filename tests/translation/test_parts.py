@@ -291,7 +291,7 @@ def test_what_no_shard_could_do_is_refused_before_any_begins(folder, tmp_path):
         TextFile(text, 1)
     with pytest.raises(UserError, match=r"^--compute-type is for --engine ctranslate2"):
         translate(folder, tmp_path / "out", "--shard", "1/100", "--compute-type", "int8")
-    with pytest.raises(UserError, match=f"^cannot read {tmp_path}: Is a directory"):
+    with pytest.raises(UserError, match=f"^{tmp_path} is a folder: if it is an export, add --eng"):
         translate(folder, tmp_path / "out", "--shard", "1/2", path=tmp_path)
 
 
@@ -322,7 +322,7 @@ def test_output_that_is_not_finite_is_refused(folder, tmp_path):
 def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, monkeypatch):
     found = Parts(tmp_path / "out.parts", {}, 3, 1)
     found.folder.mkdir()
-    (found.folder / "1").touch()
+    found.path(range(1)).touch()
 
     def killed(path, ignore_errors):
         if path.is_dir():
@@ -332,6 +332,45 @@ def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, m
     with pytest.raises(KeyboardInterrupt):
         found.remove()
     assert not found.folder.exists()
+
+
+def test_what_lies_among_the_parts_is_not_removed(folder, tmp_path):
+    out, log = tmp_path / "out", tmp_path / "out.parts" / "1.log"
+    log.parent.mkdir()
+    log.write_text("of a job")
+    with pytest.raises(UserError, match=f"^{log} is in the folder of the parts, which is removed"):
+        translate(folder, out, "--shard", "1/1")
+    parts = Parts(log.parent, {}, 3, 1)
+    parts.path(range(1)).touch()
+    parts.remove()  # as if the log had come meanwhile
+    assert len([*log.parent.iterdir()]) == 2
+    log.rename(tmp_path / "1.log")
+    (log.parent / ".nfs01").touch()
+    parts.remove()
+    assert not log.parent.exists()
+
+
+def test_an_output_is_replaced_by_its_own_parts_alone(folder, tmp_path):
+    out = tmp_path / "out"
+    out.write_text("of earlier")
+    folder_of(out).mkdir()
+    with pytest.raises(UserError, match="out is there already: choose another name"):
+        translate(folder, out, "--shard", "1/1")
+    assert out.read_text() == "of earlier"
+
+
+@pytest.mark.parametrize("kept", [0, -5])
+def test_a_part_that_was_cut_off_is_not_joined(kept, folder, tmp_path):
+    out = tmp_path / "out"
+    translate(folder, out, "--shard", "1/1")
+    part = sorted(folder_of(out).glob("lines-*"))[1]
+    whole = part.read_bytes()
+    part.write_bytes(whole[:kept])
+    with pytest.raises(UserError, match=f"^{part} is damaged: remove it, and "):
+        translate(folder, out, "--join")
+    part.unlink()
+    translate(folder, out, "--shard", "1/1")
+    assert part.read_bytes() == whole
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import build_model
+from fairseq.models.nat import FairseqNATModel
+from helpers.small import arguments, task
 from helpers.stored import (
     CHECKPOINT,
     PREPROCESSING,
@@ -34,6 +37,7 @@ from helpers.stored import (
 from macaron_fairseq import UserError, cli
 from macaron_fairseq.common import environment, files, workers
 from macaron_fairseq.evaluation.training import manifest
+from macaron_fairseq.model.loading import load_dictionary
 from macaron_fairseq.text import data_folder
 from macaron_fairseq.text.data_folder import DataFolder
 from macaron_fairseq.translation import ctranslate2_engine, fairseq_engine, translator
@@ -536,7 +540,9 @@ def test_an_export_knows_its_direction(tmp_path):
         ctranslate2_engine.refuse_other_data(tmp_path, content, there)
     content["direction"].reverse()
     ctranslate2_engine.refuse_other_data(tmp_path, content, there)
-    ctranslate2_engine.refuse_other_data(tmp_path, {"dictionaries": hashes}, there)
+    for unknown in ({}, {"direction": None}):
+        found = {"dictionaries": hashes, **unknown}
+        ctranslate2_engine.refuse_other_data(tmp_path, found, there)
 
 
 def test_an_export_says_its_direction(exported):
@@ -603,6 +609,18 @@ def test_a_model_of_the_opposite_direction_is_refused(data, tmp_path):
         command(data, path=path)
 
 
+def test_a_model_of_another_language_is_refused(data, tmp_path):
+    path, state = tmp_path / "other.pt", torch.load(CHECKPOINT, weights_only=False)
+    state["cfg"]["task"] |= {"source_lang": "en", "target_lang": "fr"}
+    torch.save(state, path)
+    sentence = f"^{path} translates from en to fr, and {data} is prepared for en to de"
+    with pytest.raises(UserError, match=sentence):
+        command(data, path=path)
+    state["cfg"]["task"] |= {"source_lang": "eng", "target_lang": "de_DE"}  # the same by code
+    torch.save(state, path)
+    fairseq_engine.load_dictionaries(data_folder.read(data), [str(path)])
+
+
 def test_a_table_of_another_kind_is_no_checkpoint(data, tmp_path):
     path, state = tmp_path / "bad.pt", torch.load(CHECKPOINT, weights_only=False)
     torch.save({**state, "cfg": argparse.Namespace(model=1), "args": None}, path)
@@ -642,7 +660,7 @@ def test_half_precision_without_a_gpu_is_refused(data, flag):
 def test_files_that_cannot_be_read_or_written(data, tmp_path):
     with pytest.raises(UserError, match=f"^{tmp_path}/none: no such file$"):
         command(data, tmp_path / "none")
-    with pytest.raises(UserError, match=f"^cannot read {tmp_path}: Is a directory$"):
+    with pytest.raises(UserError, match=f"^{tmp_path} is a folder: name a file$"):
         command(data, tmp_path)
     (tmp_path / "in").write_text("the new er\n")
     with pytest.raises(
@@ -682,6 +700,52 @@ def test_the_input_is_not_replaced(name, data, tmp_path):
     with pytest.raises(UserError, match=f"^{tmp_path / name} is one of the files to read: choose"):
         command(data, tmp_path / "in", "-o", tmp_path / name)
     assert (tmp_path / "in").read_text() == "the new er\n"
+
+
+def test_the_input_is_not_replaced_by_way_of_a_new_folder(data, tmp_path):
+    (tmp_path / "in").write_text("the new er\n")
+    output = tmp_path / "none" / ".." / "in"
+    with pytest.raises(UserError, match="in is one of the files to read: choose"):
+        command(data, tmp_path / "in", "-o", output)
+    assert (tmp_path / "in").read_text() == "the new er\n"
+
+
+def test_the_input_does_not_grow_by_its_translation(data, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("the new er\n")
+    with (tmp_path / "in").open("a") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        with pytest.raises(UserError, match="in is read, and standard output goes there: choose"):
+            command(data, tmp_path / "in", "--batch-lines", "1")
+    assert (tmp_path / "in").read_text() == "the new er\n"
+
+
+def test_a_model_that_fills_in_a_whole_sentence_is_refused(data, monkeypatch):
+    """fairseq-generate has another search for it."""
+    model = FairseqNATModel.__new__(FairseqNATModel)
+    monkeypatch.setattr(fairseq_engine, "load_models", lambda *_: [model])
+    with pytest.raises(UserError, match="holds a FairseqNATModel, which does not translate token"):
+        command(data)
+
+
+def test_convolutional_models_search_with_the_beam_of_each_call(data, tmp_path):
+    """fairseq makes them know the first one."""
+    sizes = ["--encoder-layers", "[(16, 3)]", "--decoder-layers", "[(16, 3)]"]
+    sizes += [x for side in ("encoder", "decoder") for x in (f"--{side}-embed-dim", "16")]
+    args = arguments("fconv", *sizes, "--decoder-out-embed-dim", "16")
+    dictionaries = [load_dictionary(data / "data-bin" / f"dict.{x}.txt") for x in ("en", "de")]
+    state = torch.load(CHECKPOINT, weights_only=True)
+    state["model"] = build_model(args, task(*dictionaries)).state_dict()
+    state["cfg"]["model"] = Namespace(_name="fconv", **vars(args))
+    torch.save(state, tmp_path / "fconv.pt")
+    sentences = [["the", "new"], ["er"], ["a", "is", "the"], ["new", "er"]]
+    beams = Search(beam=5, max_len_b=8), Search(beam=3, max_len_b=8)
+    engines = [
+        fairseq_engine.load(str(tmp_path / "fconv.pt"), data_folder.read(data), x, use_gpu=False)
+        for x in beams
+    ]
+    engines[0].set_search(beams[1])
+    found = [[*engine.translate([sentences])] for engine in engines]
+    assert found[0] == found[1]
 
 
 def test_threads_are_as_many_as_openmp_is_told(monkeypatch):

@@ -1,6 +1,7 @@
 """The binarised training set of a data folder (`text.data_folder`), sentence by sentence."""
 
 import itertools
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,15 @@ class TrainingSet:
         self.starts = [*itertools.accumulate(map(len, self.sides[0]), initial=0)]
 
     def opened(self, folder: Path, language: str) -> list[Any]:
-        """The data sets of a language: train, and as fairseq names more of them train1, train2."""
+        """The data sets of a language: train, and as fairseq names more of them train1, train2.
+
+        Raises:
+            UserError: if one is not what fairseq-preprocess wrote.
+        """
         found: list[Any] = []
         name = f"train.{self.pair}.{language}"
         while (folder / f"{name}.idx").is_file():
-            found.append(data_utils.load_indexed_dataset(str(folder / name)))
+            found.append(load(folder / name))
             self.files += [folder / f"{name}.idx", folder / f"{name}.bin"]
             name = f"train{len(found)}.{self.pair}.{language}"
         return found
@@ -84,3 +89,21 @@ class TrainingSet:
     def hashes(self) -> str:
         """What stands for its content."""
         return " ".join(map(files.sha256, self.files))
+
+
+def load(path: Path) -> Any:
+    """A data set, by its name without `.idx` and `.bin`.
+
+    Raises:
+        UserError: if a file is missing or damaged, or there is no sentence.
+    """
+    try:
+        found = data_utils.load_indexed_dataset(str(path))
+        if found is not None and len(found):
+            found[len(found) - 1]  # which is not there if the file ends too early
+            return found
+    except (ValueError, AssertionError, OSError, struct.error):
+        pass
+    raise UserError(
+        f"{path}.idx or .bin is missing, damaged or empty: run fairseq-preprocess again"
+    )
