@@ -85,8 +85,8 @@ class Translator:
         """
         from macaron_fairseq.translation import translator
 
-        lines = [text] if isinstance(text, str) else text
-        if isinstance(text, Path | bytes) or not all(isinstance(x, str) for x in lines):
+        lines = [text] if isinstance(text, str | bytes | Path) else [*text]
+        if not all(isinstance(x, str) for x in lines):
             raise UserError(f"translate takes sentences, as str: not {str(text)[:60]}")
         self.engine.set_search(translator.Search(beam, lenpen, max_len_a, max_len_b))
         blocks = translator.translate(
