@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -124,11 +126,14 @@ def measure(words: Command, what: str) -> tuple[float, float]:
     start = time.perf_counter()
     with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would fill up
         command = [str(word) for word in words]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=OWN)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, env=OWN, start_new_session=True
+        )
         try:
             peak = memory.wait(process)
         finally:
-            process.kill()  # what an interruption left
+            with suppress(ProcessLookupError):  # what an interruption left, a shell's commands too
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         seconds = time.perf_counter() - start
         if process.returncode:

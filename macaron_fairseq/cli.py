@@ -64,8 +64,9 @@ examples:
 OF_OUTPUT = errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EINVAL
 
 
-# What a machine need not have that only serves exports.
+# A machine that serves exports may lack these.
 LARGE = "torch", "fairseq"
+INSTALL = "install this package with what it depends on, as its README says"
 
 
 class Parser(argparse.ArgumentParser):
@@ -118,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ModuleNotFoundError as error:
         if error.name not in LARGE:
             raise
-        raise UserError(f"{error.name} is missing, which this needs: pip install it") from error
+        raise UserError(f"{error.name} is missing: {INSTALL}") from error
 
 
 def quieten() -> None:

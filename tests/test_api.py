@@ -95,8 +95,8 @@ def test_what_cannot_be_loaded(data, models, tmp_path):
         ({"max_len_b": 10.0}, "--max-len-b is 10.0: give a whole number from 0"),
         ({"batch_size": 0}, "a batch of 0 sentences and 4096 tokens holds none"),
         ({"max_tokens": 0}, "a batch of 128 sentences and 0 tokens holds none"),
-        ({"max_tokens": "9"}, "--max-tokens is '9': give a whole number above 0"),
-        ({"batch_size": 2.5}, "--batch-size is 2.5: give a whole number above 0"),
+        ({"max_tokens": "9"}, "max_tokens is '9': give a whole number above 0"),
+        ({"batch_size": 2.5}, "batch_size is 2.5: give a whole number above 0"),
         ({"beam": True}, "--beam is True: give a whole number"),
         ({"lenpen": 20}, "--lenpen is 20: give a number from -10 to 10"),
     ):

@@ -194,7 +194,7 @@ def sample(source: Path, subset: str, sentences: int | None, data: Path) -> int:
     stems = {language: old / f"{subset}.{'-'.join(map(str, pair))}.{language}" for language in pair}
     if not all(Path(f"{stem}.idx").is_file() for stem in stems.values()):
         there = ", ".join(sorted({path.name.partition(".")[0] for path in old.glob("*.idx")}))
-        raise UserError(f"{old} holds no set '{subset}', but {there or 'none at all'}")
+        raise UserError(f"{old} holds no set '{subset}'; there are: {there or 'none'}")
     new.mkdir(parents=True)
     indices: list[int] = []
     for language, stem in stems.items():

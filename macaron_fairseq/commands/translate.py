@@ -14,6 +14,7 @@ from macaron_fairseq.commands.searching import (
     batching_of,
     search_of,
 )
+from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, check_all
 from macaron_fairseq.common.files import show
 from macaron_fairseq.common.wording import counted
@@ -155,8 +156,9 @@ def refuse_other_precision(args: argparse.Namespace) -> None:
 
 def refuse_folder(args: argparse.Namespace) -> None:
     """Raise a `UserError` if there is a folder for fairseq, which loads files."""
-    is_one = os.pathsep not in args.path  # several are no name of a file
-    if args.engine == "fairseq" and is_one and Path(args.path).is_dir():
+    path = Path(args.path)
+    is_one = os.pathsep not in args.path and files.is_there(path)  # several are no name of a file
+    if args.engine == "fairseq" and is_one and path.is_dir():
         raise UserError(f"{args.path} is a folder: if it is an export, add --engine ctranslate2")
 
 

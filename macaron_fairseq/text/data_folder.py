@@ -14,6 +14,7 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.names import look_up
+from macaron_fairseq.text.languages import CODES as CODES_OF_LANGUAGES
 from macaron_fairseq.text.languages import short_code
 from macaron_fairseq.text.tokenization import STEPS, Pipeline, detokenize, remove_bpe
 
@@ -75,14 +76,18 @@ class DataFolder:
     def refuse_other_direction(self, model: Path, direction: Sequence[str | None]) -> None:
         """Raise a `UserError` if a model is known to translate between other languages, or back.
 
-        With a joined dictionary nothing else tells them apart.
+        With a joined dictionary nothing else tells them apart. A language that `CODES` does not
+        have may have several names.
         """
-        known = [x for x in direction if x]
-        own = self.source, self.target
-        if len(known) == 2 and [*map(short_code, known)] != [*map(short_code, own)]:
+        known, own = [x for x in direction if x], [self.source, self.target]
+        if len(known) != 2:
+            return
+        is_reversed = known == own[::-1] and self.source != self.target
+        theirs, ours = ([*map(short_code, languages)] for languages in (known, own))
+        if is_reversed or (theirs != ours and {*theirs, *ours} <= CODES_OF_LANGUAGES.keys()):
             raise UserError(
                 f"{model} translates from {known[0]} to {known[1]}, and {self.path} is prepared "
-                f"for {self.source} to {self.target}"
+                f"for {self.source} to {self.target}: give the data folder that it was trained with"
             )
 
     def refuse_changed(self, known: Mapping[str, str], origin: str) -> None:

@@ -31,7 +31,8 @@ from macaron_fairseq.translation.translator import Search
 BEGUN = ".begun"
 NAME = re.compile(rf"lines-\d{{8,}}-\d{{8,}}({BEGUN})?")
 LOCK = "lock"
-OWN = re.compile(rf"{NAME.pattern}(\.part)?|{LOCK}|\..*")  # the last: what systems leave
+# What there may be in the folder; the last are what systems leave.
+OWN = re.compile(rf"{NAME.pattern}(\.part)?|{LOCK}|\..*|@eaDir|Thumbs\.db|desktop\.ini")
 IS_THERE = "is there already: choose another name, or remove it"  # of what parts are joined to
 
 Settings = Mapping[str, Any]
@@ -244,7 +245,7 @@ class Parts:
     def remove(self) -> None:
         """Remove the folder; where this is killed, no half of it keeps its name.
 
-        It stays where something else than parts has come into it.
+        It stays, with a warning, where something else than parts is in the way.
         """
         gone = self.folder.with_name(f"{self.folder.name}.removed")
         for path in (gone, self.folder):
@@ -253,6 +254,8 @@ class Parts:
                     if path != gone:
                         path.rename(gone)
                     shutil.rmtree(gone, ignore_errors=True)
+        if self.folder.exists():
+            translator.warn(f"{self.folder} stays: it, or {gone}, holds something else than parts")
 
 
 def foreign_to_parts(paths: Iterable[Path]) -> Path | None:

@@ -52,7 +52,7 @@ class Search:
                 raise UserError(
                     f"--{name.replace('_', '-')} is {value!r}: give {whole} from {least} to {most}"
                 )
-        # Of whole ones there is no power that a float would be.
+        # A whole number's power can be too large for PyTorch where a float's is not.
         object.__setattr__(self, "lenpen", float(self.lenpen))
         if 2 * self.max_len_a + self.max_len_b < 1:  # of one token and the end of the sentence
             raise UserError(
@@ -80,8 +80,7 @@ class Batching:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not isinstance(value, Integral) or isinstance(value, bool):
-                option = f"--{name.replace('_', '-')}"
-                raise UserError(f"{option} is {value!r}: give a whole number above 0")
+                raise UserError(f"{name} is {value!r}: give a whole number above 0")
         if min(self.max_tokens, self.batch_size) < 1:
             raise UserError(
                 f"a batch of {self.batch_size} sentences and {self.max_tokens} tokens holds none: "

@@ -305,7 +305,7 @@ def test_sample_of_a_test_set(synthetic, tmp_path):
     sampled = tmp_path / "some" / "reference" / "test.en"
     assert sampled.read_text("utf-8").split("\n")[:-1] == lines[::5]
     assert corpora.sample(synthetic, "test", None, tmp_path / "all") == 20
-    with pytest.raises(UserError, match=r"holds no set 'test7', but test, train$"):
+    with pytest.raises(UserError, match=r"holds no set 'test7'; there are: test, train$"):
         corpora.sample(synthetic, "test7", 4, tmp_path / "other")
 
 

@@ -138,6 +138,18 @@ def test_a_library_that_does_not_load_is_no_output_that_failed(monkeypatch):
         cli.main(["describe"])
 
 
+@pytest.mark.parametrize("name", ["fairseq", "another"])
+def test_a_machine_that_only_serves_is_told_what_it_lacks(name, monkeypatch):
+    from macaron_fairseq.commands import user_dir
+
+    def failed(args):
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+    monkeypatch.setattr(user_dir, "run", failed)
+    with pytest.raises(UserError if name == "fairseq" else ModuleNotFoundError, match=name):
+        cli.main(["user-dir"])
+
+
 def test_a_file_that_is_missing_is_no_output_that_failed(monkeypatch):
     """What no command has foreseen stays a traceback, which a report of a bug needs."""
     from macaron_fairseq.commands import user_dir

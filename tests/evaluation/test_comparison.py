@@ -346,7 +346,7 @@ def test_runs_that_stopped_before_their_last_update_are_warned_of():
 def test_seeds_without_a_partner_are_warned_of():
     runs = [trained("base", 1), trained("base", 2), trained("macaron", 2)]
     (found,) = verdict.warnings([failing(0, None)], {"differing": {}}, [], runs)
-    assert found.startswith("Seeds that not all architectures have are in the means, and not in")
+    assert found.startswith("Some runs have no partner of the same seed.")
     assert found.endswith(": `base`, seed 1.")
 
 

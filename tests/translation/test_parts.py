@@ -334,7 +334,7 @@ def test_a_kill_while_parts_are_removed_leaves_none_under_their_name(tmp_path, m
     assert not found.folder.exists()
 
 
-def test_what_lies_among_the_parts_is_not_removed(folder, tmp_path):
+def test_what_lies_among_the_parts_is_not_removed(folder, tmp_path, capsys):
     out, log = tmp_path / "out", tmp_path / "out.parts" / "1.log"
     log.parent.mkdir()
     log.write_text("of a job")
@@ -344,6 +344,7 @@ def test_what_lies_among_the_parts_is_not_removed(folder, tmp_path):
     parts.path(range(1)).touch()
     parts.remove()  # as if the log had come meanwhile
     assert len([*log.parent.iterdir()]) == 2
+    assert f"warning: {log.parent} stays: it, or " in capsys.readouterr().err
     log.rename(tmp_path / "1.log")
     (log.parent / ".nfs01").touch()
     parts.remove()

@@ -616,9 +616,18 @@ def test_a_model_of_another_language_is_refused(data, tmp_path):
     sentence = f"^{path} translates from en to fr, and {data} is prepared for en to de"
     with pytest.raises(UserError, match=sentence):
         command(data, path=path)
-    state["cfg"]["task"] |= {"source_lang": "eng", "target_lang": "de_DE"}  # the same by code
-    torch.save(state, path)
-    fairseq_engine.load_dictionaries(data_folder.read(data), [str(path)])
+    # The same by code, and names that may be of any language.
+    for pair in (("eng", "de_DE"), ("src", "tgt")):
+        state["cfg"]["task"] |= dict(zip(("source_lang", "target_lang"), pair, strict=True))
+        torch.save(state, path)
+        fairseq_engine.load_dictionaries(data_folder.read(data), [str(path)])
+
+
+def test_of_two_kinds_of_one_language_the_opposite_direction_is_refused(tmp_path):
+    data = DataFolder(tmp_path, "de", "de_LS", [], [])
+    data.refuse_other_direction(Path("model.pt"), ("de", "de_LS"))
+    with pytest.raises(UserError, match=r"translates from de_LS to de, and .* for de to de_LS"):
+        data.refuse_other_direction(Path("model.pt"), ("de_LS", "de"))
 
 
 def test_a_table_of_another_kind_is_no_checkpoint(data, tmp_path):

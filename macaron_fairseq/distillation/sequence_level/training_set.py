@@ -102,6 +102,8 @@ def load(path: Path) -> Any:
         if found is not None and len(found):
             found[len(found) - 1]  # which is not there if the file ends too early
             return found
+    except KeyError as error:  # of `--dataset-impl lazy` and `cached`
+        raise UserError(f"{path} is to be read in any order: binarise it anew") from error
     except (ValueError, AssertionError, OSError, struct.error):
         pass
     raise UserError(

@@ -141,8 +141,8 @@ def warnings(
         found.append(f"Training runs that did not reach --max-update: {listed(short)}.")
     if alone := [x for run in runs if (x := without_partner(run, runs))]:
         found.append(
-            "Seeds that not all architectures have are in the means, and not in differences from "
-            f"those without them: {listed(alone)}."
+            "Some runs have no partner of the same seed. They count in means, and not in "
+            f"differences: {listed(alone)}."
         )
     return found
 
@@ -154,7 +154,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def shortfall(run: Summary) -> str | None:
-    """How many updates a run made of those that its flags ask for; None if they have other ends."""
+    """How many updates a run made of those that its flags ask for; None if they name other ends."""
     flags = training_flags.parse(run["flags"])
     asked = " ".join(flags.get("--max-update", ()))
     if not asked.isdecimal() or run["updates"] is None or {*flags} & {*training_flags.ENDS}:

@@ -24,7 +24,7 @@ class Training:
 
     `hours` is the time in updates, fairseq's `train_wall`: each update that led to the model counts
     once, and starting, validating and saving do not. A run that went on from a checkpoint
-    between two lines of the log, or ends within an epoch, is known to one such interval. fairseq's
+    between two lines of the log, or whose log breaks off, is known to one such interval. fairseq's
     `wall` would not do: it starts from 0 in each process, and stays 0 in one that resumed within an
     epoch. There the stopwatch is restored without being started (`StopwatchMeter.load_state_dict`).
     """
