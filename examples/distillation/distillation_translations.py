@@ -33,8 +33,8 @@ def translate(recipe: SystemRecipe, settings: Settings, shard: str) -> None:
 
 
 def shard_path(work: Path, shard: str) -> Path:
-    """The file that says that a shard is done; it goes when the parts do."""
-    return folder_of(work / "distilled") / shard.replace("/", OF)
+    """The file that says that a shard is done; it goes when the parts do, as hidden files can."""
+    return folder_of(work / "distilled") / f".{shard.replace('/', OF)}"
 
 
 def join(recipe: SystemRecipe, settings: Settings) -> None:
@@ -44,7 +44,7 @@ def join(recipe: SystemRecipe, settings: Settings) -> None:
             try:
                 distill(recipe, settings, "--join")
             except SystemExit:  # it says which part to remove; shards do nothing but what is left
-                for mark in folder_of(recipe.work / "distilled").glob(f"*{OF}*[0-9]"):
+                for mark in folder_of(recipe.work / "distilled").glob(f".*{OF}*[0-9]"):
                     mark.unlink()
                 raise
 

@@ -55,10 +55,9 @@ def test_rescaled_tokens_in_many_dimensions(tmp_path, capsys):
 
 
 def test_the_noise_of_the_density_is_as_large_as_asked(tmp_path):
-    flags = "--noise", 0.001, "--cells", 1000
-    found = command("mean-field", *flags, output=tmp_path)["results"]
-    # Of a thousand draws the deviation is known to 2 %; two standard errors are allowed for.
-    assert np.std(found["densities"][0]) == pytest.approx(0.001, rel=0.05)
+    found = command("mean-field", "--noise", 0.001, output=tmp_path)["results"]
+    # Of 64 draws the deviation is known to 9 %; three standard errors are allowed for.
+    assert np.std(found["densities"][0]) == pytest.approx(0.001, rel=0.27)
 
 
 @pytest.mark.parametrize("frames", [2, 3])

@@ -40,7 +40,7 @@ from distillation_runs import Runs
 from helpers.commands import sentence_of
 from helpers.paths import ROOT
 from helpers.recipes import EXAMPLES, environment
-from helpers.run_folders import write_manifest
+from helpers.run_folders import START, write_manifest
 from helpers.small import NO_DROPOUT, SMALL
 
 from macaron_fairseq import cli
@@ -425,8 +425,7 @@ def test_what_fails_keeps_nothing_back_that_does_not_need_it(no_work, capsys):
 
 def a_teacher(folder, fingerprint="mini-en-de prepare"):
     """A checkpoint and the manifest of its run, where recipes leave averaged ones."""
-    start = {"date": "", "code": {}, "versions": {}, "hardware": {}}
-    content = {"arch": "a", "seed": 1, "flags": [], "starts": [start]}
+    content = {"arch": "a", "seed": 1, "flags": [], "starts": [START]}
     content["data"] = {"source": "en", "target": "de", "tests": [], "sha256": {}}
     content["data"]["fingerprint"] = fingerprint
     path = folder / "averaged" / "checkpoint.pt"
