@@ -599,28 +599,29 @@ def test_bad_checkpoints_are_refused_in_a_sentence(data, tmp_path):
         command(data, path=bad)
 
 
-def test_a_model_of_the_opposite_direction_is_refused(data, tmp_path):
+def stored_for(folder, source, target):
+    """The stored model as one that was trained for these languages."""
+    state = torch.load(CHECKPOINT, weights_only=False)
+    state["cfg"]["task"] |= {"source_lang": source, "target_lang": target}
+    torch.save(state, folder / "other.pt")
+    return folder / "other.pt"
+
+
+@pytest.mark.parametrize(("source", "target"), [("de", "en"), ("en", "fr")])
+def test_a_model_of_the_opposite_direction_or_another_language_is_refused(
+    source, target, data, tmp_path
+):
     """Joined dictionaries are the same for both."""
-    path, state = tmp_path / "reversed.pt", torch.load(CHECKPOINT, weights_only=False)
-    state["cfg"]["task"] |= {"source_lang": "de", "target_lang": "en"}
-    torch.save(state, path)
-    sentence = f"^{path} translates from de to en, and {data} is prepared for en to de"
+    path = stored_for(tmp_path, source, target)
+    sentence = f"^{path} translates from {source} to {target}, and {data} is prepared for en to de"
     with pytest.raises(UserError, match=sentence):
         command(data, path=path)
 
 
-def test_a_model_of_another_language_is_refused(data, tmp_path):
-    path, state = tmp_path / "other.pt", torch.load(CHECKPOINT, weights_only=False)
-    state["cfg"]["task"] |= {"source_lang": "en", "target_lang": "fr"}
-    torch.save(state, path)
-    sentence = f"^{path} translates from en to fr, and {data} is prepared for en to de"
-    with pytest.raises(UserError, match=sentence):
-        command(data, path=path)
-    # The same by code, and names that may be of any language.
-    for pair in (("eng", "de_DE"), ("src", "tgt")):
-        state["cfg"]["task"] |= dict(zip(("source_lang", "target_lang"), pair, strict=True))
-        torch.save(state, path)
-        fairseq_engine.load_dictionaries(data_folder.read(data), [str(path)])
+@pytest.mark.parametrize("languages", [("eng", "de_DE"), ("src", "tgt")])
+def test_other_codes_of_the_same_languages_and_names_of_none_are_taken(languages, data, tmp_path):
+    path = stored_for(tmp_path, *languages)
+    fairseq_engine.load_dictionaries(data_folder.read(data), [str(path)])
 
 
 def test_of_two_kinds_of_one_language_the_opposite_direction_is_refused(tmp_path):

@@ -25,6 +25,8 @@ from macaron_fairseq.schemes import splitting, substeps
 Key = tuple[str, int]  # of a run in a report: architecture and seed
 
 SCORES = {"sentences": int, "reference": str, "reference_sha256": str, "scores": list}
+# Files in which a recipe says what it translated with, and what was there then.
+NOTES = "checkpoint.sha256", "decoding", "last.sha256"
 # What a recipe writes down where it scores a training that has not reached its end.
 UNFINISHED = "an unfinished training"
 
@@ -126,9 +128,9 @@ def read_scored(folder: Path) -> Scored:
     found = files.read_json(path, SCORES, again)
     of_notes = read_note(folder, "generated.sha256")  # not there before version 0.2
     # A recipe's notes are not of what was decoded and scored since.
-    notes = read_note if of_notes in (None, found.get("generated_sha256")) else no_note
-    last = folder.parent / "checkpoint_last.pt"
-    scored_after = notes(folder, "last.sha256")
+    are_of_it = of_notes in (None, found.get("generated_sha256"))
+    notes = {name: read_note(folder, name) if are_of_it else None for name in NOTES}
+    last, scored_after = folder.parent / "checkpoint_last.pt", notes["last.sha256"]
     if last.is_file() and (
         files.sha256(last) != scored_after
         if scored_after
@@ -155,8 +157,8 @@ def read_scored(folder: Path) -> Scored:
         sentences=found["sentences"],
         scores=scores,
         signatures=signatures,
-        checkpoint_sha256=notes(folder, "checkpoint.sha256"),
-        decoding=notes(folder, "decoding"),
+        checkpoint_sha256=notes["checkpoint.sha256"],
+        decoding=notes["decoding"],
         # Not said before version 0.2, where tokens had error rates alone.
         of_tokens=found.get("tokens", {*scores} <= {"WER", "PER"}),
     )
@@ -188,10 +190,6 @@ def read_note(folder: Path, name: str) -> str | None:
     """What recipes put in a file of that name next to the scores, if they did."""
     path = folder / name
     return "\n".join(read_lines(path)).strip() if path.is_file() else None
-
-
-def no_note(folder: Path, name: str) -> None:
-    """What recipes said of another translation, which is nothing of this one."""
 
 
 def refuse_other_texts(scored: Scored, again: str) -> None:
