@@ -319,7 +319,7 @@ SHORTER = {"--max-update 2000 --save-dir": "--max-update 4 --save-dir"}
 SHORTER |= {"--max-update 2000": "--max-update 20", "--warmup-updates 1000": "--warmup-updates 10"}
 # Of fewer tokens each.
 SHORTER |= {"--max-tokens 8192": "--max-tokens 1024", "--max-tokens 4096": "--max-tokens 1024"}
-FEW = "--max-update 20 --batch 512 --cpu -- --warmup-updates 10"
+FEW = "--max-update 20 --batch 512 --seeds 1 --cpu -- --warmup-updates 10"
 SHORTER |= {"--setting tiny --cpu": f"--setting tiny {FEW}"}
 # And fewer sentences, of which each takes seconds.
 SHORTER |= {"--sentences 20 ": "--sentences 2 --jacobian-sentences 1 "}

@@ -11,20 +11,28 @@ from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
+from omegaconf import DictConfig
 
 from macaron_fairseq.common import signals
 from macaron_fairseq.common.errors import UserError
 
 
 def build(flags: Sequence[str]) -> Trainer:
-    """The trainer that fairseq-train makes of these flags.
-
-    The model's first parameters come from --seed. Import `macaron_fairseq.plugin` before, which
-    makes fairseq know this package's models.
+    """The trainer that fairseq-train makes of these flags: `trainer` of their `configuration`.
 
     Raises:
-        UserError: if no model or optimizer is named, fairseq does not know a flag or its value, or
-            the data folder does not exist or lacks something.
+        UserError: as either of them does.
+    """
+    return trainer(configuration(flags))
+
+
+def configuration(flags: Sequence[str]) -> DictConfig:
+    """What fairseq-train reads from these flags.
+
+    Import `macaron_fairseq.plugin` before, which makes fairseq know this package's models.
+
+    Raises:
+        UserError: if no model or optimizer is named, or fairseq does not know a flag or its value.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of hydra, about itself
@@ -38,6 +46,15 @@ def build(flags: Sequence[str]) -> Trainer:
         cfg = convert_namespace_to_omegaconf(args)
     if cfg.optimizer is None:
         raise UserError("fairseq-train needs an optimizer, too: add --optimizer adam, for example")
+    return cfg
+
+
+def trainer(cfg: DictConfig) -> Trainer:
+    """The trainer of a configuration, whose model's first parameters come from --seed.
+
+    Raises:
+        UserError: if the data folder does not exist or lacks something.
+    """
     utils.set_torch_seed(cfg.common.seed)
     try:
         task = tasks.setup_task(cfg.task)

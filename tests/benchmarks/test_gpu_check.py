@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import commands
+from helpers import commands, served
 from helpers.paths import FIXTURES, ROOT, USER_DIR
 from helpers.toy_corpus import TRAIN, logged
 
@@ -82,7 +82,7 @@ def test_each_part_of_a_gpus_work_can_be_left_out(fake, tmp_path):
 @pytest.mark.slow
 def test_the_checks_on_a_cpu(tmp_path):
     """What the fake GPU does not show, and that each check can fail."""
-    names = ["syncs", "decoding", "processes"]
+    names = ["syncs", "decoding"]
     rows, status, said = check(
         "--device", "cpu", "--checks", *names, "--json", tmp_path / "found.json"
     )
@@ -93,6 +93,25 @@ def test_the_checks_on_a_cpu(tmp_path):
     written = json.loads((tmp_path / "found.json").read_text())
     assert {"device", "torch", "date", "cpu"} <= written["machine"].keys()
     assert [x["name"] for x in written["checks"]] == names
+
+
+@pytest.mark.slow
+def test_processes_that_train_together(data_bin, tmp_path, monkeypatch):
+    """In this process, and with commands that need not import fairseq anew."""
+    from gpu import commands as of_checks
+    from gpu import processes
+    from gpu.setups import Device
+
+    def start(device, name, *words):
+        return [str(served.folder() / name), *map(str, words)]
+
+    monkeypatch.setattr(of_checks, "start", start)
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/data").symlink_to(data_bin)
+    device = Device("cpu", tmp_path)
+    assert processes.look(device, False).passes
+    spoiled = processes.look(device, True)
+    assert not spoiled.passes and len(spoiled.figures["one"]) == len(spoiled.figures["two"]) == 2
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ FAKEGPU_MIB is how much memory it has.
 """
 
 import ctypes
+import linecache
 import os
 import sys
 import traceback
@@ -70,10 +71,12 @@ def uncounted() -> Iterator[None]:
 
 def note_sync(name: str) -> None:
     """Remember the line outside PyTorch that waits."""
-    for frame in reversed(traceback.extract_stack()[:-1]):
-        if "/torch/" not in frame.filename and frame.filename != __file__:
-            place = frame.filename.partition("site-packages/")
-            syncs[f"{place[2] or Path(place[0]).name}:{frame.lineno} {name}: {frame.line}"] += 1
+    for frame, number in traceback.walk_stack(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if "/torch/" not in file and file != __file__:
+            place = file.partition("site-packages/")
+            line = linecache.getline(file, number).strip()
+            syncs[f"{place[2] or Path(place[0]).name}:{number} {name}: {line}"] += 1
             return
     syncs[name] += 1
 
