@@ -49,6 +49,7 @@ def main(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    if not sys.argv[1:] or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        sys.exit(not sys.argv[1:])
     main(sys.argv[1:])

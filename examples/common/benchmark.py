@@ -182,6 +182,18 @@ class Benchmark:
             if not {source, target} & {*content.without}
         }
 
+    def check_languages(self, source: str, target: str) -> None:
+        """Raise a ValueError where something is said of other languages than these."""
+        pair = f"{source} and {target}"
+        if self.held_out_by not in ("", source, target):
+            raise ValueError(f"held_out_by should be one of {pair}, not {self.held_out_by}")
+        for name, content in self.sets_of(source, target).items():
+            for part in content.parts:
+                for one in (part, part.instead):
+                    if one and one.columns and {*one.columns} != {source, target}:
+                        found = " and ".join(one.columns)
+                        raise ValueError(f"sets/{name}: columns should be {pair}, not {found}")
+
 
 def refuse_below(least: float, **numbers: float) -> None:
     """Raise a ValueError where a number is too small; they are given by their names in the file."""

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError
 from itertools import product
 from pathlib import Path
 
@@ -17,8 +18,12 @@ COMMON = Path(__file__).resolve().parent
 def inputs(recipe: Recipe) -> list[str]:
     """Fetch the archives; returns texts that change when what they hold does."""
     if recipe.benchmark.program:
-        packages = map(version, recipe.benchmark.program_packages)
-        return [code(recipe.folder / recipe.benchmark.program), *packages]
+        packages = recipe.benchmark.program_packages
+        try:
+            versions = [*map(version, packages)]
+        except PackageNotFoundError as error:
+            sys.exit(f"{error.name} is not installed: pip install {' '.join(packages)}")
+        return [code(recipe.folder / recipe.benchmark.program), *versions]
     if recipe.benchmark.own_text:
         if not recipe.given:
             source, target = recipe.languages
@@ -42,7 +47,7 @@ def inputs(recipe: Recipe) -> list[str]:
         say(
             recipe.name,
             f"notice: taken as they are, since nothing says what checksum they should have: "
-            f"{' '.join(unknown)} (what they have is in {recipe.work}/downloads/SHA256SUMS)",
+            f"{' '.join(unknown)} (SHA256SUMS, next to each in {recipe.work}/downloads, tells it)",
         )
     return [
         *sums,

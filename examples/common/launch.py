@@ -188,6 +188,8 @@ def starter(
         folder: where a cluster's logs go.
         at_a_time: instead of --jobs.
     """
+    if args.slurm and args.launcher != "slurm":
+        sys.exit("--slurm is for --launcher slurm: give that, too")
     parameters: dict[str, Any] = {"timeout_min": 600, "cpus_per_task": 1}
     for word in args.slurm:
         key, equals, value = word.partition("=")

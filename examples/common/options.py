@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
@@ -118,15 +118,17 @@ RecipeT = TypeVar("RecipeT", bound=Recipe)
 class Parser(argparse.ArgumentParser):
     """Mistakes get one sentence, and status 1 as all others."""
 
+    hint = "flags of fairseq-train follow a word --"  # after an option that there is not
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What argparse does, once all words can be read: it would take a value for a stage."""
         words = [*(sys.argv[1:] if args is None else args)]
         if sentence := empty_word(words, self._option_string_actions):
             sys.exit(sentence)
         if sentence := unknown_option(words, self._option_string_actions, may_be_cut=False):
-            hint = "flags of fairseq-train follow a word --"
             is_asked = sentence.endswith("?")
-            self.error(f"{sentence} {hint.capitalize()}" if is_asked else f"{sentence}; {hint}")
+            hint = self.hint.capitalize() if is_asked else self.hint
+            self.error(f"{sentence} {hint}" if is_asked else f"{sentence}; {hint}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -398,6 +400,10 @@ def read(
     sets = described.sets_of(source, target)
     if not {"train", "valid"} <= {*sets} or len(sets) < 3:
         sys.exit(f"{file}: sets should have train, valid, and a test set of {pair}")
+    try:
+        described.check_languages(source, target)
+    except ValueError as error:
+        sys.exit(f"{file}: {error}")
     is_other_pair = bool(options.pair) and pair not in pairs[:1]
     if is_other_pair:
         described = replace(described, published=[])
@@ -425,12 +431,7 @@ def read(
         average=average,
         extra=extra,
     )
-    check_extra(extra, average)
-    if options.stages != ["train"]:
-        if "--no-save" in extra:
-            sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
-        if not average and (lost := {"--disable-validation", "--no-best-checkpoints"} & {*extra}):
-            sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
+    check_extra(extra, [average], is_scored=options.stages != ["train"])
     if average and "--no-epoch-checkpoints" in described.training.words():
         sys.exit(f"--average {average}: this recipe keeps no checkpoints of epochs; leave it out")
     check_schemes(recipe.archs, extra)
@@ -452,12 +453,14 @@ def pair_of(described: Benchmark, options: Any) -> str:
 
 
 def refuse_useless(described: Benchmark, options: Any) -> None:
-    """End the program at an option on archives where the recipe fetches none."""
+    """End the program at an option on archives where none is fetched."""
     of_archives = ("from", "mirror", "sizes")
     if described.program and (useless := [x for x in of_archives if getattr(options, x)]):
         sys.exit(f"--{useless[0]} is for archives: this recipe makes its own corpus")
     if described.own_text and (useless := [x for x in of_archives[1:] if getattr(options, x)]):
         sys.exit(f"--{useless[0]} is for archives: this recipe takes your own text")
+    if getattr(options, "from") and options.mirror:
+        sys.exit("--from and --mirror exclude each other: what is in a folder is not fetched")
 
 
 SET_BY_THE_RECIPE = {
@@ -495,8 +498,21 @@ SET_BY_THE_RECIPE = {
 }
 
 
-def check_extra(extra: Sequence[str], average: int) -> None:
-    """End the program where a flag says behind the recipe's back what it counts with."""
+def check_extra(extra: Sequence[str], averages: Collection[int], is_scored: bool = True) -> None:
+    """End the program where a flag says behind the recipe's back what it counts with.
+
+    Args:
+        extra: flags of fairseq-train.
+        averages: how many checkpoints of each model are averaged, 0 for its best one; none where
+            the last one is scored.
+        is_scored: whether anything is scored.
+    """
+    average = max(averages, default=0)
+    if is_scored and "--no-save" in extra:
+        sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
+    lost = {"--disable-validation", "--no-best-checkpoints"} & {*extra}
+    if is_scored and 0 in averages and lost:
+        sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")
     for i, word in enumerate(extra):
         flag, equals, value = word.partition("=")
         value = value if equals else "".join(extra[i + 1 : i + 2])

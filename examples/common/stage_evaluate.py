@@ -16,8 +16,7 @@ from common.steps import Words, call, code, hold, logged, made, say, step, versi
 from common.summary import summary
 from macaron_fairseq.common import files
 from macaron_fairseq.common.wording import counted
-from macaron_fairseq.evaluation.training import manifest
-from macaron_fairseq.evaluation.training.runs import UNFINISHED
+from macaron_fairseq.evaluation.training import manifest, runs
 
 
 def evaluate(recipe: Recipe) -> None:
@@ -46,18 +45,18 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
     own, decode = what_evaluates(), split(recipe.benchmark.evaluation.decode)
     checkpoint, decoding = "checkpoint_best.pt", "the best checkpoint"
     if recipe.average:
-        epochs = last_epochs(run, recipe.average)
+        epochs = last_epochs(run, recipe)
         states = [f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in epochs]
         step(run / "averaged", [*own, *states], lambda out: averaged(epochs, out))
         checkpoint = "averaged/checkpoint.pt"
         decoding = f"the mean of the last {recipe.average} checkpoints"
     if not (run / checkpoint).is_file():
-        sys.exit(f"{run} holds no {checkpoint}: run the stage train first")
+        sys.exit(f"{run} holds no {checkpoint}: {what_to_train(run)}")
     checksum, last = files.sha256(run / checkpoint), run / "checkpoint_last.pt"
     last_checksum = files.sha256(last) if last.is_file() else files.sha256(Path("/dev/null"))
     if not (run / "trained").is_file():
         say(recipe.name, f"{run} has not been trained to its end: scoring what there is")
-        decoding += f" of {UNFINISHED}"
+        decoding += f" of {runs.UNFINISHED}"
     decoding += ", " + " ".join(decode + [flag for flag in device if flag == "--fp16"])
     for i, test in enumerate(recipe.tests):
         subset = f"test{i or ''}"
@@ -77,15 +76,25 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
         print((run / test / "scores.txt").read_text("utf-8"), end="", flush=True)
 
 
-def last_epochs(run: Path, number: int) -> list[Path]:
+def what_to_train(run: Path) -> str:
+    """What to do about a checkpoint that is not there."""
+    if (run / "trained").is_file():
+        return f"it was removed; to train again, remove {run / 'trained'}, too"
+    return "run the stage train first"
+
+
+def last_epochs(run: Path, recipe: Recipe) -> list[Path]:
     """The checkpoints of the last epochs; ends the program where there are fewer."""
+    number = recipe.average
     found = [p for p in run.glob("checkpoint*.pt") if p.stem.removeprefix("checkpoint").isdecimal()]
     epochs = sorted(found, key=lambda p: int(p.stem.removeprefix("checkpoint")))
+    if not epochs:
+        sys.exit(f"{run} holds no checkpoint of an epoch: {what_to_train(run)}")
     if len(epochs) < number:
         sys.exit(
             f"{run} holds {counted(len(epochs), 'checkpoint')} of an epoch, and {number} are to be "
-            f"averaged: train longer, or average {len(epochs)} at most (--average, or `average` in "
-            "the recipe's file)"
+            f"averaged: train longer, or average {len(epochs)} at most (--average, or where the "
+            "recipe has none, `average` in its file)"
         )
     return epochs[-number:]
 
@@ -164,7 +173,10 @@ def report(recipe: Recipe) -> None:
     for run in recipe.runs():
         check_data(recipe, run)
     title = f"{recipe.name} {recipe.source}-{recipe.target}"
-    words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", recipe.archs[0]]
+    first = manifest.read(recipe.runs()[0], "run the stage train first")
+    # Flags after -- may make it another one than --archs says, such as --macaron-encoder-scheme.
+    baseline = runs.trained_arch(first)
+    words: Words = ["macaron-fairseq", "report", *recipe.runs(), "--baseline", baseline]
     words += ["--title", title, "-o", recipe.work / "report"]
     clean = recipe.work / "prepare" / "clean"
     train, steps = clean / f"train.{recipe.target}", recipe.benchmark.preprocessing.steps

@@ -5,6 +5,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -186,8 +187,18 @@ def call(words: Sequence[str | Path], **pipes: Any) -> None:
     process = start(words, **pipes)
     with ending_with_this(process):
         status = process.wait()
+    if -status in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        sys.exit(128 - status)
+    if status < 0:  # as where memory is short: then it could say nothing
+        sys.exit(f"{words[0]} {killed(status)}")
     if status:
-        sys.exit(status if status > 0 else 128 - status)
+        sys.exit(status)
+
+
+def killed(status: int) -> str:
+    """What a signal did to a command that ended with this status."""
+    why = ": is there too little memory?" * (-status == signal.SIGKILL)
+    return f"was ended by {signal.Signals(-status).name}{why}"
 
 
 def logged(log: Path, words: Sequence[str | Path], name: str = "", **pipes: Any) -> None:
@@ -224,7 +235,8 @@ class Logged:
             if not self.is_shown:
                 lines = self.log.read_text("utf-8", errors="replace").splitlines()
                 print("\n".join(lines[-20:]), file=sys.stderr)
-            sys.exit(f"{self.name} failed; see {self.log}")
+            how = killed(status) if status < 0 else "failed"
+            sys.exit(f"{self.name} {how}; see {self.log}")
 
 
 def shown(words: Sequence[str | Path]) -> str:

@@ -180,6 +180,10 @@ def task(file: File, name: str, entry: Entry, path: Path) -> Task:
         if not isinstance(one["score"], int | float):
             raise ValueError(f"tasks/{name}/benchmark/published has a score that is no number")
     source, target = entry.pair.split("-")
+    try:
+        whole.check_languages(source, target)
+    except ValueError as error:
+        raise ValueError(f"tasks/{name}: {error}") from error
     return Task(name, entry.family, source, target, kind, whole)
 
 

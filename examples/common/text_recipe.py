@@ -105,7 +105,7 @@ def of_text(
     described = benchmark.read(folder / "benchmark.yaml")
     if not re.fullmatch("[a-z]{2,3}", options.language):
         sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
-    recipe_options.check_extra(extra, 0)
+    recipe_options.check_extra(extra, [])
     refuse_positions(extra)
     paths = [path.resolve() for path in options.text]
     if twice := [path for path in paths if paths.count(path) > 1]:

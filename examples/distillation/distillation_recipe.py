@@ -136,7 +136,7 @@ def run(words: Sequence[str]) -> None:
         for task in chosen
         for model in (settings.teacher, settings.student)
     ]
-    recipe_options.check_extra(extra, max(averages))
+    recipe_options.check_extra(extra, averages)
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)

@@ -56,7 +56,8 @@ def parser() -> argparse.ArgumentParser:
         type=recipe_options.one_of(STAGES),
         metavar="STAGE",
         help="tune: choose batch and dropout on dev sets; run: train and score; report: compare. "
-        "All three by default. page: draw the page of the documentation",
+        "All three by default, but tune only where tasks.yaml has no setting yet. page: draw the "
+        "page of the documentation",
     )
     add(
         "--tasks",
@@ -99,7 +100,7 @@ def run(words: Sequence[str]) -> None:
     args = parser().parse_intermixed_args(own)
     every_task = tasks.read(args.tasks_file)
     chosen = tasks.chosen(every_task, args.tasks, "--tasks")
-    recipe_options.check_extra(extra, max(task.benchmark.evaluation.average for task in chosen))
+    recipe_options.check_extra(extra, {task.benchmark.evaluation.average for task in chosen})
     refuse_overriding(extra)
     variants = [Variant.parse(text) for text in args.schemes]
     if twice := {x.name for x in variants if variants.count(x) > 1}:
@@ -154,6 +155,8 @@ def setting_of(
             known.take_tuning(family, every_task, options, args.records)
         found = tune(family, every_task, options, args)
         files.write(path, files.as_json(found))
+        if kind.chosen and Setting(**found["chosen"]) != kind.chosen:
+            say(NAME, f"{family}: runs have {kind.chosen} all the same, as {args.tasks_file} says")
     if kind.chosen:
         return kind.chosen
     if not path.is_file():

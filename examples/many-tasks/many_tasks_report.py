@@ -34,7 +34,7 @@ def report(
 
     Args:
         tasks: by name.
-        schemes: that were asked for; the report counts what of them is missing.
+        schemes: that were asked for; the report says what of them is missing.
         seeds: likewise.
         folder: of the records.
         out: of the report.
@@ -46,9 +46,13 @@ def report(
     if not runs:
         raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
-    missing = len(set(wanted) - {run.key for run in runs})
-    partial = f"{missing} of the {len(wanted)} runs asked for are not done yet: this is partial"
-    files.show(evidence_report.write(compared(runs, tasks, [partial] * bool(missing)), out))
+    done = {run.key for run in runs}
+    missing = [key for key in wanted if key not in done]
+    partial = (
+        f"{len(missing)} of the {len(wanted)} runs asked for are not done yet: this is partial"
+    )
+    notes = [f"{partial} ({plan.named(missing)})"] * bool(missing)
+    files.show(evidence_report.write(compared(runs, tasks, notes), out))
 
 
 def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str]) -> Comparison:

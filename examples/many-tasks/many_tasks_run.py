@@ -68,9 +68,7 @@ def run(task: Task, recipe: RunRecipe, options: Options, is_tuning: bool, keeps:
     folder = recipe.run(ARCH, seed)
     path = dev_path(recipe) if is_tuning else record_path(options.work, task, recipe.variant, seed)
     with only_one(folder / "run.lock", waits=False):
-        if path.is_file():
-            if not keeps:  # where this was killed between the two
-                remove_models(folder)
+        if path.is_file():  # by another process
             return
         with only_one(recipe.work / "data.lock", waits=True):
             stage_prepare.prepare(recipe)

@@ -1,11 +1,7 @@
-"""Pack what `macaron-fairseq demo` needs of a finished run of the quickstart: see make_demo.sh.
-
-usage: pack_demo.py WORK FOLDER
-"""
+"""Pack what `macaron-fairseq demo` needs of a finished run of the quickstart."""
 
 import datetime
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +110,3 @@ def score(
             for translation, reference in zip(found, references, strict=True)
         ),
     }
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    pack(Path(sys.argv[1]), Path(sys.argv[2]))

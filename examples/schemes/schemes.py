@@ -1,13 +1,14 @@
 """Schemes side by side: one recipe with a model for each of them, and a table of all."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import recipe
 from common import entry
-from common.options import Once, Parser, seeds_of, words_of
+from common.options import Once, Parser, own_and_flags, seeds_of, words_of
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent
@@ -26,11 +27,18 @@ VARIANTS = (
 )
 # Options of the recipe that are set here, or stand before --.
 SET_HERE = ("--work", "--archs", "--seeds", "--dry-run")
+OF_VARIANT = re.compile("--macaron-(.*scheme|substep)$")  # flags that a name of --variants is for
+
+
+class TwofoldParser(Parser):
+    """Its hint names both words --."""
+
+    hint = "options of the recipe follow a word --, and flags of fairseq-train a second one"
 
 
 def parser() -> argparse.ArgumentParser:
     """What the command line may hold."""
-    result = Parser(
+    result = TwofoldParser(
         usage="run.sh [OPTION...] [-- OPTION... [-- FLAG...]]",
         description=entry.header(HERE / "run.sh"),
         epilog="-- OPTION...: of the recipe; -- FLAG...: further flags of fairseq-train, for all",
@@ -70,10 +78,13 @@ def run(words: Sequence[str]) -> None:
     end = words.index("--") if "--" in words else len(words)
     args = parser().parse_args(words[:end])
     options = words[end + 1 :]
-    of_recipe = options[: options.index("--")] if "--" in options else options
+    of_recipe, flags = own_and_flags(options)
     for name in (word.partition("=")[0] for word in of_recipe):
         if name in SET_HERE:
             sys.exit(f"{name} is no option after --; see --help")
+    for flag in (word.partition("=")[0] for word in flags):
+        if OF_VARIANT.match(flag):
+            sys.exit(f"{flag} would override what --variants says: leave it out")
     if len({*args.variants}) < len(args.variants):
         sys.exit("--variants: a variant is named twice; see --help")
     script, usual = RECIPES[args.recipe]

@@ -386,6 +386,14 @@ def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
         (["--variants", "parallel parallel"], "schemes: --variants: a variant is named twice"),
         (["--", "--work", "elsewhere"], "schemes: --work is no option after --; see --help"),
         (["--", "--seeds=1"], "schemes: --seeds is no option after --; see --help"),
+        (
+            ["--cpu"],
+            "schemes: there is no option --cpu; options of the recipe follow a word",
+        ),
+        (
+            ["--", "--cpu", "--", "--macaron-substep=rk4"],
+            "--macaron-substep would override what",
+        ),
     ],
 )
 def test_schemes_are_refused_before_anything_is_trained(flags, sentence, tmp_path):

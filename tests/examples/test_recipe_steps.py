@@ -19,7 +19,16 @@ from types import SimpleNamespace
 
 import pytest
 import sacrebleu
-from common import ask_fairseq, options, stage_evaluate, stage_prepare, stage_train, steps, summary
+from common import (
+    ask_fairseq,
+    downloads,
+    options,
+    stage_evaluate,
+    stage_prepare,
+    stage_train,
+    steps,
+    summary,
+)
 from helpers.commands import sentence_of
 from helpers.recipes import EXAMPLES, program
 from helpers.run_folders import write_manifest
@@ -142,6 +151,16 @@ def test_a_command_that_fails_shows_the_end_of_its_log(tmp_path, capfd):
     with pytest.raises(SystemExit) as end:
         steps.call(["bash", "-c", "exit 5"])
     assert end.value.code == 5
+
+
+def test_a_command_that_was_killed_says_nothing_so_the_recipe_does(tmp_path, capfd):
+    with pytest.raises(SystemExit, match=r"^bash was ended by SIGKILL: is there too little memory"):
+        steps.call(["bash", "-c", "kill -9 $$"])
+    with pytest.raises(SystemExit, match=rf"^bash was ended by SIGSEGV; see {tmp_path}/log$"):
+        steps.logged(tmp_path / "log", ["bash", "-c", "kill -SEGV $$"])
+    with pytest.raises(SystemExit) as end:  # as the recipe itself
+        steps.call(["bash", "-c", "kill -TERM $$"])
+    assert end.value.code == 128 + 15
 
 
 def test_every_command_finds_the_same_environment(tmp_path, monkeypatch):
@@ -454,11 +473,22 @@ def test_a_recipe_ends_with_scores_and_commands_to_paste(tmp_path, monkeypatch):
     assert "Translate, a line each:" not in summary.summary(words).splitlines()
 
 
-def test_the_report_of_two_schemes_of_one_architecture_names_the_first_as_baseline(
-    tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ([], "macaron_transformer_tiny/lie-trotter"),
+        (["--macaron-substep", "midpoint"], "macaron_transformer_tiny/lie-trotter/midpoint"),
+        (["--macaron-encoder-scheme=parallel"], "macaron_transformer_tiny/parallel+lie-trotter"),
+    ],
+)
+def test_the_baseline_of_a_report_is_the_first_architecture_as_it_was_trained(
+    flags, named, tmp_path, monkeypatch
 ):
     baseline, other = "macaron_transformer_tiny/lie-trotter", "macaron_transformer_tiny"
-    words = ["--work", str(tmp_path), "--archs", f"{baseline} {other}"]
+    words = ["--work", str(tmp_path), "--archs", f"{baseline} {other}", "--", *flags]
+    trained = ["--arch", other, "--macaron-scheme", "lie-trotter", *flags]
+    told = {"arch": other, "flags": trained}
+    monkeypatch.setattr(stage_evaluate.manifest, "read", lambda run, hint: told)
     recipe = options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
     called = []
     monkeypatch.setattr(stage_evaluate, "call", lambda words, **_: called.extend(words))
@@ -467,7 +497,30 @@ def test_the_report_of_two_schemes_of_one_architecture_names_the_first_as_baseli
     monkeypatch.setattr(stage_evaluate, "summary", lambda recipe: "")
     stage_evaluate.report(recipe)
     runs = [tmp_path / arch / "seed1" for arch in (baseline, other)]
-    assert called[:6] == ["macaron-fairseq", "report", *runs, "--baseline", baseline]
+    assert called[:6] == ["macaron-fairseq", "report", *runs, "--baseline", named]
+
+
+@pytest.mark.parametrize("average", [0, 2])
+def test_checkpoints_that_were_removed_are_not_to_be_trained_by_the_stage_that_thinks_it_did(
+    average, tmp_path
+):
+    words = ["--work", str(tmp_path), "--average", str(average)]
+    recipe = options.read(EXAMPLES / "iwslt14" / "benchmark.yaml", "iwslt14", "", words)
+    with pytest.raises(SystemExit, match=r"^.*holds no checkpoint.*: run the stage train first$"):
+        stage_evaluate.evaluate_one(recipe, tmp_path, [])
+    (tmp_path / "trained").touch()
+    with pytest.raises(SystemExit, match=rf"it was removed; .* remove {tmp_path}/trained, too$"):
+        stage_evaluate.evaluate_one(recipe, tmp_path, [])
+
+
+def test_a_program_that_lacks_a_package_is_told_in_a_sentence(tmp_path):
+    file = EXAMPLES / "quickstart" / "benchmark.yaml"
+    recipe = options.read(file, "quickstart", "", ["--work", str(tmp_path)])
+    described = replace(recipe.benchmark, program_packages=["sacrebleu", "not-there"])
+    with pytest.raises(
+        SystemExit, match=r"^not-there is not installed: pip install sacrebleu not-"
+    ):
+        downloads.inputs(replace(recipe, benchmark=described))
 
 
 @pytest.mark.parametrize("name", ["a/b/c/d", "a//c", "/b", "a/"])
@@ -475,6 +528,12 @@ def test_what_is_no_architecture_with_a_scheme_is_refused(name):
     words = ["--archs", f"macaron_transformer_tiny {name}"]
     with pytest.raises(SystemExit, match=f"'{name}' should be ARCH, ARCH/SCHEME or ARCH/SCHEME/SU"):
         options.read(EXAMPLES / "quickstart" / "benchmark.yaml", "quickstart", "", words)
+
+
+def test_what_is_in_a_folder_is_not_fetched(tmp_path):
+    words = ["--from", str(tmp_path), "--mirror", "https://example.org"]
+    with pytest.raises(SystemExit, match=r"^--from and --mirror exclude each other"):
+        options.read(EXAMPLES / "iwslt14" / "benchmark.yaml", "iwslt14", "", words)
 
 
 @pytest.mark.parametrize("words", ["--from .", "--mirror https://example.org", "--sizes any"])

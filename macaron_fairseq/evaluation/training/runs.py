@@ -1,7 +1,7 @@
 """The trained and scored models that a report sets side by side."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -111,9 +111,15 @@ def read(folder: Path) -> Run:
     batch = read_note(folder, "batch")
     flags = training_flags.parse(found["flags"])
     valid = " ".join(flags.get("--valid-subset", ("valid",))).split(",")[0]
+    told = training_log.read(log, valid)
+    return Run(folder, trained_arch(found), found["seed"], found, told, tests, batch)
+
+
+def trained_arch(found: Mapping[str, Any]) -> str:
+    """What a report calls the architecture that a manifest tells of."""
+    flags = training_flags.parse(found["flags"])
     substep = [*flags.get("--macaron-substep", ()), substeps.DEFAULT][0]
-    arch = name_of(found["arch"], training_flags.scheme_of(flags), substep)
-    return Run(folder, arch, found["seed"], found, training_log.read(log, valid), tests, batch)
+    return name_of(found["arch"], training_flags.scheme_of(flags), substep)
 
 
 def read_scored(folder: Path) -> Scored:
