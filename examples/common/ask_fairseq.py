@@ -20,8 +20,9 @@ from typing import Any
 
 from common import train_command
 from common.options import PLUGIN, Recipe
+from common.steps import killed
 from common.train_command import Devices
-from macaron_fairseq.common import names
+from macaron_fairseq.common import names, signals
 from macaron_fairseq.compat import quiet
 
 
@@ -30,23 +31,39 @@ def apart(function: Callable, *arguments: Any) -> Any:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=tell, args=(there, function, arguments))
-    process.start()
-    there.close()
-    try:
-        found = here.recv()
-    except EOFError:
-        process.join()
-        sys.exit("a process that loads fairseq was ended: is there too little memory?")
+    with signals.as_exits():
+        try:
+            process.start()
+            there.close()
+            found = here.recv()
+        except EOFError:
+            process.join()
+            status = process.exitcode or 1
+            sys.exit(f"a process that loads fairseq {killed(status) if status < 0 else 'failed'}")
+        except BaseException:
+            if process.pid:  # or it would go on, without the lock that this one holds
+                process.kill()
+                process.join()
+            raise
     process.join()
+    if isinstance(found, BaseException):
+        raise found
     return found
 
 
 def tell(there: Connection, function: Callable, arguments: Sequence[Any]) -> None:
-    """Send what a function returns to the process that waits for it; or end, if that has."""
+    """Send what a function returns to the process that waits for it; or end, if that has.
+
+    A mistake that can be told in a sentence is sent, too, and raised there.
+    """
     # At Ctrl-C the other one says what there is to say.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        found = function(*arguments)
+    except (SystemExit, OSError) as error:
+        found = error
     with suppress(BrokenPipeError):
-        there.send(function(*arguments))
+        there.send(found)
 
 
 def quieten() -> None:

@@ -14,6 +14,8 @@ from common.options import RecipeT
 # What a flag of a system needs; the losses themselves would miss it after hours of training.
 NEEDED_BY = {"mined": ("rapidfuzz", "the loss mined")}
 
+PLACE = re.compile(r"{(teacher|teacher_data)}")  # of a path in a system's flags
+
 
 @dataclass(frozen=True)
 class System:
@@ -66,11 +68,12 @@ def chosen(systems: Mapping[str, System], names: Iterable[str]) -> list[str]:
 
 def flags_of(how: System, teacher: Path, teacher_data: Path) -> list[str]:
     """The flags of a system, with the paths of its teacher."""
-    words = split(how.flags)
-    for name, path in (("{teacher}", teacher), ("{teacher_data}", teacher_data)):
-        words = [word.replace(name, str(path)) for word in words]
-    if unknown := [word for word in words if "{" in word or "}" in word]:
-        raise ValueError(unknown[0])
+    paths = {"teacher": str(teacher), "teacher_data": str(teacher_data)}
+    words = []
+    for word in split(how.flags):
+        if re.search("[{}]", PLACE.sub("", word)):
+            raise ValueError(word)
+        words.append(PLACE.sub(lambda place: paths[place[1]], word))
     return words
 
 

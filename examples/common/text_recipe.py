@@ -110,6 +110,10 @@ def of_text(
     paths = [path.resolve() for path in options.text]
     if twice := [path for path in paths if paths.count(path) > 1]:
         sys.exit(f"--text names {twice[0]} twice: leave one out")
+    names = [path.name for path in options.text]
+    if not options.split_at and len({*names}) < len(names):
+        twice_named = next(name for name in names if names.count(name) > 1)
+        sys.exit(f"--text has two documents called {twice_named}: rename one of the files")
     recipe = recipe_options.of_training(
         kind,
         name,

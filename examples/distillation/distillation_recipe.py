@@ -24,7 +24,6 @@ from distillation_systems import TEACHER, SystemRecipe
 
 from macaron_fairseq.commands.arguments import positive
 from macaron_fairseq.common import files
-from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.training import manifest
 
@@ -151,8 +150,12 @@ def run(words: Sequence[str]) -> None:
         for task in chosen:
             try:
                 print(plan.report(task), flush=True)
-            except UserError as error:  # the other tasks may have results
-                wrong.append(str(error))
+            except SystemExit as end:  # the other tasks may have results
+                if isinstance(end.code, int) and end.code > 128:  # by a signal
+                    raise
+                # A number is that of a command, which has said why.
+                is_told = isinstance(end.code, int)
+                wrong.append(f"{task.name}: no report" if is_told else str(end.code))
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -7,6 +7,7 @@ from shlex import split
 from typing import Any
 
 from common import benchmark, student_systems, tasks
+from common import options as recipe_options
 from common.benchmark import refuse_below, refuse_open_quotes
 from common.options import Recipe
 from common.run_options import Options
@@ -77,6 +78,14 @@ def read(path: Path = FILE) -> Settings:
     student_systems.refuse_bad(found.systems, found.main, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
+    models = {TEACHER: found.teacher, "the student": found.student}
+    flags = {name: (model.flags, model.average) for name, model in models.items()}
+    flags |= {name: (how.flags, found.student.average) for name, how in found.systems.items()}
+    for name, (theirs, average) in flags.items():
+        try:
+            recipe_options.check_extra(split(theirs), [average])
+        except SystemExit as end:
+            sys.exit(f"{path}: the flags of {name}: {end.code}")
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")

@@ -160,7 +160,11 @@ def parser() -> Parser:
         help="runs of fine-tuning at a time (default: 1), one on each GPU or core of a CPU",
     )
     add("--sizes", choices=["any"], help="any: accept files of other sizes than GLUE's")
-    add("--keep-models", action="store_true", help="keep the checkpoints of fine-tuning")
+    add(
+        "--keep-models",
+        action="store_true",
+        help="keep checkpoints of fine-tuning, of runs that end from now on",
+    )
     add(
         "--records",
         type=Path,
@@ -203,6 +207,8 @@ def read(words: Sequence[str]) -> Glue:
                 "--dry-run prints the command that pre-trains, and nothing is pre-trained here"
             )
         stages = [stage for stage in stages if stage != "pretrain"]
+        if not stages:
+            sys.exit("nothing is pre-trained with --pretrained or --from-scratch: leave that out")
     # As the stages of all recipes are called.
     called = {"prepare": "prepare", "pretrain": "train"}
     recipe = text_recipe.of_text(

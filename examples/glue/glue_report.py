@@ -182,9 +182,26 @@ def mean(values: Mapping[int, float]) -> str:
     return f"{statistics.mean(values.values()):.1f}{deviation([*values.values()])}"
 
 
+def tasks_of(runs: Mapping[System, Scores]) -> list[str]:
+    """The tasks that any system has."""
+    return [task for task in TASKS if any(task in scores for scores in runs.values())]
+
+
+def both_averages(
+    scores: Scores, tasks: Sequence[str]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """A system's averages with WNLI and without it, by seed; none where it lacks one of the tasks.
+
+    Without that task there is none with it.
+    """
+    if not all(task in scores for task in tasks):
+        return {}, {}
+    return averages(scores) if WNLI in tasks else {}, averages(scores, WNLI)
+
+
 def table(runs: Mapping[System, Scores], published: Sequence[Mapping[str, Any]]) -> str:
     """Systems as rows and tasks as columns; below them what others published."""
-    tasks = [task for task in TASKS if any(task in scores for scores in runs.values())]
+    tasks = tasks_of(runs)
     header = ["system", *tasks, "average with WNLI", "without WNLI"]
     rows = []
     for system, scores in runs.items():
@@ -192,10 +209,7 @@ def table(runs: Mapping[System, Scores], published: Sequence[Mapping[str, Any]])
             cell(TASKS[task], scores[task]) if task in scores else markdown.NOTHING
             for task in tasks
         ]
-        has_all = all(task in scores for task in tasks)
-        with_wnli = averages(scores) if has_all and WNLI in tasks else {}
-        both = [with_wnli, averages(scores, WNLI) if has_all else {}]
-        rows.append([system.name, *cells, *map(mean, both)])
+        rows.append([system.name, *cells, *map(mean, both_averages(scores, tasks))])
     for one in published:
         cells = [
             "/".join(f"{x:.1f}" for x in one["scores"].get(task, [])) or markdown.NOTHING
@@ -256,15 +270,17 @@ def said(one: Comparison) -> str:
     where = f"{counted(one.pairs, 'pair')} of runs on {counted(one.tasks, 'task')}"
     interval = f"{one.low:+.2f} to {one.high:+.2f}"
     if not math.isfinite(one.low):
-        interval = "none, with one run"
+        interval = "none, with one run" if one.pairs == 1 else "none, since all are equal"
+    what = "Mixed-effects model" if one.tasks > 1 else "Mean"
     return (
-        f"- {one.one.name} less {one.other.name}: {one.difference:+.2f}{error}. Mixed-effects "
-        f"model of {where}: {one.estimate:+.2f}, 95 % interval {interval}{p}."
+        f"- {one.one.name} less {one.other.name}: {one.difference:+.2f}{error}. {what} of {where}: "
+        f"{one.estimate:+.2f}, 95 % interval {interval}{p}."
     )
 
 
 def as_data(runs: Mapping[System, Scores], found: Sequence[Comparison]) -> dict[str, Any]:
     """The same for a file."""
+    both = {system: both_averages(scores, tasks_of(runs)) for system, scores in runs.items()}
     return {
         "systems": [
             {
@@ -277,8 +293,8 @@ def as_data(runs: Mapping[System, Scores], found: Sequence[Comparison]) -> dict[
                     }
                     for task, by_seed in scores.items()
                 },
-                "average": averages(scores),
-                "average_without_wnli": averages(scores, WNLI),
+                "average": both[system][0],
+                "average_without_wnli": both[system][1],
             }
             for system, scores in runs.items()
         ],

@@ -82,9 +82,7 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     """
     own, extra = recipe_options.own_and_flags(words)
     args = parser().parse_intermixed_args(own)
-    for flag in (word.partition("=")[0] for word in extra):
-        if flag in OF_SAMPLES:
-            sys.exit(f"{flag} would train on other samples than are scored: leave it out")
+    refuse_other_samples(extra)
     stages = ["train"] if args.dry_run else recipe_options.in_order(args.stages, STAGES)
     if "prepare" in stages and not args.test:
         sys.exit("say what is held back from training: --test NAME, a file or a document in one")
@@ -105,6 +103,13 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
     if args.students or args.systems or args.teacher_data:
         sys.exit("students need --teacher CHECKPOINT")
     return [recipe], context
+
+
+def refuse_other_samples(flags: Sequence[str], where: str = "") -> None:
+    """End the program at a flag of `OF_SAMPLES`; `where` begins the sentence."""
+    for flag in (word.partition("=")[0] for word in flags):
+        if flag in OF_SAMPLES:
+            sys.exit(f"{where}{flag} would train on other samples than are scored: leave it out")
 
 
 def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRecipe]:
@@ -128,6 +133,7 @@ def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRe
     result: list[TextRecipe] = []
     for name, flags in language_students.flags_of(systems, args, recipe.work).items():
         how = systems[name]
+        refuse_other_samples(flags, f"{file}: {name}: ")
         student = text_recipe.of_text(
             StudentRecipe,
             NAME,
@@ -280,8 +286,9 @@ def evaluate_one(recipe: TextRecipe, arch: str, seed: int, context: int, cpu: li
     words += ["--tokens-per-sample", str(recipe.block), "--context-window", str(context)]
     # Several processes would score a part each.
     words += ["--distributed-world-size", "1"]
-    # What fits when training fits here.
-    words += ["--max-tokens", str(recipe.tokens_at_once)]
+    # What fits when training fits here. fairseq does not count the context, which it adds.
+    own = recipe.block - context
+    words += ["--max-tokens", str(recipe.tokens_at_once * own // recipe.block)]
     words += [*recipe.benchmark.evaluation.decode.split(), *cpu]
 
     def fill(out: Path) -> None:

@@ -23,12 +23,13 @@ class Perplexity:
     """What a model gives a text, in total and by unit.
 
     A model that needs `bits` for the whole text has a perplexity of 2^(bits / n) for n units. The
-    bits are the same whatever the units, so that models with other BPE merges compare.
+    bits are the same whatever the units, so that models with other BPE merges compare. It is None
+    where it is more than a number can be.
     """
 
     bits: float
-    per_token: float
-    per_word: float
+    per_token: float | None
+    per_word: float | None
     bits_per_character: float
     context: int  # least tokens before one that is scored
 
@@ -44,12 +45,12 @@ def of_bits(bits: float, counts: Counts, context: int) -> Perplexity:
     )
 
 
-def two_to(bits: float) -> float:
-    """2 ** bits, and infinity where that is more than a number can be."""
+def two_to(bits: float) -> float | None:
+    """2 ** bits, and None where that is more than a number can be."""
     try:
         return 2**bits
     except OverflowError:
-        return math.inf
+        return None
 
 
 def of_loss(loss: float, log: str, counts: Counts, context: int) -> Perplexity:
@@ -140,6 +141,7 @@ FIGURES = {
     "per word": ("per_word", ".2f"),
     "bits per character": ("bits_per_character", ".4f"),
 }
+LARGE = 1e6  # from where on a figure has three digits and an exponent
 
 
 def report(
@@ -175,6 +177,8 @@ def report(
             lines += [difference(base, name, found[base], found[name], what), ""]
         elif name in found:
             lines += [f"`{name}` and `{base}` have no seed in common: no difference.", ""]
+    if any(None in (x.per_token, x.per_word) for seeds in found.values() for x in seeds.values()):
+        lines += ["`-` is more than 10^308, as where a line without spaces counts as a word.", ""]
     context = next(iter(next(iter(found.values())).values())).context
     lines += [*about_text(counts, train, context), *about_merges(counts, others or {})]
     return "\n".join(lines) + "\n"
@@ -186,7 +190,11 @@ def table_of_figures(found: Mapping[str, Mapping[int, Perplexity]], what: str) -
     for name, by_seed in found.items():
         cells = [f"`{name}`", str(len(by_seed))]
         for figure, form in FIGURES.values():
-            cells.append(markdown.spread([getattr(one, figure) for one in by_seed.values()], form))
+            values = [getattr(one, figure) for one in by_seed.values()]
+            if None in values:
+                cells.append(markdown.NOTHING)
+            else:
+                cells.append(markdown.spread(values, form if max(values) < LARGE else ".3g"))
         rows.append(cells)
     return markdown.table([what, "seeds", *FIGURES], rows)
 

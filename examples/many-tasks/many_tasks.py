@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         "and report and page are of it (default: of --work)",
     )
     add("--output", type=Path, metavar="FOLDER", help="of report and page (default: in --work)")
-    add("--keep-models", action="store_true", help="keep checkpoints of finished runs")
+    add("--keep-models", action="store_true", help="keep checkpoints, of runs that end from now on")
     return result
 
 

@@ -432,6 +432,7 @@ def test_differences_that_are_equal_but_for_rounding_are_ties():
     differences = [0.1 + 0.2, 0.3, -0.3, 1, 2, 3]
     assert estimates.signed_rank(differences) == stats.wilcoxon([3, 3, -3, 10, 20, 30]).pvalue
     assert estimates.signed_rank([1e-15, -1e-15]) == 1
+    assert estimates.signed_rank([1.5, 0.0, 0.0]) == 1
 
 
 def test_a_paired_t_test_of_three_seeds_has_a_closed_form():

@@ -5,11 +5,13 @@ import fcntl
 import json
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
 from importlib import metadata
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -283,7 +285,9 @@ def test_mistakes(mini, monkeypatch):
     assert "--systems names words, but there are none, both" in mini.call(
         "--systems", "words", status=1
     )
-    assert "--slurm takes NAME=VALUE, not x" in mini.call("--slurm", "x", status=1)
+    assert "--slurm takes NAME=VALUE, not x" in mini.call(
+        "--launcher", "slurm", "--slurm", "x", status=1
+    )
     file = mini.folder / "settings.yaml"
     assert "given by --records, is not a folder" in mini.call("--records", file, status=1)
     assert "has no results yet: run the stage run" in mini.call("report", status=1)
@@ -509,6 +513,11 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
         ("distill: ", "distill: --best-of '5 #", "distill should be flags as one types them"),
         ("tokens: ", "tokens: -", "teacher/tokens should be at least 1"),
         ("max_update: 3", "max_update: 0", "student/max_update should be at least 1, not 0"),
+        (
+            "--distill-weight",
+            "--max-update=9 --distill-weight",
+            "settings.yaml: the flags of both: --max-update is an option",
+        ),
     ],
 )
 def test_values_of_the_settings_are_looked_at_first(no_work, capsys, old, new, said):
@@ -552,6 +561,31 @@ def test_a_task_without_results_keeps_no_other_report_back(no_work, monkeypatch,
     found = capsys.readouterr()
     assert found.out == "the table of mini-de-en\n"
     assert found.err == "distillation: no results of mini-en-de\n"
+
+
+@pytest.mark.parametrize("code", ["its data is gone", 1, 128 + signal.SIGTERM])
+def test_data_that_cannot_be_prepared_hides_no_failed_job(code, no_work, monkeypatch, capsys):
+    def report(plan, task):
+        if task.name == "mini-en-de":
+            sys.exit(code)
+        return f"the table of {task.name}"
+
+    monkeypatch.setattr(distillation_recipe.Plan, "run", lambda plan: ["2 jobs failed: a, b"])
+    monkeypatch.setattr(distillation_recipe.Plan, "report", report)
+    status = no_work.call("run", more=["report"])
+    found = capsys.readouterr()
+    if code == 143:  # nothing goes on
+        assert status == code and not found.out
+    else:
+        assert status == 1 and found.out == "the table of mini-de-en\n"
+        why = "mini-en-de: no report" if code == 1 else code
+        assert found.err == f"distillation: 2 jobs failed: a, b\n{why}\n"
+
+
+def test_braces_in_the_path_of_a_teacher_are_its_own():
+    how = systems.System(flags="--teacher {teacher} --teacher-data={teacher_data}")
+    found = student_systems.flags_of(how, Path("a{r}/{teacher_data}.pt"), Path("b"))
+    assert found == ["--teacher", "a{r}/{teacher_data}.pt", "--teacher-data=b"]
 
 
 def options(work="/w", **changes):

@@ -252,6 +252,25 @@ def test_averages_say_whether_wnli_is_in_them():
     assert "| - | 40.0 ± 7.1 |" in glue_report.table({BASE: scores}, [])
 
 
+def test_averages_are_of_systems_that_have_all_tasks():
+    both = [*results("RTE", {1: 60, 2: 70}), *results("CoLA", {1: 10, 2: 20})]
+    text, data = glue_report.report({BASE: both, MACARON: results("RTE", {1: 51, 2: 53})}, [])
+    base, other = data["systems"]
+    assert base["average"] == {} and base["average_without_wnli"] == {1: 35, 2: 45}
+    assert other["average"] == {} == other["average_without_wnli"]
+    assert "| 52.0 ± 1.4 | - | - |" in text.replace("| - | - | - |", "| - | - |")
+
+
+def test_equal_differences_and_a_single_unequal_one_are_no_error():
+    """The first have no interval, and of the latter either sign is as likely."""
+    base, other = results("RTE", {1: 60, 2: 70}), results("RTE", {1: 61, 2: 71})
+    text, _ = glue_report.report({BASE: base, MACARON: other}, [])
+    assert "Mean of 2 pairs of runs on 1 task: +1.00, 95 % interval none, since all are" in text
+    same = results("CoLA", {1: 10, 2: 20})
+    _, data = glue_report.report({BASE: base + same, MACARON: other + same}, [])
+    assert data["differences"][0]["wilcoxon"] == 1
+
+
 def test_systems_are_compared_by_task_and_seed():
     base = results("RTE", {1: 60, 2: 61, 3: 59}) + results("CoLA", {1: 10, 2: 12, 3: 11})
     other = results("RTE", {1: 62, 2: 62, 3: 62}) + results("CoLA", {1: 13, 2: 13, 3: 12})
@@ -290,7 +309,7 @@ def test_one_seed_says_nothing_and_the_report_says_so():
         runs = {BASE: results("RTE", seeds), MACARON: results("RTE", seeds)}
         text, _ = glue_report.report(runs, [])
         assert ("One seed: this says nothing about the architecture." in text) is said
-        assert f"model of {len(seeds)} pair{'s' * (len(seeds) > 1)} of runs on 1 task:" in text
+        assert f"Mean of {len(seeds)} pair{'s' * (len(seeds) > 1)} of runs on 1 task:" in text
 
 
 def test_the_server_gets_a_file_for_each_test_set():
@@ -644,6 +663,7 @@ TEXT = ["--text", "a.txt", "--glue", "."]
         ([*TEXT, "--archs", "a", "--pretrained", "a.pt", "--from-scratch"], "exclude each other"),
         ([*TEXT, "--pretrain-seeds", " "], "' ' should name seeds, each once"),
         ([*TEXT, "--from-scratch", "--dry-run"], "nothing is pre-trained here"),
+        (["pretrain", *TEXT, "--from-scratch"], "nothing is pre-trained with --pretrained or"),
     ],
 )
 def test_mistakes_get_a_sentence(words, said):

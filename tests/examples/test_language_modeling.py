@@ -24,6 +24,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from macaron_fairseq import UserError
+from macaron_fairseq.common import files
 from macaron_fairseq.distillation import teacher_files
 from macaron_fairseq.evaluation.training import training_flags
 
@@ -200,7 +201,13 @@ def test_perplexities_of_a_uniform_model():
 def test_a_model_that_finds_the_text_impossible_is_no_error():
     """2 to the bits of a word is more than a number can be."""
     found = perplexity.of_bits(2000.0 * 800, COUNTS, 0)
-    assert found.per_word == math.inf and found.bits_per_character == 400
+    assert found.per_word is None and found.bits_per_character == 400
+    assert json.loads(files.as_json(asdict(found)))["per_word"] is None
+    possible = {"b": {1: perplexity.of_bits(20.0 * 800, COUNTS, 0)}}
+    said = perplexity.report({"a": {1: found, 2: found}, **possible}, COUNTS, COUNTS)
+    assert "| - | 400.0000 ± 0.0000 |" in said and "\n`-` is more than 10^308" in said
+    assert "| 1.05e+06 |" in said
+    assert "10^308" not in perplexity.report(possible, COUNTS, COUNTS)
 
 
 LOG = "| Evaluated 1,000 tokens in 3.7s\n| Loss (base 2): 6.0000, Perplexity: 64.00\n"
@@ -354,6 +361,8 @@ def test_the_text_is_scored_as_a_stream_with_the_context_that_is_asked_for(tmp_p
         "--sample-break-mode": "none",  # not a sentence by itself
         "--tokens-per-sample": "32",
         "--context-window": "7",
+        # fairseq adds the context to each sample: then they have as many as in training.
+        "--max-tokens": str(recipe.tokens_at_once * 25 // 32),
     }.items():
         assert begun[0][name] == [value]
 
@@ -384,6 +393,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said,
     [
         (["--text", "a"], "say what is held back from training: --test NAME"),
         (["--text", "a", "b", "./a", "--test", "a"], "/a twice: leave one out"),
+        (["--text", "a/x", "b/y", "b/x", "--test", "x"], "two documents called x: rename one"),
         (["--text", "a", "--test", "a", "--context-window", "512"], "leaves nothing of a sample"),
         (["--text", "a", "--test", "a", "--max-update", "9"], "would rise for 1000 updates"),
         (["--text", "a", "--test", "a", "--", "--max-target-positions", "9"], "set by the recipe"),
@@ -443,6 +453,10 @@ def test_the_ways_to_learn_that_come_with_it_are_flags_of_fairseq_train(tmp_path
         ("systems: {a: {flags: '{teacher.x}'}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --arch 'a''b}}", "the flags of a: only {teacher} and"),
         ("systems: {a: {flags: --seed 2}}", "--seed is set by the recipe"),
+        (
+            "systems: {a: {}, b: {flags: --sample-break-mode eos}}",
+            "mine.yaml: b: --sample-break-mode would train on other samples than are scored",
+        ),
         ("{main: [a], systems: {a: {}}}", "main names a, which is not a system with a baseline"),
     ],
 )

@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import multiprocessing
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from types import SimpleNamespace
 
 import pytest
@@ -400,6 +401,20 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path, capfd, monkeypatch):
     assert said == f"mine: cannot write {tmp_path}/train.log: No space left on device"
 
 
+def test_a_process_apart_tells_mistakes_and_ends_with_this_one(tmp_path):
+    with pytest.raises(FileNotFoundError) as missing:
+        ask_fairseq.apart((tmp_path / "nowhere").read_text)
+    assert missing.value.filename == str(tmp_path / "nowhere")
+    assert sentence_of(ask_fairseq.apart, sys.exit, "a sentence") == "a sentence"
+    said = sentence_of(ask_fairseq.apart, os.abort)
+    assert said == "a process that loads fairseq was ended by SIGABRT"
+    assert sentence_of(ask_fairseq.apart, os._exit, 3) == "a process that loads fairseq failed"
+    Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(SystemExit) as end:
+        ask_fairseq.apart(time.sleep, 60)
+    assert end.value.code == 128 + signal.SIGTERM and not multiprocessing.active_children()
+
+
 @pytest.mark.slow
 def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch, caplog):
     """Which knows this package's architectures, whatever of it has been imported before."""
@@ -434,7 +449,7 @@ def test_what_fairseq_does_not_know_is_found_out_in_a_process_apart(monkeypatch,
         assert said == f"{other} is not for {task}: name one that is in --archs"
     half = [*flags, "--cpu", "--fp16"]  # which no CPU takes
     assert "--cpu" in unknown(archs, half) and unknown(archs, half, is_for_here=False) == ""
-    with pytest.raises(SystemExit, match="was ended: is there too little memory"):
+    with pytest.raises(SystemExit, match="was ended by SIGKILL: is there too little memory"):
         ask_fairseq.apart(signal.raise_signal, signal.SIGKILL)
 
 

@@ -325,7 +325,7 @@ def tests_over_tasks(found: Sequence[TaskDifference]) -> tuple[float | None, flo
 def signed_rank(differences: Sequence[float]) -> float | None:
     """The p value of Wilcoxon's signed-rank test, two-sided, without differences of 0.
 
-    None of a single difference, 1 where all are 0.
+    None of a single difference; 1 where all are 0, or all but one.
     """
     from scipy import stats
 
@@ -333,7 +333,7 @@ def signed_rank(differences: Sequence[float]) -> float | None:
     unequal = [value for value in (round(x, 9) for x in differences) if value]
     if len(differences) < 2:
         return None
-    if not unequal:
+    if len(unequal) < 2:  # of one, either sign is as likely
         return 1.0
     # "auto" is not exact where differences are equal.
     exact = stats.PermutationMethod(n_resamples=np.inf)
