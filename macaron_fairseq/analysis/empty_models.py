@@ -213,6 +213,7 @@ def baseline(args: Namespace) -> Namespace:
     """The arguments of the Transformer as large as a Macaron model: each layer's FFNs are one."""
     args = copy(args)
     upgrade_args(args)
+    ARCH_CONFIG_REGISTRY[args.arch](args)  # the authors' checkpoints say less
     set_macaron_defaults(args)
     for side in sides_of(args):
         ffns = splitting.count_ffns(arguments.steps_of(args, side))

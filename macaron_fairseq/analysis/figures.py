@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from textwrap import wrap
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -19,7 +20,10 @@ from macaron_fairseq.common.themed_svg import STYLE, TEXT, THEMED_COLOURS
 
 # The last one is for all occurrences together, where a layer has an operator more than three times.
 DASHES = ("solid", (0, (3, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+MARKERS = "osd^"  # of each of these, which tell lines of a single point apart
 ALL_TOGETHER = len(DASHES) - 1
+LETTER = 1 / 130  # inches that a letter is wide on average, for each point of its size
+KEY = 9  # letters that a line in a legend and the space around it take
 
 
 @dataclass(frozen=True)
@@ -73,27 +77,35 @@ def draw_lines(axes: Axes, panel: Panel, colours: Sequence[str], xlabel: str) ->
     """Draw lines over whole numbers; where dashes differ, a legend tells what they stand for."""
     for line in panel.lines:
         colour = colours[line.series % len(colours)]
-        dash = DASHES[line.dash % len(DASHES)]
-        axes.plot(line.x, line.means, color=colour, linestyle=dash, marker="o")
+        axes.plot(line.x, line.means, color=colour, **style_of(line.dash))
         if line.sds is not None:
             low, high = (np.add(line.means, sign * np.asarray(line.sds)) for sign in (-1, 1))
             axes.fill_between(line.x, low, high, color=colour, alpha=0.13, linewidth=0)
+    axes.set_ylim(*panel.limits)
     if panel.log:
         scale_by_logarithm(axes)
-    axes.set_ylim(*panel.limits)
     axes.set_xlabel(xlabel)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     labels = {line.dash: line.label for line in panel.lines}
     if len(labels) > 1:
         for i, label in sorted(labels.items()):
-            axes.plot([], [], color="grey", linestyle=DASHES[i % len(DASHES)], label=label)
+            axes.plot([], [], color="grey", label=label, **style_of(i))
         axes.legend(loc="best")
 
 
+def style_of(dash: int) -> dict[str, Any]:
+    """How a line with this dash is drawn."""
+    return {"linestyle": DASHES[dash % len(DASHES)], "marker": MARKERS[dash % len(MARKERS)]}
+
+
 def scale_by_logarithm(axes: Axes) -> None:
-    """Give the vertical axis a logarithmic scale, with plain numbers at 1, 2 and 5."""
+    """Give the vertical axis, whose limits are set, a logarithmic scale with plain numbers.
+
+    They stand at 1, 2 and 5, or over many decades at 1 alone.
+    """
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -171,9 +183,36 @@ def panels_png(rows: Sequence[Sequence[Panel]], labels: Sequence[str], xlabel: s
             for axes, panel in zip(of_axes, of_panels, strict=True):
                 draw_lines(axes, panel, palette.LIGHT, xlabel)
                 axes.set_title(panel.title, fontsize=9)
-        handles = [Line2D([], [], color=palette.light(i), marker="o") for i in range(len(labels))]
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+        add_colours(figure, labels)
         return png(figure, dpi=90)
+
+
+def add_colours(figure: Figure, labels: Sequence[str]) -> None:
+    """What the series' colours stand for, above all panels."""
+    handles = [Line2D([], [], color=palette.light(i), marker="o") for i in range(len(labels))]
+    add_legend(figure, handles, labels, "outside upper center")
+
+
+def add_legend(
+    figure: Figure,
+    handles: Sequence[Any],
+    labels: Sequence[str],
+    where: Literal["outside upper center", "outside lower center"],
+) -> None:
+    """A legend outside the panels, in as many rows as its labels need; the figure grows with it."""
+    letters = KEY + max(map(len, labels))
+    each = LETTER * mpl.rcParams["font.size"] * letters  # inches
+    figure.set_figwidth(max(figure.get_figwidth(), each + 0.2))
+    columns = min(len(labels), int(figure.get_figwidth() / each))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
+    figure.legend(handles, labels, loc=where, ncols=columns)
+
+
+def wrapped(text: str, inches: float, points: float) -> str:
+    """A heading in lines that fit into a width, in letters of a size."""
+    most = int(inches / (LETTER * points))
+    return "\n".join(part for line in text.split("\n") for part in wrap(line, most))
 
 
 def png(figure: Figure, dpi: int = 100) -> bytes:

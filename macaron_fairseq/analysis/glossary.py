@@ -104,7 +104,12 @@ JACOBIANS = Group(
     "eigenvalues are all that the sentence's J has. In an encoder's self-attention J also has "
     "blocks between tokens, which only the largest singular value sees.",
     (
-        Measure("complex", "Complex eigenvalues", "Share of the non-zero eigenvalues not real."),
+        Measure(
+            "complex",
+            "Complex eigenvalues",
+            "Share of the non-zero eigenvalues not real. An imaginary part below 1/10,000 of the "
+            "largest modulus counts as 0.",
+        ),
         Measure("nonzero", "Non-zero eigenvalues", "Their share of all d."),
         Measure(
             "henrici",

@@ -311,7 +311,17 @@ def labels(found: Sequence[Checkpoint]) -> list[str]:
     for names in (architectures, described):
         if len(set(names)) == len(names):
             return names
-    return [str(checkpoint.path) for checkpoint in found]
+    return what_differs([checkpoint.path for checkpoint in found])
+
+
+def what_differs(paths: Sequence[Path]) -> list[str]:
+    """Paths without the folders with which all of them begin, and those with which all end."""
+    parts = [path.parts for path in paths]
+    while min(map(len, parts)) > 1 and len({x[0] for x in parts}) == 1:
+        parts = [x[1:] for x in parts]
+    while min(map(len, parts)) > 1 and len({x[-1] for x in parts}) == 1:
+        parts = [x[:-1] for x in parts]
+    return [str(Path(*x)) for x in parts]
 
 
 def refuse_different(found: Sequence[Checkpoint], data: Data) -> None:

@@ -88,7 +88,7 @@ OPTIONS = {
         "C",
         "above it two particles are taken for one",
     ),
-    "time": Option(ABOVE_0, "T", "how long to simulate; 1 is about a layer"),
+    "time": Option(ABOVE_0, "T", "how long to simulate; for sa 1 is about a layer"),
     "frames": Option(SEVERAL, "N", "how many times to write down, evenly from 0 to T"),
     "shown": Option(
         NOT_NEGATIVE,
@@ -170,7 +170,7 @@ OPTIONS_IN = {
         "shown": Option(
             NOT_NEGATIVE,
             "T",
-            "times to show (default: the first, the middle, the last; on a sphere also the "
+            "times to show next to 0 (default: the middle, the last; on a sphere also the "
             "quarters)",
         ),
     },

@@ -186,6 +186,15 @@ def test_checkpoints_of_masked_language_models(arch, tmp_path, capsys):
     ]
 
 
+def test_a_checkpoint_of_the_authors_says_less_of_itself(capsys):
+    """That of their BERT baseline has no scheme: it is the Transformer's."""
+    found = FIXTURES / "reference/bert_small/baseline/checkpoint.pt"
+    said = described(capsys, "--path", found)
+    assert "transformer_bert_base: lie-trotter" in said
+    layer = 4 * (16 * 16 + 16) + (16 * 48 + 48) + (48 * 16 + 16)  # its LayerNorms have no weights
+    assert f"{layer:,} parameters; baseline {layer:,} (the same)" in said
+
+
 def test_every_architecture_that_is_offered_can_be_described():
     """Also those that other models of fairseq register."""
     offered = [name for name, x in models.ARCH_MODEL_REGISTRY.items() if empty_models.is_known(x)]

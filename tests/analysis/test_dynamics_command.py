@@ -9,6 +9,7 @@ import shutil
 import sys
 from argparse import Namespace
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -569,7 +570,26 @@ def test_labels_tell_the_checkpoints_apart(tmp_path):
         "encoder parallel, strang-marchuk",
     ]
     same = stored("d")
-    assert labels([CHECKPOINT, same]) == [str(CHECKPOINT), str(same)]
+    found = labels([CHECKPOINT, same])
+    assert [str(path).endswith(x) for path, x in zip((CHECKPOINT, same), found, strict=True)]
+    assert len({*found}) == 2 and not any(Path(x).is_absolute() for x in found)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["runs/a/seed1/x.pt", "runs/b/seed1/x.pt"], ["a", "b"]),
+        (
+            ["runs/a/seed1/x.pt", "runs/a/seed2/x.pt", "c/x.pt"],
+            ["runs/a/seed1", "runs/a/seed2", "c"],
+        ),
+        (["x.pt", "a/x.pt"], ["x.pt", "a/x.pt"]),
+        (["/x.pt", "/y.pt"], ["x.pt", "y.pt"]),
+        (["a/x.pt", "a/x.pt"], ["x.pt", "x.pt"]),
+    ],
+)
+def test_paths_are_named_by_what_differs(paths, names):
+    assert models.what_differs([Path(x) for x in paths]) == names
 
 
 def test_sentence_longer_than_the_positions(data, masked_lm, tmp_path):

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis.particles import drawing
+from macaron_fairseq.analysis.particles.sphere import page
 
 
 def test_points_have_their_angles():
@@ -17,6 +19,12 @@ def test_a_path_that_goes_over_an_edge_has_a_gap_and_keeps_its_points():
     angles, times = drawing.with_gaps(np.array([3.0, 3.1, -3.1, -3.0]), np.arange(4.0))
     np.testing.assert_array_equal(angles, [3.0, 3.1, np.nan, -3.1, -3.0])
     np.testing.assert_array_equal(times, [0, 1, np.nan, 2, 3])
+
+
+@pytest.mark.parametrize("n", [0, 1, 8, 10, 11, 40])
+def test_each_colour_is_there_once(n):
+    for few in (drawing.CYCLE, page.COLOURS):
+        assert len({to_hex(x) for x in drawing.colours(n, few)}) == n
 
 
 def test_each_path_is_a_line():

@@ -156,14 +156,14 @@ def test_what_an_intervention_removes_and_its_control_adds(report, data):
     """Of the encoder's first layer: N of its mean Jacobian M, and what N turned round costs."""
     loaded, opened = models.load(report.paths, data, names=["a", "b"])
     sample, sizes, added = sentences.read(opened), [], []
-    for one in loaded:
+    for run, one in enumerate(loaded, 1):
         model = models.in_double(one.runnable())
         read = one.to_read(sample)
         layer = depth.along_depth(model, read, 2, 1)["encoder"][0].whole
         mean = layer.jacobians.mean(axis=0)
         part = (mean - mean.T) / 2
         sizes.append(np.linalg.norm(part) / np.linalg.norm(mean - np.eye(len(mean))))
-        turned = torch.from_numpy(interventions.rotated(part, 1))
+        turned = torch.from_numpy(interventions.rotated(part, (1, run, 0, 1)))
         centre = torch.from_numpy(depth.states(model, read)["encoder"][0].mean(axis=0))
         before = likelihood.bits_per_token(model, read, opened)
         handle = model.encoder.layers[0].register_forward_hook(

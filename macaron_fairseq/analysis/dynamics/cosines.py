@@ -43,7 +43,7 @@ def histograms_png(models: Sequence[Model]) -> bytes:
                 axes.set_xlim(-1, 1)
             for axes in axes_of_row[len(states) :]:
                 axes.set_axis_off()
-            axes_of_row[0].set_ylabel(models[i]["label"], fontsize=7)
+        figures.add_colours(figure, [model["label"] for model in models])
         figure.supxlabel("cosine of two tokens", fontsize=8)
         figure.supylabel("share of all pairs", fontsize=8)
         return figures.png(figure, dpi=100)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from textwrap import wrap
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -71,7 +70,7 @@ def picture(measured: Measured) -> bytes:
     )
     size = (1.2 + 2.4 * len(substeps), 1.1 + 2.6 * len(sides))
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle("\n".join(wrap(measured.title, int(13 * size[0]))), fontsize=10)
+    figure.suptitle(figures.wrapped(measured.title, size[0], 10), fontsize=10)
     grid: Any = figure.subplots(len(sides), len(substeps), sharex=True, sharey=True, squeeze=False)
     for row, side in zip(grid, sides, strict=True):
         for axes, substep in zip(row, substeps, strict=True):

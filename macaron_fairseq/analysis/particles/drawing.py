@@ -1,19 +1,27 @@
 """What pictures of particles share: names, axes, circle and sphere."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from macaron_fairseq.analysis.measures import Floats
 
 SYSTEM_NAMES = {"sa": "SA", "usa": "USA", "usa-scaled": "scaled USA", "none": "no attention"}
-TIME = "time (layers)"
+TIME = "time"
+CYCLE = tuple(f"C{i}" for i in range(10))  # matplotlib's colours
 COSINE = "cosine of a pair"
 MOST_PATHS = 1000  # more hide each other, and take seconds
 PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
 PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
+
+
+def colours(n: int, few: Sequence[str] = CYCLE) -> list[Any]:
+    """As many colours, each once: the first of `few`, or of a map from blue to red."""
+    return [*few[:n]] if n <= len(few) else [*colormaps["turbo"](np.linspace(0, 1, n))]
 
 
 def angles_of(x: Floats) -> Floats:

@@ -109,7 +109,7 @@ def compare(
         has_sensitivity = settings.has_sensitivity and subject.is_trained
         of_this = replace(settings, has_sensitivity=has_sensitivity)
         measured = [
-            measure(run, f"{subject.title}, run {i}", read, sample, of_this, wanted)
+            measure(run, i, f"{subject.title}, run {i}", read, sample, of_this, wanted)
             for i, run in enumerate(subject.runs, 1)
         ]
         summaries.append(summary(subject, of_subject, measured, settings))
@@ -172,6 +172,7 @@ def places(settings: Settings, shapes: Mapping[str, Shape]) -> list[Places]:
 
 def measure(
     run: TrainedModel,
+    number: int,
     name: str,
     read: Sequence[Sentence],
     sample: Sample,
@@ -182,6 +183,7 @@ def measure(
 
     Args:
         run: the model.
+        number: of the run.
         name: what to call it while it is measured.
         read: the sentences, see `TrainedModel.to_read`.
         sample: from where they are.
@@ -205,6 +207,7 @@ def measure(
         data=sample.data,
         tokens=settings.tokens,
         seed=settings.seed,
+        run=number,
         states=states,
         placed=placed,
         choices=settings.graph,

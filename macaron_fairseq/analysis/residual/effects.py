@@ -32,7 +32,8 @@ class Ablation:
     read: Sequence[Sentence]
     data: Data
     tokens: int
-    seed: int  # of the tokens, and of the controls
+    seed: int  # of the tokens, and with the run of the controls
+    run: int  # its number: each run, and each layer, has a control of its own
     states: Mapping[str, Sequence[Floats]]  # before each layer, (tokens, d), by side
     placed: Mapping[str, Sequence[Placed]]  # communities by side: `topology.placed_by_layer`
     choices: Choices
@@ -68,7 +69,7 @@ class Ablation:
         parts = {place: PARTS[name](mean) for place, mean in means.items()}
         removals = self.removals(parts)
         control = self.removals(
-            {place: interventions.rotated(part, self.seed) for place, part in parts.items()}
+            {place: interventions.rotated(part, self.draw(place)) for place, part in parts.items()}
         )
         added = [mean - np.eye(len(mean)) for mean in means.values()]
         with interventions.removing(self.model, removals):
@@ -95,6 +96,11 @@ class Ablation:
                 self.sides, self.placed, places, self.choices
             ),
         }
+
+    def draw(self, place: Place) -> tuple[int, ...]:
+        """The seed of a layer's control."""
+        side, number = place
+        return self.seed, self.run, [*self.sides].index(side), number
 
     def removals(self, parts: Mapping[Place, Floats]) -> dict[Place, Removal]:
         """Removals of these parts, each around the mean state before its layer."""

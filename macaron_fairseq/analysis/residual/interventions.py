@@ -11,7 +11,7 @@ first order. Of a linear layer, exactly the part N is removed. All M and x0 are 
 before anything is removed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -62,7 +62,7 @@ def antisymmetric(matrix: Floats) -> Floats:
     return (matrix - matrix.T) / 2
 
 
-def rotated(part: Floats, seed: int = 1) -> Floats:
+def rotated(part: Floats, seed: int | Sequence[int] = 1) -> Floats:
     """Q N Q^T with a random rotation Q: the control, as large as N but in other directions."""
     draws = np.random.default_rng(seed).normal(size=part.shape)
     q, r = np.linalg.qr(draws)

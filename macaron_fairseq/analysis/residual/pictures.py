@@ -178,8 +178,8 @@ def draw_singular_values(axes: Axes, side: Side, colour: str, limits: tuple[floa
         values = row["singular_values"]
         strength = 0.25 + 0.75 * i / len(products)
         axes.plot(range(1, len(values) + 1), values, color=colour, alpha=strength, linewidth=1.2)
-    figures.scale_by_logarithm(axes)
     axes.set_ylim(*limits)
+    figures.scale_by_logarithm(axes)
     axes.set_xlabel("its rank, from the largest")
 
 
@@ -211,9 +211,8 @@ def singular_values_png(models: Sequence[Model]) -> bytes:
                 draw_singular_values(axes, find(model, side), colour, limits)
                 axes.set_title(f"{side}\n{title(model)}", fontsize=7)
             of_row[0].set_ylabel("singular value")
-        figure.suptitle(
-            "of the products from the first layer on; stronger: more layers", fontsize=8
-        )
+        heading = "of the products from the first layer on; stronger: more layers"
+        figure.suptitle(figures.wrapped(heading, size[0], 8), fontsize=8)
         return figures.png(figure, dpi=90)
 
 
@@ -266,7 +265,7 @@ def effect_panels(models: Sequence[Model], effects: Sequence[Effect]) -> list[li
         if all(found.values()) and found:
             grid.append(
                 [
-                    Panel(f"{side}: bits without the {part} part", x, figures.limits(x))
+                    Panel(f"{side}: bits added without the {part} part", x, figures.limits(x))
                     for part, x in found.items()
                 ]
             )

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from macaron_fairseq.analysis.figures import png, scale_by_logarithm
+from macaron_fairseq.analysis.figures import add_legend, png, scale_by_logarithm
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.block import localization
 from macaron_fairseq.analysis.particles.block.experiments import (
@@ -23,7 +23,7 @@ from macaron_fairseq.analysis.particles.block.views import (
     WITHOUT,
     draw_potential,
 )
-from macaron_fairseq.analysis.particles.drawing import PI_LABELS, PI_TICKS, TIME, on_circle
+from macaron_fairseq.analysis.particles.drawing import PI_LABELS, PI_TICKS, TIME, colours, on_circle
 from macaron_fairseq.analysis.particles.systems import Perceptron
 
 ROOT_BETA = "√β"
@@ -89,8 +89,8 @@ def _draw_masses(axes_of_kinds: Any, roots: Floats, result: Counts) -> None:
         for of_start in row:
             masses.plot([root] * len(of_start), of_start, ".", color=WITH, alpha=0.5)
     least = min(x for row in result.with_block.masses for of_start in row for x in of_start)
-    scale_by_logarithm(masses)
     masses.set_ylim(min(0.08, least / 1.5), 1.2)
+    scale_by_logarithm(masses)
     masses.set_title("shares of all clusters, with the block", fontsize="medium")
     times.set_title("time until rest (cross: given up)", fontsize="medium")
     scale_by_logarithm(times)
@@ -115,10 +115,11 @@ def energies(result: Energies, title: str) -> bytes:
     """The energy over time, linear and logarithmic, one colour for each beta."""
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     figure.suptitle(title)
+    of_betas = colours(len(result.betas))
     for axes, scale in zip(figure.subplots(1, 2, sharey=True), ("linear", "log"), strict=True):
         first = 1 if scale == "log" else 0  # 0 has no logarithm
         for i, beta in enumerate(result.betas):
-            colour, times = f"C{i % 10}", result.times[first:]
+            colour, times = of_betas[i], result.times[first:]
             axes.plot(times, result.with_block[i, first:], color=colour, label=f"β = {beta:g}")
             axes.plot(times, result.without[i, first:], color=colour, ls="--", lw=0.8)
         axes.set(xlabel=TIME, xscale=scale)
@@ -126,8 +127,8 @@ def energies(result: Energies, title: str) -> bytes:
         if scale == "linear":
             axes.set_ylabel("energy")
             axes.plot([], [], color="grey", ls="--", lw=0.8, label=TITLES[0])
-            of_lines = axes.get_legend_handles_labels()
-            figure.legend(*of_lines, loc="outside lower center", ncols=len(of_lines[1]))
+            handles, labels = axes.get_legend_handles_labels()
+            add_legend(figure, handles, labels, "outside lower center")
     return png(figure, dpi=80)
 
 
@@ -162,9 +163,10 @@ def modes(result: localization.Modes) -> bytes:
     """The growth rates by mode, and the fastest mode over the root of beta."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
+    of_betas = colours(len(result.betas))
     for i, (beta, growth) in enumerate(zip(result.betas, result.growth, strict=True)):
-        left.plot(growth, "o-", color=f"C{i % 10}", ms=4, label=f"β = {beta:g}")
-        left.plot(result.predicted[i], growth.max(), "o", color=f"C{i % 10}", ms=9, mfc="none")
+        left.plot(growth, "o-", color=of_betas[i], ms=4, label=f"β = {beta:g}")
+        left.plot(result.predicted[i], growth.max(), "o", color=of_betas[i], ms=9, mfc="none")
     left.set(
         xlabel="mode k", ylabel=r"$e^{-\beta} \gamma_k$", title="how fast a wave of k crests grows"
     )

@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from macaron_fairseq.analysis.figures import png
+from macaron_fairseq.analysis.figures import png, wrapped
 from macaron_fairseq.analysis.measures import Floats
 from macaron_fairseq.analysis.particles.block.experiments import Field, Frames, Path, Paths
 from macaron_fairseq.analysis.particles.drawing import (
@@ -124,7 +124,8 @@ def _clusters(path: Path) -> str:
 def _frames_of_the_circle(result: Paths, field: Field, block: Perceptron, title: str) -> Figure:
     count = len(result.times)
     figure = Figure(figsize=(3.4 * count, 8.4), layout="constrained")
-    figure.suptitle(f"{title}\nfilled: with the block; outlined: without it; inside: potential")
+    heading = f"{title}\nfilled: with the block; outlined: without it; inside: potential"
+    figure.suptitle(wrapped(heading, 3.4 * count, 12))
     grid = figure.add_gridspec(3, count, height_ratios=(1.4, 1, 1))
     edges = np.linspace(-np.pi, np.pi, BINS + 1)
     potential = block.potential(on_circle(field.angles))
@@ -234,10 +235,11 @@ def _paths_on_the_sphere(
 def _frames_of_the_sphere(result: Paths, block: Perceptron, title: str) -> Figure:
     count = len(result.times)
     figure = Figure(figsize=(3 * count, 9.6), layout="constrained")
-    figure.suptitle(
+    heading = (
         f"{title}\ncolours: potential, green is high; lines: where a neuron switches; bars: "
         "particles in cells of one area"
     )
+    figure.suptitle(wrapped(heading, 3 * count, 12))
     longitudes, latitudes, points = _sphere()
     potential = block.potential(points)
     for row, (path, colour) in enumerate(((result.without, WITHOUT), (result.with_block, WITH))):

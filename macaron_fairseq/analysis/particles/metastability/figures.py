@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis.figures import png
 from macaron_fairseq.analysis.measures import Floats
-from macaron_fairseq.analysis.particles.drawing import cell_edges, draw_angles
+from macaron_fairseq.analysis.particles.drawing import cell_edges, colours, draw_angles
 from macaron_fairseq.analysis.particles.metastability.first_clusters import FirstClusters
 from macaron_fairseq.analysis.particles.metastability.mean_field import MeanField
 from macaron_fairseq.analysis.particles.metastability.staircase import Staircase
@@ -22,8 +22,9 @@ def staircase(result: Staircase, title: str) -> bytes:
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     figure.suptitle(title)
     left, right = figure.subplots(1, 2, sharey=True)
+    of_betas = colours(len(result.betas))
     for i, beta in enumerate(result.betas):
-        style = {"color": f"C{i % 10}", "label": f"β = {beta:g}"}
+        style = {"color": of_betas[i], "label": f"β = {beta:g}"}
         left.plot(result.log_times[i] / np.log(beta), result.energies[i], **style)
         unit = np.log(beta) / (2 * np.sqrt(beta))
         right.plot(result.lengths[i] / unit, result.energies[i], **style)

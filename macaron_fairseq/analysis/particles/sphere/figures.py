@@ -20,6 +20,7 @@ from macaron_fairseq.analysis.particles.drawing import (
     PI_TICKS,
     TIME,
     cell_edges,
+    colours,
     drawn_of,
 )
 from macaron_fairseq.analysis.particles.sphere.experiments import (
@@ -47,9 +48,10 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> bytes:
     draw = {2: _draw_circle, 3: _draw_sphere}.get(dim, _draw_components)
     n = result.positions.shape[1]
     drawn = drawn_of(n)
-    labels = cluster_labels(result.positions[-1], cosine)[drawn]
+    labels = cluster_labels(result.positions[-1], cosine)
+    of_clusters = colours(labels.max() + 1)
     part = replace(result, positions=result.positions[:, drawn])
-    draw(panels["paths"], part, [f"C{i % 10}" for i in labels])
+    draw(panels["paths"], part, [of_clusters[i] for i in labels[drawn]])
     if len(drawn) < n:
         panels["paths"].set_title(f"{len(drawn):,} of {n:,} paths", fontsize="small")
     top, middle, bottom = (panels[name] for name in ("clusters", "cosines", "energy"))

@@ -28,7 +28,9 @@ def trajectories(result: Trajectories, title: str, cosine: float) -> Movie:
         width_ratios=(1.3, 1),
         per_subplot_kw={"points": {"projection": "3d"}} if on_sphere else {},
     )
-    colours = [f"C{i % 10}" for i in cluster_labels(x[-1], cosine)]
+    labels = cluster_labels(x[-1], cosine)
+    of_clusters = drawing.colours(labels.max() + 1)
+    colours = [of_clusters[i] for i in labels]
     cloud = _sphere if on_sphere else _circle
     move = cloud(panels["points"], x if x.shape[2] < 4 else x @ plane_of(x).T, colours)
     panels["clusters"].plot(result.times, result.clusters)

@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 import numpy as np
+from matplotlib.colors import to_hex
 
 from macaron_fairseq.analysis import interactive_page
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import cluster_labels
+from macaron_fairseq.analysis.particles.drawing import colours
 from macaron_fairseq.analysis.particles.sphere.experiments import Trajectories
 from macaron_fairseq.analysis.particles.sphere.figures import plane_of
 
@@ -39,6 +41,7 @@ def trajectories(
         introduction += " Shown are the first three principal components of all times together."
     if len(shown) < n:
         introduction += f" {len(shown):,} of {n:,} particles are shown."
+    of_clusters = [to_hex(x) for x in colours(labels[-1].max() + 1, COLOURS)]
     # Between the times that are kept: a particle may be faster for a moment.
     speed = np.linalg.norm(np.gradient(x[:, shown], result.times, axis=0), axis=2)
     scene = Scene(
@@ -48,7 +51,7 @@ def trajectories(
         [f"particle {i + 1}" for i in shown],
         positions,
         axes,
-        [COLOURS[label % len(COLOURS)] for label in labels[-1]],
+        [of_clusters[label] for label in labels[-1]],
         {"cluster": labels + 1.0, "mean speed": speed},
         on_sphere=True,
     )
