@@ -122,6 +122,12 @@ class LayerPlan:
         """
         found: dict[str, Pairs] = {}
         sides = layers_of(student), layers_of(teacher)
+        for model, of_model in zip((student, teacher), sides, strict=True):
+            if not of_model:
+                raise UserError(
+                    f"a {type(model).__name__} has no layers that could meet others: take a loss "
+                    "that compares none, such as that of --trajectory-weight 0"
+                )
         for side in SIDES:
             own = getattr(self, f"{side}_layers")
             asked = own or self.layers

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from fairseq.dataclass import ChoiceEnum
 from omegaconf import DictConfig
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.distillation import maps, teachers
 from macaron_fairseq.fast.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -60,7 +62,8 @@ class TaughtConfig(LabelSmoothedCrossEntropyCriterionConfig):
         metadata={
             "help": "GiB of the computer's memory, of each process, for what teachers say of "
             "batches, which it then does not compute again in the next epoch. With several GPUs "
-            "add --grouped-shuffling, which gives a process its batches again"
+            "add --grouped-shuffling --update-epoch-batch-itr False, which gives a process its "
+            "batches again"
         },
     )
 
@@ -83,11 +86,18 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         """Build it from fairseq's configuration, which also says what the student is.
 
         Raises:
-            UserError: as `__init__` and `follow` do, or if the training is to be fully sharded.
+            UserError: as `__init__` and `follow` do, if the training is to be fully sharded, the
+                student has adaptive softmax, or a memory would never see a batch again.
         """
         criterion = super().build_criterion(cfg, task)
+        whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
+        if getattr(getattr(whole, "model", None), "adaptive_softmax_cutoff", None):
+            raise UserError(
+                "--adaptive-softmax-cutoff needs fairseq's --criterion adaptive_loss: leave it out"
+            )
+        if getattr(cfg, "teacher_memory", 0):
+            refuse_new_batches(getattr(whole, "dataset", None), task)
         if criterion.needs_student:
-            whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
             backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
             if backend == "fully_sharded":
                 raise UserError(
@@ -142,6 +152,25 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
             logger.warning("the %s were %s until now, and from here on they are %s", name, was, now)
         untold = {name: x for name, x in own.items() if name.endswith(maps.EXTRA_STATE)}
         return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
+
+
+def refuse_new_batches(dataset: Any, task: Any) -> None:
+    """Raise a `UserError` where fairseq makes other batches in each epoch.
+
+    Args:
+        dataset: its options on the data.
+        task: the student's.
+    """
+    if getattr(dataset, "update_epoch_batch_itr", False):  # as --grouped-shuffling, by default
+        raise UserError(
+            "--teacher-memory has no effect where each epoch has other batches: give "
+            "--update-epoch-batch-itr False"
+        )
+    if os.pathsep in (getattr(of_task(task), "data", None) or ""):
+        raise UserError(
+            "--teacher-memory has no effect with training data in several folders, of which "
+            "fairseq makes other batches each time: leave it out"
+        )
 
 
 def takes_parameters_alone(saved: Any) -> bool:

@@ -69,13 +69,20 @@ def refuse_other_dictionaries(
         source: how many types the source dictionary has.
         target: how many the target dictionary has.
     """
-    for side, language, types in (("encoder", "source", source), ("decoder", "target", target)):
-        embedding = parameters.get(f"{side}.embed_tokens.weight")
-        if embedding is not None and len(embedding) != types:
+    has_encoder = any(x.startswith("encoder.") for x in parameters)
+    read_by_decoder = ("target", target) if has_encoder else ("source", source)
+    wanted = [
+        ("encoder.embed_tokens", "embeds", "source", source),
+        ("decoder.embed_tokens", "embeds", *read_by_decoder),
+    ]
+    if not has_encoder:  # with --output-dictionary-size it predicts fewer than it reads
+        wanted.append(("decoder.output_projection", "predicts", "target", target))
+    for layer, does, language, types in wanted:
+        found = rows(parameters, f"{layer}.weight")
+        if found not in (None, types):
             raise UserError(
-                f"{name} embeds {len(embedding)} {language} types, but the {language} dictionary "
-                f"has {types}: use the data folder, or the dict.*.txt, that the model was trained "
-                "with"
+                f"{name} {does} {found} {language} types, but the {language} dictionary has "
+                f"{types}: use the data folder, or the dict.*.txt, that the model was trained with"
             )
 
 

@@ -27,7 +27,12 @@ from torch.nn.functional import cosine_similarity
 from torch.nn.parallel import DistributedDataParallel
 
 from macaron_fairseq.common.errors import UserError
-from macaron_fairseq.distillation.cross_vocabulary import crossing, last_token, minimum_edit
+from macaron_fairseq.distillation.cross_vocabulary import (
+    crossing,
+    last_token,
+    losses,
+    minimum_edit,
+)
 from macaron_fairseq.distillation.cross_vocabulary.criterion import (
     CrossVocabularyLabelSmoothedCrossEntropyCriterion as Ours,
 )
@@ -741,6 +746,9 @@ def test_layers_and_outputs_that_do_not_fit_are_refused(world):
     model = student_of(world)
     with pytest.raises(UserError, match="give --decoder-layerdrop 0"):
         taught(world, student_of(world, "--decoder-layerdrop", "0.1"), cross_vocabulary_loss="uld")
+    model.decoder.output_projection.weight.data = model.decoder.output_projection.weight[:-1]
+    with pytest.raises(UserError, match="model without --output-dictionary-size"):
+        taught(world, model)
     model.decoder.output_projection = None
     with pytest.raises(UserError, match="the student has no plain output layer"):
         taught(world, model)
@@ -754,6 +762,27 @@ def test_dictionaries_without_a_common_type_are_refused(world):
     recoder.student = symbols("e", "f")
     with pytest.raises(UserError, match="no type in common: learn by --cross-vocabulary-loss uld"):
         ours.follow(model)
+
+
+def test_samples_with_another_beginning_are_refused(world):
+    settings = LanguageModelingConfig(data=world.lm.args.data, add_bos_token=True)
+    task = LanguageModelingTask(settings, world.ours)
+    found = refusal(world, task, teacher=world.lm_path)
+    assert "--add-bos-token hides what a sample begins with" in found
+
+
+def test_types_of_sentencepiece_mean_what_the_teachers_do():
+    """▁the is the word, and `the` a part of another one; `ing` can be nothing else."""
+    ours = symbols("▁the", "the", "▁king", "ing", "▁")
+    theirs = symbols("the", "king", "k@@", "ing", "the@@")
+    recoder = Recoder(ours, theirs, str)
+    types = losses.common_types(recoder.comparable(), theirs.symbols)
+    shared = [(ours[i], theirs[j]) for i, j in zip(*types, strict=True)]
+    assert shared[ours.nspecial :] == [("▁the", "the"), ("▁king", "king"), ("ing", "ing")]
+    assert [x == y for x, y in shared[: ours.nspecial]] == [True] * ours.nspecial
+    met = minimum_edit.nearest_types(recoder.comparable(), theirs.symbols, ours.nspecial)
+    by_name = {theirs[j]: ours[i] for j, i in enumerate(met)}
+    assert (by_name["the"], by_name["king"], by_name["ing"]) == ("▁the", "▁king", "ing")
 
 
 @pytest.mark.parametrize("kind", crossing.LOSSES)

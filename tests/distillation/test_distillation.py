@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, TruncatedDictionary
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.commands import sentence_of
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, make, outcome, sample
@@ -409,6 +410,21 @@ def test_a_teacher_with_a_dictionary_of_another_size_is_refused(tmp_path):
     found = refusal(tmp_path / "t.pt")
     assert "embeds 65 source types, but the source dictionary has 64" in found
     assert "or learn across vocabularies, with --criterion cross_vocabulary_" in found
+
+
+def test_a_language_model_may_predict_fewer_types_than_it_reads(tmp_path):
+    """As with --output-dictionary-size."""
+    tasks = [
+        LanguageModelingTask(
+            LanguageModelingConfig(), dictionary(60), TruncatedDictionary(dictionary(60), size)
+        )
+        for size in (40, 30)
+    ]
+    save(tmp_path / "t.pt", *SMALL_DECODER, arch="transformer_lm", for_task=tasks[0])
+    ours = make(Ours, for_task=tasks[0], teacher=str(tmp_path / "t.pt"))
+    assert len(ours.teachers.models[0].decoder.output_projection.weight) == 40
+    found = refusal(tmp_path / "t.pt", tasks[1])
+    assert "predicts 40 target types, but the target dictionary has 30" in found
 
 
 def test_a_teacher_of_merged_dictionaries_is_for_such_students(tmp_path):

@@ -12,7 +12,7 @@ from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from helpers.criteria import PAD, Spy, make, outcome, sample
-from helpers.small import arguments, build, dictionary, language_task, symbols
+from helpers.small import SMALL_DECODER, arguments, build, dictionary, language_task, symbols
 from helpers.students import FLAGS, LARGER, STUDENT, save, translation
 from helpers.toy_corpus import train
 from omegaconf import OmegaConf
@@ -467,6 +467,23 @@ def test_fairseq_builds_it_for_the_student_of_its_configuration(teacher):
     cfg = OmegaConf.create(whole, flags={"allow_objects": True})
     with pytest.raises(UserError, match="does not go with --ddp-backend fully_sharded"):
         translation().build_criterion(cfg.criterion)
+    del whole["distributed_training"]
+    settings["teacher_memory"] = 1.0
+    whole["dataset"]["update_epoch_batch_itr"] = True
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    with pytest.raises(UserError, match="other batches: give --update-epoch-batch-itr False"):
+        translation().build_criterion(cfg.criterion)
+    whole["dataset"]["update_epoch_batch_itr"] = False
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    task = translation()
+    assert task.build_criterion(cfg.criterion).teachers.memory is not None
+    task.cfg.data = "a:b"
+    with pytest.raises(UserError, match="no effect with training data in several folders"):
+        task.build_criterion(cfg.criterion)
+    args.adaptive_softmax_cutoff = [10]
+    cfg = OmegaConf.create(whole, flags={"allow_objects": True})
+    with pytest.raises(UserError, match="cutoff needs fairseq's --criterion adaptive_loss"):
+        task.build_criterion(cfg.criterion)
 
 
 def test_asking_for_the_students_sizes_draws_no_random_numbers():
@@ -543,8 +560,9 @@ def test_phrases_of_other_data_are_refused_before_the_first_update(tmp_path, tea
     ours.task.datasets["train"] = range(5)
     assert ours(model, data)[0].isfinite()
     ours.task.datasets["train"] = range(6)  # fairseq loads it anew in each epoch
-    with pytest.raises(UserError, match="has 5 lines, but the training data 6 sentences"):
+    with pytest.raises(SystemExit, match="has 5 lines, but the training data 6 sentences") as end:
         ours(model, data)
+    assert not isinstance(end.value, Exception)  # after which fairseq would save crash.pt
 
 
 def test_phrases_of_data_in_several_folders_are_refused(tmp_path, teacher):
@@ -555,6 +573,30 @@ def test_phrases_of_data_in_several_folders_are_refused(tmp_path, teacher):
     plan = Plan(spans="phrases", decoder_layers="none", source_phrases=str(tmp_path / "phrases"))
     with pytest.raises(UserError, match="needs the training data in one folder"):
         Following(plan, build(STUDENT, *FLAGS), teacher.model, task)
+
+
+def test_a_language_model_is_told_of_its_own_phrases(tmp_path):
+    """It has no source, and its decoder cannot be left out."""
+    books, flags = language_task(), ["--decoder-layers", "2", *SMALL_DECODER]
+    model = build("transformer_lm", *flags, for_task=books)
+    for options, said in (
+        ({}, "needs --trajectory-target-phrases FILE$"),
+        (
+            {"target_phrases": str(tmp_path / "p"), "source_phrases": "s"},
+            "--trajectory-source-phrases s has no effect, since no layers of the encoder meet: "
+            "leave it out$",
+        ),
+    ):
+        with pytest.raises(UserError, match=said):
+            Following(Plan(spans="phrases", **options), model, model, books)
+
+
+def test_models_without_layers_are_named():
+    lstm = build("lstm", for_task=translation())
+    student = build(STUDENT, *FLAGS)
+    for plan in (Plan(), Plan("1:1")):
+        with pytest.raises(UserError, match="a LSTMModel has no layers that could meet others"):
+            Following(plan, student, lstm, translation())
 
 
 def test_phrases_of_books_in_several_folders_are_refused(tmp_path):

@@ -3,10 +3,13 @@
 import sys
 
 import pytest
+import torch
 from helpers.commands import sentence_of
+from helpers.small import symbols
 
 from macaron_fairseq import cli
 from macaron_fairseq.distillation import text_spans
+from macaron_fairseq.distillation.text_spans import Words
 from macaron_fairseq.distillation.trajectory import spacy_phrases
 
 spacy = pytest.importorskip("spacy", reason="spaCy is not installed: the extra [spacy]")
@@ -56,6 +59,22 @@ def test_of_phrases_in_one_another_the_longest_counts():
 
 def test_words_are_those_of_the_training_text():
     assert spacy_phrases.words("▁the ▁ber lin ▁is") == ["the", "berlin", "is"]
+    assert spacy_phrases.words("<2de> ▁ber lin ▁ ▁is ▁ &quot;") == [
+        "<2de>",
+        "berlin",
+        "▁",
+        "is",
+        '"',
+    ]
+
+
+@pytest.mark.parametrize("line", ["<2de> ▁ber lin ▁is", "lin ▁is", "▁ ▁is", "a@@ b c", "@@ b"])
+def test_words_have_the_numbers_of_training(line):
+    pieces = line.split()
+    known = symbols(*{*pieces, "▁x" if "▁" in line else "x@@"})
+    tokens = torch.tensor([[known.index(x) for x in pieces] + [known.eos()]])
+    numbers = Words(known).numbers(tokens)
+    assert len(spacy_phrases.words(line)) == int(numbers.max()) + 1
     assert spacy_phrases.words("lo@@ w@@ er &quot; don &apos;t &#91;") == [
         *("lower", '"', "don", "'t", "["),
     ]

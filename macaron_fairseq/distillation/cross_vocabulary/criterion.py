@@ -16,6 +16,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat.arguments import of_task
 from macaron_fairseq.distillation import numbers, teachers
 from macaron_fairseq.distillation.cross_vocabulary import crossing, losses
 from macaron_fairseq.distillation.cross_vocabulary.crossing import (
@@ -138,6 +139,11 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
                     "--ignore-prefix-size leaves out tokens, which the losses across vocabularies "
                     "compare: give one of both, or --distill-weight 0"
                 )
+            if getattr(of_task(task), "add_bos_token", False):
+                raise UserError(
+                    "--add-bos-token hides what a sample begins with, which the losses across "
+                    "vocabularies compare: leave it out"
+                )
             if not teacher or not teacher_data:
                 raise UserError(
                     f"--criterion {NAME} needs --teacher CHECKPOINT and --teacher-data FOLDER"
@@ -163,15 +169,24 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterion(TaughtCriterion):
         """
         assert self.teachers is not None
         teacher = self.teachers.models[0]
-        for whose, model in (("student", student), ("teacher", teacher)):
-            if getattr(model.decoder, "output_projection", None) is None:
+        recoder = self.recoders[DECODER]
+        for whose, model, own in (
+            ("student", student, recoder.student),
+            ("teacher", teacher, recoder.teacher),
+        ):
+            projection: Any = getattr(model.decoder, "output_projection", None)
+            if projection is None:
                 raise UserError(
                     f"the {whose} has no plain output layer: across vocabularies take a "
                     "Transformer without --adaptive-softmax-cutoff"
                 )
+            if len(projection.weight) < len(own):
+                raise UserError(
+                    f"the {whose} predicts some of its types alone: across vocabularies take a "
+                    "model without --output-dictionary-size"
+                )
         refuse_layer_dropout(student, DECODER)  # all losses read its last states
-        recoder = self.recoders[DECODER]
-        types = losses.common_types(recoder.student.symbols, recoder.teacher.symbols)
+        types = losses.common_types(recoder.comparable(), recoder.teacher.symbols)
         counts = len(types[0]), len(recoder.student), len(recoder.teacher)
         layers = ""
         if self.kind == SRA:

@@ -322,7 +322,7 @@ class MinEd:
         """
         self.student, self.teacher = recoder.student, recoder.teacher
         self.to_student = minimum_edit.nearest_types(
-            self.student.symbols, self.teacher.symbols, self.student.nspecial
+            recoder.comparable(), self.teacher.symbols, self.student.nspecial
         )
         self.temperature = temperature
 

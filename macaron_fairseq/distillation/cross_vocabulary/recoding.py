@@ -52,6 +52,23 @@ class Recoder:
         )
         self.recode_word = functools.lru_cache(CACHE)(self.recode_new_word)
 
+    def comparable(self) -> list[str]:
+        """The student's symbols, to compare with the teacher's: equal ones mean the same.
+
+        subword-nmt marks what goes on, and SentencePiece where a word begins. Both write whole
+        words: ▁x is the teacher's x. A later part of a word, x in SentencePiece, is that x only
+        where there is no ▁x, and else has the mark.
+        """
+        symbols = self.student.symbols
+        if not self.words.is_sentencepiece:
+            return list(symbols)
+        words = {x.removeprefix(BEGINS) for x in symbols if x.startswith(BEGINS)}
+        found = [x.removeprefix(BEGINS) for x in symbols]
+        for i in range(self.student.nspecial, len(symbols)):
+            if not symbols[i].startswith(BEGINS) and symbols[i] in words:
+                found[i] = BEGINS + symbols[i]
+        return found
+
     def __call__(self, batch: Tensor, before: Sequence[int] | None = None) -> list[Recoded]:
         """Each sentence of a batch, (batch, length), padded on either side.
 

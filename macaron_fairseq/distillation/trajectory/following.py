@@ -85,16 +85,18 @@ class Following(Maps):
             text = "source" if side == ENCODER else "target"
             if PHRASES not in self.kinds.get(side, ()):
                 if file:
+                    meet = f" on {PHRASES}" * (side in self.pairs)
+                    way_out = f", or give --trajectory-spans {PHRASES}" * (side in self.pairs)
                     raise UserError(
                         f"--trajectory-{text}-phrases {file} has no effect, since no layers of "
-                        f"the {side} meet on phrases: leave it out, or give --trajectory-spans "
-                        f"{PHRASES}"
+                        f"the {side} meet{meet}: leave it out{way_out}"
                     )
                 continue
             if not file:
+                way_out = f", or --trajectory-{side}-layers {NONE}, which leaves the {side} out"
                 raise UserError(
-                    f"--trajectory-spans {plan.spans} needs --trajectory-{text}-phrases FILE, or "
-                    f"--trajectory-{side}-layers {NONE}, which leaves the {side} out"
+                    f"--trajectory-spans {plan.spans} needs --trajectory-{text}-phrases FILE"
+                    + way_out * (len(self.pairs) > 1)
                 )
             self.phrases[side] = Phrases(Path(file))
         if self.phrases and os.pathsep in (getattr(of_task(task), "data", None) or ""):
@@ -113,9 +115,13 @@ class Following(Maps):
             sample: the batch, as fairseq's translation and language modeling tasks make it.
 
         Raises:
-            UserError: if a file of phrases does not go with the training data.
+            SystemExit: if a file of phrases does not go with the training data. It is no
+                `UserError`, after which fairseq would save the model as crash.pt.
         """
-        self.check_phrases()
+        try:
+            self.check_phrases()
+        except UserError as error:
+            raise SystemExit(str(error)) from None
         found = []
         for side, pairs in self.pairs.items():
             tokens = read_by(side, sample["net_input"])

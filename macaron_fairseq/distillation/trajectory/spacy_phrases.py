@@ -102,10 +102,15 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
 
 def words(text: str) -> list[str]:
     """The words of a tokenised sentence, as in training, and what Moses escapes as it was."""
-    is_by_sentencepiece = text.startswith(BEGINS)
-    pieces = text.replace(" ", "").replace(BEGINS, " ")
-    joined = pieces if is_by_sentencepiece else remove_bpe([text])[0]
-    return [html.unescape(word) for word in joined.split()]
+    if BEGINS not in text:
+        return [html.unescape(word) for word in remove_bpe([text])[0].split()]
+    found: list[str] = []
+    for piece in text.split():
+        if piece.startswith(BEGINS) or not found:
+            found.append(piece.removeprefix(BEGINS))
+        else:
+            found[-1] += piece
+    return [html.unescape(word) or BEGINS for word in found]  # a mark may be all of a word
 
 
 def write(text: Path, output: Path, model: str) -> int:
