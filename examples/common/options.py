@@ -509,7 +509,7 @@ def check_extra(extra: Sequence[str], averages: Collection[int], is_scored: bool
     """
     average = max(averages, default=0)
     if is_scored and "--no-save" in extra:
-        sys.exit("--no-save would leave nothing to score: it is for the stage train alone")
+        sys.exit("--no-save would leave nothing to score: leave it out")
     lost = {"--disable-validation", "--no-best-checkpoints"} & {*extra}
     if is_scored and 0 in averages and lost:
         sys.exit(f"the best checkpoint is to be scored: leave out {min(lost)}")

@@ -79,7 +79,7 @@ def evaluate_one(recipe: Recipe, run: Path, device: list[str]) -> None:
 def what_to_train(run: Path) -> str:
     """What to do about a checkpoint that is not there."""
     if (run / "trained").is_file():
-        return f"it was removed or not kept; to train again, remove {run / 'trained'}, too"
+        return f"it was removed or not kept; to train again, remove {run}"
     return "run the stage train first"
 
 

@@ -88,7 +88,13 @@ TextRecipeT = TypeVar("TextRecipeT", bound=TextRecipe)
 
 
 def of_text(
-    kind: type[TextRecipeT], name: str, folder: Path, options: Any, extra: list[str], **more: Any
+    kind: type[TextRecipeT],
+    name: str,
+    folder: Path,
+    options: Any,
+    extra: list[str],
+    is_scored: bool,
+    **more: Any,
 ) -> TextRecipeT:
     """A recipe on text with what the options say.
 
@@ -100,20 +106,21 @@ def of_text(
         folder: of its benchmark.yaml.
         options: with those of `add_text` and of `add_training`.
         extra: flags of fairseq-train after --.
+        is_scored: whether anything is done with what is trained.
         more: the other fields.
     """
     described = benchmark.read(folder / "benchmark.yaml")
     if not re.fullmatch("[a-z]{2,3}", options.language):
         sys.exit(f"--language takes two or three letters, such as en, not {options.language}")
-    recipe_options.check_extra(extra, [])
+    recipe_options.check_extra(extra, [], is_scored)
     refuse_positions(extra)
     paths = [path.resolve() for path in options.text]
     if twice := [path for path in paths if paths.count(path) > 1]:
         sys.exit(f"--text names {twice[0]} twice: leave one out")
     names = [path.name for path in options.text]
-    if not options.split_at and len({*names}) < len(names):
-        twice_named = next(name for name in names if names.count(name) > 1)
-        sys.exit(f"--text has two documents called {twice_named}: rename one of the files")
+    held_out = {name for some in more["held_out"].values() for name in some}
+    if not options.split_at and (twice_named := [x for x in held_out if names.count(x) > 1]):
+        sys.exit(f"--text has two documents called {twice_named[0]}: rename one of the files")
     recipe = recipe_options.of_training(
         kind,
         name,

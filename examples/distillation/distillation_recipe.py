@@ -130,12 +130,15 @@ def run(words: Sequence[str]) -> None:
     chosen = tasks.chosen(tasks.read(args.tasks_file), args.tasks, "--tasks")
     if args.teacher and len(chosen) > 1:
         sys.exit("--teacher is a teacher of one task: give that with --tasks")
-    averages = [
-        task.benchmark.evaluation.average if model.average < 0 else model.average
-        for task in chosen
+    of_teacher, of_student = (
+        {
+            task.benchmark.evaluation.average if model.average < 0 else model.average
+            for task in chosen
+        }
         for model in (settings.teacher, settings.student)
-    ]
-    recipe_options.check_extra(extra, averages)
+    )
+    recipe_options.check_extra(extra, of_teacher | of_student)
+    systems.refuse_flags(settings, of_teacher, of_student, args.settings)
     folders = [task.kind.folder for task in chosen]
     options = run_options.of_runner(args, extra, NAME, folders)
     stages = args.stages or list(STAGES)

@@ -1,6 +1,7 @@
 """The teacher and the students of distillation.yaml, and the recipe of each run."""
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
@@ -78,18 +79,34 @@ def read(path: Path = FILE) -> Settings:
     student_systems.refuse_bad(found.systems, found.main, path)
     if TEACHER in found.systems:
         sys.exit(f"{path}: systems should name students, and none of them {TEACHER}")
-    models = {TEACHER: found.teacher, "the student": found.student}
-    flags = {name: (model.flags, model.average) for name, model in models.items()}
-    flags |= {name: (how.flags, found.student.average) for name, how in found.systems.items()}
-    for name, (theirs, average) in flags.items():
-        try:
-            recipe_options.check_extra(split(theirs), [average])
-        except SystemExit as end:
-            sys.exit(f"{path}: the flags of {name}: {end.code}")
     for name, how in found.systems.items():
         if how.merges and how.reads_translations:
             sys.exit(f"{path}: {name} reads translations, which have the teacher's BPE: no merges")
     return found
+
+
+def refuse_flags(
+    settings: Settings, of_teacher: Collection[int], of_student: Collection[int], path: Path
+) -> None:
+    """End the program at a flag in the file that the recipe would not know of.
+
+    Args:
+        settings: what is in the file.
+        of_teacher: how many of its checkpoints are averaged, for each task.
+        of_student: the same of a student.
+        path: the file.
+    """
+    flags = {
+        TEACHER: (settings.teacher.flags, of_teacher),
+        "the student": (settings.student.flags, of_student),
+        **{name: (how.flags, of_student) for name, how in settings.systems.items()},
+    }
+    for name, (theirs, averages) in flags.items():
+        try:
+            recipe_options.check_extra(split(theirs), averages)
+        except SystemExit as end:
+            reason = str(end.code).partition(":")[0]  # the rest is for a command line
+            sys.exit(f"{path}: the flags of {name}: {reason}; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -217,6 +217,7 @@ def read(words: Sequence[str]) -> Glue:
         HERE,
         args,
         extra,
+        is_scored=stages != ["pretrain"],
         stages=[called[stage] for stage in stages if stage in called],
         held_out={"valid": args.valid},
     )

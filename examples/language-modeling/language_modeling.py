@@ -92,6 +92,7 @@ def read(words: Sequence[str]) -> tuple[list[TextRecipe], int]:
         HERE,
         args,
         extra,
+        is_scored=stages != ["train"],
         stages=stages,
         held_out={"valid": args.valid, "test": args.test},
     )
@@ -140,6 +141,7 @@ def students(args: Any, recipe: TextRecipe, extra: Sequence[str]) -> list[TextRe
             HERE,
             args,
             [*flags, *extra],
+            is_scored=recipe.stages != ["train"],
             stages=recipe.stages,
             held_out=recipe.held_out,
             merges=how.merges or recipe.merges,

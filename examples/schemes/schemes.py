@@ -84,7 +84,10 @@ def run(words: Sequence[str]) -> None:
             sys.exit(f"{name} is no option after --; see --help")
     for flag in (word.partition("=")[0] for word in flags):
         if OF_VARIANT.match(flag):
-            sys.exit(f"{flag} would override what --variants says: leave it out")
+            sys.exit(
+                f"{flag} would make the models others than the table calls them: leave it out; "
+                "--variants can name a sub-step"
+            )
     if len({*args.variants}) < len(args.variants):
         sys.exit("--variants: a variant is named twice; see --help")
     script, usual = RECIPES[args.recipe]

@@ -126,7 +126,7 @@ class LayerPlan:
             if not of_model:
                 raise UserError(
                     f"a {type(model).__name__} has no layers that could meet others: take a loss "
-                    "that compares none, such as that of --trajectory-weight 0"
+                    "that compares none"
                 )
         for side in SIDES:
             own = getattr(self, f"{side}_layers")

@@ -73,11 +73,13 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
 
     Attributes:
         needs_student: whether `follow` has to be called.
+        teachers: those that are asked in training.
         train_subset: the data set of the task that is trained on.
         begins_anew: whether training takes no more than the parameters of a checkpoint.
     """
 
     needs_student = False
+    teachers: Any = None
     train_subset = "train"
     begins_anew = False
 
@@ -86,17 +88,18 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         """Build it from fairseq's configuration, which also says what the student is.
 
         Raises:
-            UserError: as `__init__` and `follow` do, if the training is to be fully sharded, the
-                student has adaptive softmax, or a memory would never see a batch again.
+            UserError: as `__init__` and `follow` do, or if the training is to be fully sharded or
+                the student has adaptive softmax.
         """
         criterion = super().build_criterion(cfg, task)
         whole: Any = cfg._get_root() if isinstance(cfg, DictConfig) else cfg
         if getattr(getattr(whole, "model", None), "adaptive_softmax_cutoff", None):
             raise UserError(
-                "--adaptive-softmax-cutoff needs fairseq's --criterion adaptive_loss: leave it out"
+                "--adaptive-softmax-cutoff needs fairseq's --criterion adaptive_loss: leave it "
+                "out, or take an --arch without it"
             )
-        if getattr(cfg, "teacher_memory", 0):
-            refuse_new_batches(getattr(whole, "dataset", None), task)
+        if criterion.teachers is not None and getattr(cfg, "teacher_memory", None):
+            warn_of_new_batches(getattr(whole, "dataset", None), task)
         if criterion.needs_student:
             backend = getattr(getattr(whole, "distributed_training", None), "ddp_backend", None)
             if backend == "fully_sharded":
@@ -154,23 +157,18 @@ class TaughtCriterion(ChunkedLabelSmoothedCrossEntropyCriterion):
         return super().load_state_dict({**untold, **state_dict}, *args, **kwargs)
 
 
-def refuse_new_batches(dataset: Any, task: Any) -> None:
-    """Raise a `UserError` where fairseq makes other batches in each epoch.
+def warn_of_new_batches(dataset: Any, task: Any) -> None:
+    """Warn that a memory never sees a batch again, where fairseq makes others in each epoch.
 
     Args:
         dataset: its options on the data.
         task: the student's.
     """
+    useless = "--teacher-memory has no effect, since each epoch has other batches"
     if getattr(dataset, "update_epoch_batch_itr", False):  # as --grouped-shuffling, by default
-        raise UserError(
-            "--teacher-memory has no effect where each epoch has other batches: give "
-            "--update-epoch-batch-itr False"
-        )
-    if os.pathsep in (getattr(of_task(task), "data", None) or ""):
-        raise UserError(
-            "--teacher-memory has no effect with training data in several folders, of which "
-            "fairseq makes other batches each time: leave it out"
-        )
+        logger.warning("%s: give --update-epoch-batch-itr False", useless)
+    elif os.pathsep in (getattr(of_task(task), "data", None) or ""):
+        logger.warning("%s where the training data is in several folders", useless)
 
 
 def takes_parameters_alone(saved: Any) -> bool:

@@ -16,6 +16,7 @@ HEADS = "classification_heads."  # how the names of their parameters begin
 CLASSES_HEAD = "sentence_classification_head"  # fairseq's default for fine-tuning
 # The parameters that have a row for each type of the dictionary, and for each position.
 CAUSAL_TYPES = "decoder.embed_tokens.weight"
+PREDICTED_TYPES = "decoder.output_projection.weight"
 MASKED_TYPES = "encoder.sentence_encoder.embed_tokens.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 
@@ -71,19 +72,31 @@ def refuse_other_dictionaries(
     """
     has_encoder = any(x.startswith("encoder.") for x in parameters)
     read_by_decoder = ("target", target) if has_encoder else ("source", source)
-    wanted = [
-        ("encoder.embed_tokens", "embeds", "source", source),
-        ("decoder.embed_tokens", "embeds", *read_by_decoder),
-    ]
-    if not has_encoder:  # with --output-dictionary-size it predicts fewer than it reads
-        wanted.append(("decoder.output_projection", "predicts", "target", target))
-    for layer, does, language, types in wanted:
-        found = rows(parameters, f"{layer}.weight")
+    for side, language, types in (("encoder", "source", source), ("decoder", *read_by_decoder)):
+        found = rows(parameters, f"{side}.embed_tokens.weight")
         if found not in (None, types):
             raise UserError(
-                f"{name} {does} {found} {language} types, but the {language} dictionary has "
+                f"{name} embeds {found} {language} types, but the {language} dictionary has "
                 f"{types}: use the data folder, or the dict.*.txt, that the model was trained with"
             )
+
+
+def refuse_other_output(name: str, parameters: Mapping[str, Tensor], target: int) -> None:
+    """Raise a `UserError` if a language model predicts fewer types than are asked of it.
+
+    With shared embeddings it has one parameter for both, with a row for each type that it reads.
+
+    Args:
+        name: what to call the checkpoint.
+        parameters: its parameters by name.
+        target: how many types the target dictionary has.
+    """
+    read, found = rows(parameters, CAUSAL_TYPES), rows(parameters, PREDICTED_TYPES)
+    if found not in (None, read, target) and not any(x.startswith("encoder.") for x in parameters):
+        raise UserError(
+            f"{name} predicts {found} types, as with --output-dictionary-size {found}, and not "
+            f"{target}: where there is that flag, give it"
+        )
 
 
 def rows(weights: Mapping[str, Tensor], name: str) -> int | None:

@@ -62,3 +62,4 @@ def refuse_unfit(path: str, task: FairseqTask) -> None:
         return  # its embedding has the types of both dictionaries
     types = len(task.source_dictionary), len(task.target_dictionary)
     checkpoint_sizes.refuse_other_dictionaries(path, state["model"], *types)
+    checkpoint_sizes.refuse_other_output(path, state["model"], types[1])

@@ -424,7 +424,12 @@ def test_a_language_model_may_predict_fewer_types_than_it_reads(tmp_path):
     ours = make(Ours, for_task=tasks[0], teacher=str(tmp_path / "t.pt"))
     assert len(ours.teachers.models[0].decoder.output_projection.weight) == 40
     found = refusal(tmp_path / "t.pt", tasks[1])
-    assert "predicts 40 target types, but the target dictionary has 30" in found
+    assert "predicts 40 types, as with --output-dictionary-size 40, and not 30" in found
+    shared = [*SMALL_DECODER, "--share-decoder-input-output-embed"]
+    shared += ["--decoder-input-dim", "16", "--decoder-output-dim", "16"]
+    save(tmp_path / "s.pt", *shared, arch="transformer_lm", for_task=tasks[0])
+    ours = make(Ours, for_task=tasks[1], teacher=str(tmp_path / "s.pt"))
+    assert len(ours.teachers.models[0].decoder.output_projection.weight) == 64
 
 
 def test_a_teacher_of_merged_dictionaries_is_for_such_students(tmp_path):

@@ -68,16 +68,13 @@ def test_words_are_those_of_the_training_text():
     ]
 
 
-@pytest.mark.parametrize("line", ["<2de> ▁ber lin ▁is", "lin ▁is", "▁ ▁is", "a@@ b c", "@@ b"])
+@pytest.mark.parametrize("line", ["<2de> ▁ber lin ▁is", "lin ▁is", "▁ ▁is", "a@@ b ▁ c", "@@ b"])
 def test_words_have_the_numbers_of_training(line):
     pieces = line.split()
     known = symbols(*{*pieces, "▁x" if "▁" in line else "x@@"})
     tokens = torch.tensor([[known.index(x) for x in pieces] + [known.eos()]])
     numbers = Words(known).numbers(tokens)
     assert len(spacy_phrases.words(line)) == int(numbers.max()) + 1
-    assert spacy_phrases.words("lo@@ w@@ er &quot; don &apos;t &#91;") == [
-        *("lower", '"', "don", "'t", "["),
-    ]
 
 
 @pytest.fixture(scope="module")

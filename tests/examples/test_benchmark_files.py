@@ -230,7 +230,7 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
         (["--", "--log-format=simple"], "--log-format is set by the recipe, which reads the log"),
         (["--", "--restore-file", "a.pt"], "--restore-file would begin anew at each start"),
         (["--", "--reset-optimizer"], "--reset-optimizer would begin anew at each start"),
-        (["--", "--no-save"], "--no-save would leave nothing to score: it is for the stage train"),
+        (["--", "--no-save"], "--no-save would leave nothing to score: leave it out"),
         (["--average", "0", "--", "--disable-validation"], "leave out --disable-validation"),
         (["--", "--keep-last-epochs=3"], "the last 10 epochs are to be averaged"),
         (["--", "--no-epoch-checkpoints"], "leave out --no-epoch-checkpoints"),
@@ -392,7 +392,7 @@ def test_a_script_is_found_where_cd_would_go_elsewhere(tmp_path):
         ),
         (
             ["--", "--cpu", "--", "--macaron-substep=rk4"],
-            "--macaron-substep would override what",
+            "--macaron-substep would make the models",
         ),
     ],
 )

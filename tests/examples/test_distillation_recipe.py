@@ -516,7 +516,7 @@ def test_one_gpu_is_planned_for_though_there_be_eight(monkeypatch):
         (
             "--distill-weight",
             "--max-update=9 --distill-weight",
-            "settings.yaml: the flags of both: --max-update is an option",
+            "settings.yaml: the flags of both: --max-update is an option; leave it out",
         ),
     ],
 )

@@ -394,6 +394,7 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said,
         (["--text", "a"], "say what is held back from training: --test NAME"),
         (["--text", "a", "b", "./a", "--test", "a"], "/a twice: leave one out"),
         (["--text", "a/x", "b/y", "b/x", "--test", "x"], "two documents called x: rename one"),
+        (["evaluate", "--text", "a", "--", "--no-save"], "would leave nothing to score"),
         (["--text", "a", "--test", "a", "--context-window", "512"], "leaves nothing of a sample"),
         (["--text", "a", "--test", "a", "--max-update", "9"], "would rise for 1000 updates"),
         (["--text", "a", "--test", "a", "--", "--max-target-positions", "9"], "set by the recipe"),
@@ -405,6 +406,13 @@ def test_a_model_of_another_training_is_neither_scored_nor_reported(spoil, said,
 )
 def test_mistakes_get_a_sentence(words, said):
     assert said in sentence_of(language_modeling.read, words)
+
+
+def test_what_is_right_is_not_refused():
+    """Two files of one name, of which none is held back; nothing kept of what is not scored."""
+    words = ["train", "--text", "a/x", "b/x", "c", "--test", "c", "--", "--no-save"]
+    [recipe], _ = language_modeling.read(words)
+    assert recipe.extra == ["--no-save"]
 
 
 def students(tmp_path, *words, arch="transformer_lm_tiny_pre_norm"):

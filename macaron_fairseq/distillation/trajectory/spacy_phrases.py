@@ -12,7 +12,7 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError, explain_missing
 from macaron_fairseq.common.progress import bar
-from macaron_fairseq.distillation.text_spans import BEGINS
+from macaron_fairseq.distillation.text_spans import BEGINS, GOES_ON
 from macaron_fairseq.text.tokenization import remove_bpe
 
 Span = tuple[int, int]  # the first word and the last, from 0
@@ -102,7 +102,7 @@ def lines(texts: Iterable[str], pipeline: Any, model: str) -> Iterator[str]:
 
 def words(text: str) -> list[str]:
     """The words of a tokenised sentence, as in training, and what Moses escapes as it was."""
-    if BEGINS not in text:
+    if BEGINS not in text or GOES_ON in text:
         return [html.unescape(word) for word in remove_bpe([text])[0].split()]
     found: list[str] = []
     for piece in text.split():
