@@ -591,13 +591,23 @@ def test_a_flag_in_which_seeds_differ_is_shown(out):
 
 def test_a_teacher_that_moved_is_no_difference(out):
     folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
-    for folder, place in zip(folders, ("x", "y", "x", "x"), strict=True):
+    for folder, place in zip(folders, ("x", "y", "y", "x"), strict=True):
         more = ["--teacher", f"/{place}/large.pt", *["--log-interval", "5"] * (place == "y")]
         edit(folder / "manifest.json", lambda x, more=more: x["flags"].extend(more))
         learnt = {"--teacher": "one content"}
         edit(folder / "manifest.json", lambda x, learnt=learnt: x.update(learnt_from=learnt))
     _, data = report(folders, out / "report")
     assert data["flags"]["differing"] == {}
+
+
+def test_a_number_that_is_written_otherwise_is_no_difference(out):
+    folders = [make_run(out, arch, seed) for arch in (BASE, MACARON) for seed in (1, 2)]
+    for folder in folders[1:3]:
+        same = ["--lr", "5e-3", "--adam-betas", "(0.9, 0.98)"]
+        edit(folder / "manifest.json", lambda x, same=same: x["flags"].extend(same))
+    text, data = report(folders, out / "report")
+    assert data["flags"]["differing"] == {}
+    assert "  --lr 0.005 \\\n  --adam-betas '(0.9,0.98)' \\\n" in text
 
 
 def test_another_reference_is_refused(pair, out):
@@ -1080,8 +1090,10 @@ def test_the_end_may_be_moved_and_a_failed_start_corrected(prepared, tmp_path):
     write_manifest(folder, prepared, *COMMAND, "--no-such-flag")
     assert len(write_manifest(folder, prepared)["starts"]) == 1
     (folder / "checkpoint_last.pt").touch()
+    same = ["--lr", "5e-3", "--adam-betas", "(0.9, 0.98)"]
+    assert len(write_manifest(folder, prepared, *COMMAND, *same)["starts"]) == 2
     longer = write_manifest(folder, prepared, *COMMAND, "--max-update", "9000")
-    assert len(longer["starts"]) == 2 and longer["flags"][-2:] == ["--max-update", "9000"]
+    assert len(longer["starts"]) == 3 and longer["flags"][-2:] == ["--max-update", "9000"]
 
 
 def test_data_after_a_switch_may_have_moved_too(prepared, tmp_path):

@@ -16,7 +16,10 @@ BY_TORCHRUN = (
     "torchrun started it in as many processes as `--distributed-world-size` says; without "
     'GPUs each needs `--distributed-rank "$RANK"` too.'
 )
-ONLY_ARCH = "The runs differ in `--arch`, `--seed` and where they are saved, and in no other flag."
+ONLY_ARCH = (
+    "The runs differ in `--arch`, `--seed` and where they are saved, and in no other flag that "
+    "changes a model."
+)
 
 
 def signatures(summary: Summary) -> list[str]:

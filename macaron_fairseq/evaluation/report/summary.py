@@ -112,13 +112,14 @@ def summarize_run(run: Run) -> dict[str, Any]:
 
 
 def flags_of(run: Run, first: Run) -> dict[str, list[str]]:
-    """A run's flags as a table, with the first run's words where both say the same of the model."""
+    """A run's flags as a table, in the first run's words where both train the same model."""
     own, others = (training_flags.parse(x.manifest["flags"]) for x in (run, first))
 
     def is_same(name: str) -> bool:
         one, other = manifest.hashes_of(name, run.manifest, first.manifest)
         saving = (*training_flags.SAVING, *training_flags.CACHES)
-        return name in saving or (bool(one) and one == other)
+        is_file = bool(one) and one == other
+        return name in saving or is_file or training_flags.is_same(own.get(name), others.get(name))
 
     names = dict.fromkeys([*others, *own])
     chosen = {name: others if is_same(name) else own for name in names}
@@ -129,9 +130,11 @@ def summarize_flags(archs: dict[str, list[Run]]) -> dict[str, Any]:
     """The flags that all runs share and those in which some differ, as one types them.
 
     Seeds of one architecture may be divided among devices otherwise: then all that they say is
-    listed. Of logs, and where files lie that have the same content, the first speaks.
+    listed. Of logs, where files lie that have the same content, and how a number is written, the
+    first run speaks.
     """
-    parsed = {arch: [flags_of(run, runs[0]) for run in runs] for arch, runs in archs.items()}
+    first = next(iter(archs.values()))[0]
+    parsed = {arch: [flags_of(run, first) for run in runs] for arch, runs in archs.items()}
     every = [flags for theirs in parsed.values() for flags in theirs]
     names = dict.fromkeys(name for flags in every for name in flags)
     settings = [name for name in names if name not in NOT_SETTINGS]

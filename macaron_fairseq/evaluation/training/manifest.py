@@ -218,7 +218,7 @@ def refuse_other(run: Path, earlier: dict[str, Any], now: dict[str, Any]) -> Non
         is_fixed = name not in training_flags.CHANGEABLE or (
             name == "--max-update" and training_flags.falls_until_the_end(was)
         )
-        if is_fixed and was.get(name) != given.get(name):
+        if is_fixed and not training_flags.is_same(was.get(name), given.get(name)):
             raise UserError(
                 f"{run} was trained with {training_flags.show(name, was)}, and the flags now say "
                 f"{training_flags.show(name, given)}: {fix}"

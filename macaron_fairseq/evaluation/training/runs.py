@@ -232,7 +232,7 @@ def refuse_different(runs: Sequence[Run]) -> None:
             )
         was, now = (training_flags.parse(run.manifest["flags"]) for run in (one, other))
         for name in [*was, *now]:
-            is_same = name in MAY_DIFFER or was.get(name) == now.get(name)
+            is_same = name in MAY_DIFFER or training_flags.is_same(was.get(name), now.get(name))
             hashes = manifest.hashes_of(name, one.manifest, other.manifest)
             if all(hashes):  # a teacher may have moved, and another one have its name
                 is_same = hashes[0] == hashes[1]

@@ -1,8 +1,10 @@
 """The flags of a fairseq-train, as a table of names and values."""
 
 import shlex
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from macaron_fairseq.schemes import splitting
 
@@ -108,6 +110,21 @@ def is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_same(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
+    """Whether a flag has the same values, however they are written; None where it is not given."""
+    if one is None or other is None:
+        return one is other
+    return [*map(meaning, one)] == [*map(meaning, other)]
+
+
+def meaning(word: str) -> Any:
+    """The number or the tuple that a word writes, or the word itself: 5e-4 is 0.0005."""
+    try:
+        return literal_eval(word)
+    except (ValueError, SyntaxError):
+        return word
 
 
 def show(name: str, flags: dict[str, list[str]]) -> str:
