@@ -84,7 +84,7 @@ def train(task: Task, settings: Settings, recipe: SystemRecipe, options: Options
             **of_training(recipe),
             "load": load,
             "precision": recipe.precision if devices.gpus else "fp32",
-            "revision": revision_of(folder),
+            "revision": manifest.trained_by(folder)["revision"],
             "machine": distillation_speed.machine(with_gpus=devices.gpus > 0),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         }
@@ -125,14 +125,6 @@ def of_training(recipe: SystemRecipe) -> dict[str, Any]:
     engine = fairseq_engine.load(str(recipe.checkpoint), data, Search(), use_gpu=False)
     size = sum(parameter.numel() for parameter in engine.models[0].parameters())
     return {**dict.fromkeys(names), "parameters": size}
-
-
-def revision_of(run: Path) -> str | None:
-    """The state of the code that trained, or of each start where it was another."""
-    starts = manifest.read(run, "train again in another --work")["starts"]
-    codes = [x["code"] for x in starts if x["code"]]
-    named = (code["revision"][:12] + "+" * code["modified"] for code in codes)
-    return ", ".join(dict.fromkeys(named)) or None
 
 
 def train_and_tell_load(recipe: SystemRecipe, devices: Devices) -> float | None:

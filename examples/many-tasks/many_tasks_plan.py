@@ -35,6 +35,7 @@ class Plan:
     """All that plan.yaml says."""
 
     runs: list[Runs]
+    changes: list[str]  # of the plan, after the first run was scored
     diverged: list[str]  # task, scheme and seed of runs without a score
     gpu_seeds: list[int]  # that the plan's runs may have on a GPU
     least_tasks: int
@@ -51,6 +52,21 @@ class Plan:
 def read(path: Path = FILE) -> Plan:
     """The plan; ends the program with a sentence where the file is not as it should be."""
     return benchmark.read_as(Plan, path)
+
+
+def on_machines(plan: Plan, runs: Iterable[Run]) -> Plan:
+    """The plan with its seeds for a GPU, of the tasks that have been trained on one."""
+    every, lines = tasks_file.read(), []
+    on_gpu = {(run.task, run.scheme) for run in runs if run.environment["gpus"]}
+    for some in plan.runs:
+        names = [task.name for task in tasks_file.chosen(every, some.tasks, "plan.yaml")]
+        schemes = [Variant.parse(scheme).name for scheme in some.schemes]
+        moved = [name for name in names if on_gpu & {(name, scheme) for scheme in schemes}]
+        if moved:
+            lines.append(replace(some, tasks=moved, seeds=plan.gpu_seeds))
+        if left := [name for name in names if name not in moved]:
+            lines.append(replace(some, tasks=left if moved else some.tasks))
+    return replace(plan, runs=lines)
 
 
 def announced(plan: Plan, known: Mapping[str, Task]) -> list[Key]:
@@ -87,7 +103,7 @@ def departures(
     without_score = diverged(plan)
     lost = [key for key in wanted if key in without_score]
     missing = [key for key in wanted if key not in done | without_score]
-    unplanned = sorted(done - {*wanted} - more_seeds(plan, wanted, runs))
+    unplanned = sorted(done - {*wanted})
     notes = []
     if missing:
         left = f": {named(missing)} are missing" if len(missing) <= MOST_NAMED else ""
@@ -96,7 +112,10 @@ def departures(
     if lost:
         notes.append(f"{counted(len(lost), 'run')} diverged, without a score: {named(lost)}")
     if unplanned:
-        notes.append(f"{counted(len(unplanned), 'run')} not in the plan: {named(unplanned)}")
+        notes.append(
+            f"{counted(len(unplanned), 'run')} not in the plan, which no verdict counts: "
+            f"{named(unplanned)}"
+        )
     if others:
         keys = sorted(run.key for run in others)
         notes.append(
@@ -111,16 +130,6 @@ def diverged(plan: Plan) -> set[Key]:
     return {(task, Variant.parse(scheme).name, int(seed)) for task, scheme, seed in words}
 
 
-def more_seeds(plan: Plan, wanted: Iterable[Key], runs: Iterable[Run]) -> set[Key]:
-    """The runs on a GPU that only have another seed than what the plan announces."""
-    pairs = {(task, scheme) for task, scheme, _ in wanted}
-    return {
-        run.key
-        for run in runs
-        if run.environment["gpus"] and run.seed in plan.gpu_seeds and run.key[:2] in pairs
-    }
-
-
 def named(keys: Sequence[Key], most: int = MOST_NAMED) -> str:
     """The first of them, in words."""
     words = [f"{task} {scheme} seed {seed}" for task, scheme, seed in keys[:most]]
@@ -128,9 +137,14 @@ def named(keys: Sequence[Key], most: int = MOST_NAMED) -> str:
 
 
 def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
-    """A row for each line of plan.yaml with these tasks: how many of its runs are done.
+    """A row for each line of the plan with these tasks: how many of its runs are done.
 
     The last one is of runs that the plan does not have.
+
+    Args:
+        plan: the plan, `on_machines`.
+        known: the tasks, by name.
+        runs: with the plan's settings.
     """
     done, rows = {run.key for run in runs}, []
     beyond = {*done}
@@ -148,12 +162,12 @@ def progress(plan: Plan, known: Mapping[str, Task], runs: Iterable[Run]) -> str:
     return table(["tasks", "schemes", "seeds", "runs done"], rows)
 
 
-def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, int]:
-    """How many schemes the plan compares with the baseline, in each family that has these tasks."""
+def schemes_of(plan: Plan, known: Mapping[str, Task]) -> dict[str, set[str]]:
+    """The schemes that the plan compares with the baseline, in each family of these tasks."""
     found: dict[str, set[str]] = {}
     for (_, scheme, _), family in of_families(plan, known):
         found.setdefault(family, set()).add(scheme)
-    return {family: len(schemes - {BASELINE}) for family, schemes in found.items()}
+    return {family: schemes - {BASELINE} for family, schemes in found.items()}
 
 
 def pairs_of(plan: Plan, known: Mapping[str, Task], one: Overall) -> set[Key]:
@@ -198,10 +212,11 @@ def rule(plan: Plan, one: Overall) -> str:
     leaves_out_0 = low > 0 or high < 0
     if one.tasks < plan.least_tasks:
         return "too few tasks for the tests, so the interval alone is reported"
+    said = []
     if leaves_out_0 and one.wilcoxon_holm is not None and one.wilcoxon_holm < plan.p:
         is_better = (high < 0) == (one.metric in LOWER_IS_BETTER)
         points = f"{abs(one.effect.estimate):.2f} points of {one.metric}"
-        return f"{'better' if is_better else 'worse'}, by {points}"
+        said.append(f"{'better' if is_better else 'worse'}, by {points}")
     if margin is not None and -margin <= low and high <= margin:
-        return f"equal for practical purposes, within {margin:g} point{'s' * (margin != 1)}"
-    return "these runs do not tell"
+        said.append(f"equal for practical purposes, within {margin:g} point{'s' * (margin != 1)}")
+    return ", and ".join(said) or "these runs do not tell"

@@ -1,7 +1,7 @@
 """The stages report and page: what is done so far, compared."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from macaron_fairseq.common.markdown import NOTHING, number, table
 from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import evidence_report
 from macaron_fairseq.evaluation.evidence.evidence_report import Comparison
-from macaron_fairseq.evaluation.evidence.records import Run
+from macaron_fairseq.evaluation.evidence.records import Key, Run
 
 PAGE = "many-tasks"
 
@@ -46,7 +46,7 @@ def report(
     if not runs:
         raise UserError(f"{folder} has no records of {', '.join(tasks)} yet: run the stage run")
     wanted = [(task, scheme, seed) for task in tasks for scheme in schemes for seed in seeds]
-    done = {run.key for run in runs}
+    done = {run.key for run in runs} | plan.diverged(plan.read())
     missing = [key for key in wanted if key not in done]
     partial = (
         f"{len(missing)} of the {len(wanted)} runs asked for are not done yet: this is partial"
@@ -58,15 +58,15 @@ def report(
 def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str]) -> Comparison:
     """The comparison of these runs, with what departs from the plan and what its rule says."""
     families = {name: task.family for name, task in tasks.items()}
-    announced = plan.read()
+    announced = plan.on_machines(plan.read(), runs)
     wanted = {*plan.announced(announced, tasks)}
     of_plan = plan.schemes_of(announced, tasks)  # by family
-    of_rule = wanted | plan.more_seeds(announced, wanted, runs)
-    planned = tasks_file.read()  # and not those of --tasks-file
-    others = [x for x in runs if x.key in of_rule and not known.as_planned(x, planned[x.task])]
-    done = [run for run in runs if run not in others]
-    judged_runs = [run for run in done if run.key in of_rule]
+    done = with_planned_settings(runs, wanted)
+    others = [run for run in runs if run not in done]
+    judged_runs = [run for run in done if run.key in wanted]
     every = [*notes, *(plan.departures(announced, tasks, done, others) if runs else [])]
+    if of_plan:
+        every += [f"the plan was changed after the first scores, {x}" for x in announced.changes]
     every += [SUBSTEPS] * any("/" in run.scheme for run in runs)
     found = evidence_report.compare(
         runs,
@@ -81,6 +81,14 @@ def compared(runs: Sequence[Run], tasks: Mapping[str, Task], notes: Sequence[str
     judged = evidence_report.compare(judged_runs, families, BASELINE, schemes=of_plan)
     verdicts = [plan.verdict(announced, tasks, judged_runs, one) for one in judged.overall]
     return replace(found, verdicts=verdicts)
+
+
+def with_planned_settings(runs: Sequence[Run], wanted: Collection[Key]) -> list[Run]:
+    """The runs without those that the plan announces and that were made with other settings."""
+    planned = tasks_file.read()  # and not those of --tasks-file
+    return [
+        run for run in runs if run.key not in wanted or known.as_planned(run, planned[run.task])
+    ]
 
 
 SUBSTEPS = (
@@ -136,7 +144,9 @@ def page(tasks: Mapping[str, Task], words: Sequence[str], folder: Path, out: Pat
     comparison = compared(runs, tasks, [])
     picture = evidence_report.forest(comparison)
     parts = [HEAD, f"```bash\n{drawn}\n```\n", extent(runs)]
-    parts.append(plan.progress(plan.read(), tasks, runs) + "\n")
+    announced = plan.on_machines(plan.read(), runs)
+    done = with_planned_settings(runs, plan.announced(announced, tasks))
+    parts.append(plan.progress(announced, tasks, done) + "\n")
     if body := evidence_report.body(comparison, f"{PAGE}.png" if picture else "").strip():
         parts.append(body + "\n")
     if tuning := tuning_tables(tasks, folder):

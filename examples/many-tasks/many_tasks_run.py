@@ -29,7 +29,7 @@ from macaron_fairseq.evaluation.evidence import records
 from macaron_fairseq.evaluation.evidence.records import EDITS, GROUPS, NGRAMS, Items, Run
 from macaron_fairseq.evaluation.scores import failures, metrics
 from macaron_fairseq.evaluation.scores.metrics import LOWER_IS_BETTER
-from macaron_fairseq.evaluation.training import training_log
+from macaron_fairseq.evaluation.training import manifest, training_log
 
 KNOWN_DATA = "known-data"  # in the folder of a task: of what data the runs of --records are
 
@@ -145,7 +145,11 @@ def record(task: Task, recipe: RunRecipe, options: Options) -> Run:
         updates=training.updates,
         seconds=round(training.hours * 3600),
         parameters=training.parameters,
-        environment={**environment.summary(), **({"gpus": []} if options.cpu else {})},
+        environment={
+            **environment.summary(),
+            **manifest.trained_by(folder),
+            **({"gpus": []} if options.cpu else {}),
+        },
         command=command(task, recipe.variant, seed, options),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         looping=looping,
@@ -186,17 +190,16 @@ def of_items(
     is_of_tokens = task.kind.metric in ("WER", "PER", "tokenised BLEU")
     kind = "tokenized" if is_of_tokens else "reference"
     path = recipe.data / kind / f"{test}.{language}"
-    references, hypotheses = (
-        [*files.read_lines(path)],
-        [*files.read_lines(folder / "hypotheses.txt")],
-    )
+    references = [*files.read_lines(path)]
+    if is_of_tokens:
+        hypotheses = own_tokens(folder, len(references), path)
+    else:
+        hypotheses = [*files.read_lines(folder / "hypotheses.txt")]
     sha256, lowercase = files.sha256(path), "--lowercase" in recipe.score_flags
     if task.kind.metric in LOWER_IS_BETTER:
         lengths = records.digits(len(line.split()) for line in references)
         found = records.digits(metrics.edits(hypotheses, references, lowercase))
         return Items(EDITS, len(references), sha256, lengths), found
-    if is_of_tokens:
-        hypotheses = own_tokens(folder, len(references), path)
     sources = [*files.read_lines(recipe.data / "reference" / f"{test}.{recipe.source}")]
     counts = metrics.ngram_counts(hypotheses, references, language, is_of_tokens, lowercase)
     groups = [[0] * 9 for _ in range(GROUPS)]

@@ -101,6 +101,8 @@ def markdown(rows: Sequence[Row]) -> str:
         f"- operations: of matrix products forward, for a source and a target token in sentences "
         f"of {TOKENS}",
         f"- loop: translations of each seed. {failures.DEFINITION}",
+        "- words/s: of the log. The runs did not take turns on the machine, so speeds of variants "
+        "cannot be compared",
     ]
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 

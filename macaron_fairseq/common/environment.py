@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -66,18 +67,21 @@ def versions() -> dict[str, str]:
 
 def summary() -> dict[str, Any]:
     """Hardware, versions and revision, as small records have them."""
-    machine, revision = hardware(), code()
+    machine, state = hardware(), code()
     wanted = ("python", "torch", "sacrebleu", *FAIRSEQ)
-    installed, named = versions(), None
-    if revision:
-        named = revision["revision"][:12] + ("+" if revision["modified"] else "")
+    installed = versions()
     return {
         "cpu": machine["cpu"],
         "gpus": machine["gpus"],
         "threads": wanted_threads(),
         "versions": {name: installed[name] for name in wanted if name in installed},
-        "revision": named,
+        "revision": revision(state) if state else None,
     }
+
+
+def revision(code: Mapping[str, Any]) -> str:
+    """A state of the code in short; "+": with changes that were not committed."""
+    return code["revision"][:12] + "+" * code["modified"]
 
 
 def hardware() -> dict[str, Any]:

@@ -59,12 +59,12 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
         default=0.5,
         metadata={
             "help": "w in the loss (1 - w) label-smoothed CE + w KL(teacher || student); "
-            "0: without a teacher"
+            "0: without a teacher (default: 0.5)"
         },
     )
     distill_temperature: float = field(
         default=1.0,
-        metadata={"help": "temperature T of both softmaxes in the KL"},
+        metadata={"help": "temperature T of both softmaxes in the KL (default: 1)"},
     )
     no_temperature_squared: bool = field(
         default=False,
@@ -76,14 +76,14 @@ class DistilledLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
         default=0.0,
         metadata={
             "help": "weight of MTA's losses per token, which make the student's layers follow the "
-            "first teacher's; the authors take 2 or 3"
+            "first teacher's (default: 0); the authors take 2 or 3"
         },
     )
     trajectory_spans: str = field(
         default=text_spans.WORDS,
         metadata={
             "help": "on what layers are compared: tokens, words or phrases; with ',' between "
-            "several kinds the lower layers take the first, as in words,phrases"
+            "several kinds the lower layers take the first, as in words,phrases (default: words)"
         },
     )
     trajectory_source_phrases: str = field(

@@ -462,6 +462,26 @@ def test_the_detectable_difference_has_the_power():
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
+def test_differences_that_are_the_same_by_chance_have_no_interval():
+    found = estimates.mixed_effects({"a": [0.22], "b": [0.22]})
+    assert found.estimate == 0.22 and (found.low, found.high) == (-math.inf, math.inf)
+    assert estimates.detectable([0.22, 0.22]) is None
+
+
+def test_empty_groups_of_sentences_are_not_drawn():
+    """Of 100 groups two have a sentence; a sample of empty ones alone would score 0."""
+    rows = [[4, 3, 2, 1, 4, 3, 2, 1]] * 2 + [[0] * 8] * 98
+    kinds = Items("n-grams", 2, "abc", [4, 4] + [0] * 98)
+    of_ngrams = dict(metric="BLEU", kinds=kinds, items=rows)
+    scores = {"scores": {"test": {"BLEU": 100.0}}, "signatures": {"BLEU": "s"}}
+    found = estimates.score_interval([record(**of_ngrams, **scores)])
+    assert found == pytest.approx((100, 100))
+    one = dict(metric="BLEU", kinds=replace(kinds, count=1, reference=[4] + [0] * 99))
+    alone = record(**one, items=rows[:1] + rows[2:] + rows[2:3], **scores)
+    assert all(map(math.isnan, estimates.score_interval([alone])))
+    assert "| 100.00 | - |" in evidence_gallery.gallery([alone], "lie-trotter")
+
+
 # --- The report ----------------------------------------------------------------------------------
 
 
@@ -504,10 +524,10 @@ def test_families_are_judged_apart_each_by_how_many_schemes_it_is_to_have():
     runs = [record(task) for task in families]
     runs += [record(task, "p", edits="0100" if task < "x" else "1120") for task in families]
     words, texts = evidence_report.compare(
-        runs, families, "lie-trotter", schemes={"words": 3}
+        runs, families, "lie-trotter", schemes={"words": {"q", "r"}}
     ).overall
-    assert (words.family, words.tasks, words.better) == ("words", 5, 5)
-    assert (texts.family, texts.tasks, texts.better) == ("texts", 3, 0)
+    assert (words.family, words.tasks, words.better, words.worse) == ("words", 5, 5, 0)
+    assert (texts.family, texts.tasks, texts.better, texts.worse) == ("texts", 3, 0, 3)
     assert (words.effect.estimate, texts.effect.estimate) == pytest.approx((-25, 25))
     # Of 2^5 signs two are as extreme; two more schemes are to come.
     assert words.sign_holm == words.wilcoxon_holm == pytest.approx(3 * 2 / 2**5)
@@ -545,7 +565,7 @@ def test_the_gallery_has_a_row_for_each_task_and_scheme():
         record(seed=2, updates=9, seconds=3600, environment=other),
     ]
     runs += [record(scheme="p")]
-    text = evidence_gallery.gallery(runs)
+    text = evidence_gallery.gallery(runs, "lie-trotter")
     rows = [line for line in text.split("\n") if line.startswith("| t |")]
     assert len(rows) == 2 and "| 50.00 ± 0.00 |" in rows[0] and "| 5 to 9 | 3.0 |" in rows[0]
     assert "1 thread, c; H" in rows[0] and rows[0].endswith("| a |")
@@ -561,10 +581,20 @@ def test_the_gallery_names_any_number_of_commands():
         record(seed=i, command=f"reproduce.sh --tasks t --jobs {i // 2} --seeds {i}")
         for i in range(60)
     ]
-    text = evidence_gallery.gallery(runs)
+    text = evidence_gallery.gallery(runs, "lie-trotter")
     notes = [line for line in text.split("\n") if line.startswith("- command ")]
     assert len(notes) == 30 and notes[29].startswith("- command d2, ")
     assert notes[29].endswith('`reproduce.sh --tasks TASK --jobs 29 --seeds "SEEDS"`')
+
+
+def test_the_gallery_counts_pairs_that_were_made_otherwise():
+    machine = {"cpu": "c", "gpus": [], "threads": 1, "revision": "1"}
+    runs = [record(seed=seed, environment=machine) for seed in (1, 2, 3)]
+    for seed, other in ((1, {}), (2, {"revision": "2"}), (3, {"revision": "2", "cpu": "d"})):
+        runs.append(record(scheme="p", seed=seed, environment={**machine, **other}))
+    text = evidence_gallery.gallery([*runs, record(scheme="p", seed=4)], "lie-trotter")
+    assert " Of 3 pairs with lie-trotter, 2 have two versions of the code, and 1 two kinds" in text
+    assert "pairs with" not in evidence_gallery.gallery(runs[:4], "lie-trotter")
 
 
 def test_small_p_values_are_not_zero():

@@ -1,10 +1,10 @@
 """Whether a community's place in the graph goes with how much a layer amplifies it.
 
-A community c of residual coordinates is amplified by the layer's Jacobian J by
+A community c of residual coordinates is amplified by the layer's Jacobian A by
 
-    |J P_c|_F / sqrt|c|
+    |A P_c|_F / sqrt|c|
 
-with P_c the projection to its coordinates: how much longer J makes a random direction of theirs, as
+with P_c the projection to its coordinates: how much longer A makes a random direction of theirs, as
 a root mean square. It is 1 where nothing changes, above 1 where the layer amplifies, below 1 where
 it suppresses. Over several tokens it is the geometric mean.
 
@@ -150,9 +150,9 @@ def amplifications(jacobians: ArrayLike, labels: ArrayLike, kind: Gain = "column
         jacobians: (d, d) or (tokens, d, d).
         labels: (d,), see `communities.partition`.
         kind: of a coordinate i,
-            "column": |J e_i|, which gives |J P_c|_F / sqrt|c|;
-            "row": |e_i^T J|, how much of all directions arrives at it;
-            "diagonal": |J_ii|, how much of it stays.
+            "column": |A e_i|, which gives |A P_c|_F / sqrt|c|;
+            "row": |e_i^T A|, how much of all directions arrives at it;
+            "diagonal": |A_ii|, how much of it stays.
 
     Raises:
         ValueError: if there is no such kind, or the sizes do not go together.

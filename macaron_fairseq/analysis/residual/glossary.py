@@ -111,7 +111,7 @@ TOPOLOGY = Group(
         Measure(
             "most_amplified",
             "Most amplified community",
-            'Largest |J P| / √n over the communities, with the gain "column": J the layer\'s '
+            'Largest |A P| / √n over the communities, with the gain "column": A the layer\'s '
             "Jacobian, P the projection to the community's n coordinates.",
         ),
         Measure("least_amplified", "Least amplified community", "The smallest of these."),

@@ -6,7 +6,7 @@ of y = f(x) the layer gives
     y' = f(x) - N (x - x0)
 
 for each token. M is the mean of the tokens' own Jacobians, N a part of M, and x0 the mean state
-before the layer. Each token's Jacobian J becomes J - N, and the mean state stays where it is in
+before the layer. Each token's Jacobian A becomes A - N, and the mean state stays where it is in
 first order. Of a linear layer, exactly the part N is removed. All M and x0 are those of the model
 before anything is removed.
 """

@@ -56,23 +56,23 @@ class CrossVocabularyLabelSmoothedCrossEntropyCriterionConfig(TaughtConfig):
         default=0.5,
         metadata={
             "help": "w in the loss (1 - w) label-smoothed CE + w times the loss across "
-            "vocabularies; 0: without a teacher"
+            "vocabularies; 0: without a teacher (default: 0.5)"
         },
     )
     cross_vocabulary_loss: ChoiceEnum([*LOSSES]) = field(  # type: ignore[valid-type]
         default=SRA,
         metadata={
             "help": "sra: spans' centres of mass; uld: sorted probabilities; mined: tokens of the "
-            "least edit distance"
+            "least edit distance (default: sra)"
         },
     )
     distill_temperature: float = field(
         default=TEMPERATURE,
-        metadata={"help": "temperature T of the softmax in the KL of sra and mined"},
+        metadata={"help": "temperature T of the softmax in the KL of sra and mined (default: 2)"},
     )
     geometry_weight: float = field(
         default=GEOMETRY_WEIGHT,
-        metadata={"help": "weight of SRA's geometry term; the authors take 50"},
+        metadata={"help": "weight of SRA's geometry term (default: 50, the authors')"},
     )
 
 

@@ -7,7 +7,7 @@ comparison. SciPy and statsmodels, the extra `evidence`, do the statistics.
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +131,13 @@ def bootstrap(pairs: Sequence[tuple[Run, ...]], samples: int, seed: int = 1) -> 
         seed: of the random numbers.
 
     Returns:
-        samples x sides.
+        samples x sides; NaN where there are fewer than two items, which tell nothing of others.
     """
     rng = np.random.default_rng(seed)
     kinds, metric = pairs[0][0].kinds, pairs[0][0].metric
-    items = kinds.count if kinds.kind == EDITS else len(kinds.reference)
+    items = kinds.count if kinds.kind == EDITS else len(drawn_groups(pairs))
+    if items < 2:
+        return np.full((samples, len(pairs[0])), math.nan)
     # How often each seed and item is drawn; of items for some samples at a time, which needs less
     # memory.
     of_seeds = rng.multinomial(len(pairs), np.full(len(pairs), 1 / len(pairs)), samples)
@@ -166,17 +168,23 @@ def of_ngrams(
     pairs: Sequence[tuple[Run, ...]], of_seeds: np.ndarray, of_items: np.ndarray
 ) -> np.ndarray:
     """Of BLEU, whose counts are summed over groups of items."""
-    reference = np.array(pairs[0][0].kinds.reference)[:, None]
+    chosen = drawn_groups(pairs)
+    reference = np.array(pairs[0][0].kinds.reference)[chosen, None]
     found = np.zeros((len(of_items), len(pairs[0])))
     for i, pair in enumerate(pairs):
         for side, run in enumerate(pair):
-            groups = np.concatenate([reference, np.array(run.items)], axis=1)
+            groups = np.concatenate([reference, np.array(run.items)[chosen]], axis=1)
             counts = of_items @ groups
             for j in np.flatnonzero(of_seeds[:, i]):
                 found[j, side] += of_seeds[j, i] * metrics.bleu_of_counts(
                     counts[j].tolist(), run.metric
                 )
     return found / len(pairs)
+
+
+def drawn_groups(pairs: Sequence[tuple[Run, ...]]) -> np.ndarray:
+    """Which groups of items have any: of fewer sentences than groups some are empty."""
+    return np.flatnonzero(pairs[0][0].kinds.reference)
 
 
 # --- Many tasks ----------------------------------------------------------------------------------
@@ -203,6 +211,7 @@ class Overall:
     runs: int  # pairs of runs
     effect: Effect  # difference of the score, by the mixed-effects model
     better: int  # tasks on which the scheme is better
+    worse: int  # and those on which it is worse; the others are equal
     wilcoxon: float | None  # p values; None: one task
     wilcoxon_holm: float | None
     sign: float | None
@@ -210,19 +219,22 @@ class Overall:
     detectable: float | None  # with POWER at the level of the interval
 
 
-def over_tasks(family: str, found: Sequence[TaskDifference], schemes: int = 0) -> list[Overall]:
+def over_tasks(
+    family: str, found: Sequence[TaskDifference], schemes: Iterable[str] = ()
+) -> list[Overall]:
     """All schemes of a family of tasks, p values corrected for their number.
 
     Args:
         family: its name.
         found: the differences of its tasks, of all schemes; of one metric.
-        schemes: how many are to be compared in the end; 0: those that are here.
+        schemes: what is to be compared in the end, next to those that are here.
     """
     by_scheme: dict[str, list[TaskDifference]] = {}
     for one in found:
         by_scheme.setdefault(one.scheme, []).append(one)
     tests = {scheme: tests_over_tasks(theirs) for scheme, theirs in by_scheme.items()}
-    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}, schemes) for i in (0, 1)]
+    number = len({*by_scheme, *schemes})
+    corrected = [holm({scheme: p[i] for scheme, p in tests.items()}, number) for i in (0, 1)]
     result = []
     for scheme, theirs in by_scheme.items():
         effect = mixed_effects({one.task: one.by_seed for one in theirs})
@@ -235,6 +247,7 @@ def over_tasks(family: str, found: Sequence[TaskDifference], schemes: int = 0) -
                 runs=sum(len(one.seeds) for one in theirs),
                 effect=effect,
                 better=sum(one.gain > 0 for one in theirs),
+                worse=sum(one.gain < 0 for one in theirs),
                 wilcoxon=tests[scheme][0],
                 wilcoxon_holm=corrected[0][scheme],
                 sign=tests[scheme][1],
@@ -251,7 +264,8 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
     The interval is Student's, with one degree of freedom fewer than tasks. Where each task has one
     seed, the effects of task and seed are not apart: the interval is that of the means. So it is
     where the seeds of no task differ, or no method fits the model. A single task has the interval
-    of its seeds, and with one seed none: it is infinitely wide.
+    of its seeds, and with one seed none: it is infinitely wide. So it is where all differences are
+    the same and not 0, which happens by chance where scores take few values.
 
     Args:
         differences: of each task, by seed.
@@ -277,9 +291,7 @@ def mixed_effects(differences: Mapping[str, Sequence[float]]) -> Effect:
         weights = [len(x) / (fitted.scale + len(x) * between**2) for x in differences.values()]
         error = 1 / math.sqrt(sum(weights))
     t = float(stats.t.ppf((1 + LEVEL) / 2, len(units) - 1)) if len(units) > 1 else math.inf
-    # Two seeds of one task have the same difference by chance, where scores take few values.
-    tells = len(means) > 1 or not estimate
-    half = t * error if error else (0.0 if len(units) > 1 and tells else math.inf)
+    half = t * error if error else (0.0 if len(units) > 1 and not estimate else math.inf)
     return Effect(estimate, estimate - half, estimate + half, between)
 
 
@@ -375,8 +387,11 @@ def holm(p: Mapping[str, float | None], number: int = 0) -> dict[str, float | No
 
 
 def detectable(differences: Sequence[float]) -> float | None:
-    """The smallest mean difference that a t test over tasks finds with a probability `POWER`."""
-    if len(differences) < 2:
+    """The smallest mean difference that a t test over tasks finds with a probability `POWER`.
+
+    None for a single task, and for differences that are all the same: see `paired_t`.
+    """
+    if len(differences) < 2 or np.ptp(differences) <= SAME:
         return None
     require_packages()
     from statsmodels.stats.power import TTestPower

@@ -1,5 +1,6 @@
 """Tables of the runs themselves: scores with their intervals, published scores, and loops."""
 
+import math
 import shlex
 import statistics
 from collections import Counter
@@ -34,8 +35,13 @@ def by_scheme(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
     return groups
 
 
-def gallery(runs: Sequence[Run]) -> str:
-    """A row for each task and scheme: score, interval, size, time, machine and command."""
+def gallery(runs: Sequence[Run], baseline: str) -> str:
+    """A row for each task and scheme: score, interval, size, time, machine and command.
+
+    Args:
+        runs: of any tasks.
+        baseline: the scheme to whose runs the others are paired.
+    """
     signatures = [*dict.fromkeys(f"{run.metric}: `{run.signatures[run.metric]}`" for run in runs)]
     commands = [*dict.fromkeys(map(command, runs))]
     rows = []
@@ -50,7 +56,7 @@ def gallery(runs: Sequence[Run]) -> str:
                 scheme,
                 f"{first.metric} ({signature})",
                 spread([run.score for run in theirs]),
-                f"{low:.2f} to {high:.2f}",
+                f"{low:.2f} to {high:.2f}" if math.isfinite(low) else NOTHING,
                 further(theirs),
                 " ".join(str(run.seed) for run in theirs),
                 f"{first.parameters:,}",
@@ -71,7 +77,7 @@ def gallery(runs: Sequence[Run]) -> str:
         "paired. Hours are those of training, of all runs, by the clock: what else the machine did "
         "counts too."
     )
-    notes.append(f"- {code(runs)}")
+    notes.append(f"- {code(runs)}{unlike_pairs(runs, baseline)}")
     return table(head, rows) + "\n\n" + "\n".join(notes)
 
 
@@ -86,11 +92,32 @@ def code(runs: Sequence[Run]) -> str:
     versions: Counter[str] = Counter()
     for run in runs:
         versions[run.environment.get("versions", {}).get("torch", "of an unknown version")] += 1
-    revisions = {run.environment.get("revision") or "unknown" for run in runs}
+    revisions = {*map(revision, runs)}
     said = [f"{counted(number, 'run')} with PyTorch {x}" for x, number in versions.most_common()]
     one = f"code {min(revisions)}"
     many = f"{len(revisions)} versions of the code, which the records name"
     return f"{', '.join(said)}; {one if len(revisions) == 1 else many}."
+
+
+def unlike_pairs(runs: Sequence[Run], baseline: str) -> str:
+    """Of how many pairs the two sides have not the same code, or not the same kind of machine."""
+    base = {(run.task, run.seed): run for run in runs if run.scheme == baseline}
+    others = [run for run in runs if run.scheme != baseline and (run.task, run.seed) in base]
+    pairs = [(base[run.task, run.seed], run) for run in others]
+    codes, machines = (
+        sum(kind(one) != kind(other) for one, other in pairs) for kind in (revision, machine)
+    )
+    if not codes + machines:
+        return ""
+    return (
+        f" Of {counted(len(pairs), 'pair')} with {baseline}, {codes} have two versions of the "
+        f"code, and {machines} two kinds of machine."
+    )
+
+
+def revision(run: Run) -> str:
+    """The version of the code that made a run; "+": with changes that were not committed."""
+    return run.environment.get("revision") or "unknown"
 
 
 def further(runs: Sequence[Run]) -> str:

@@ -1,7 +1,7 @@
 """What many runs say of the schemes, as text, data and a forest plot."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 from macaron_fairseq.common import files
 from macaron_fairseq.common.errors import UserError
 from macaron_fairseq.common.markdown import NOTHING, number, p_value, table
-from macaron_fairseq.common.wording import counted
 from macaron_fairseq.evaluation.evidence import estimates, evidence_gallery, records
 from macaron_fairseq.evaluation.evidence.estimates import Overall, TaskDifference
 from macaron_fairseq.evaluation.evidence.evidence_gallery import Published
@@ -40,7 +39,7 @@ def compare(
     baseline: str,
     notes: Sequence[str] = (),
     published: Sequence[Published] = (),
-    schemes: Mapping[str, int] | None = None,
+    schemes: Mapping[str, Collection[str]] | None = None,
     is_missed: Callable[[Key], bool] = lambda key: True,
 ) -> Comparison:
     """Compare schemes task by task, and over the tasks of each family.
@@ -51,7 +50,7 @@ def compare(
         baseline: the scheme to which the others are compared.
         notes: what departs from the plan, a line each.
         published: scores of others for these tasks.
-        schemes: of each family, how many are to be compared in the end.
+        schemes: of each family, those that are to be compared in the end.
         is_missed: whether a run (task, scheme, seed) is named where the other side has it.
 
     Raises:
@@ -65,7 +64,7 @@ def compare(
         one
         for family in dict.fromkeys(families.values())
         if (theirs := [x for x in found if families[x.task] == family])
-        for one in estimates.over_tasks(family, theirs, (schemes or {}).get(family, 0))
+        for one in estimates.over_tasks(family, theirs, (schemes or {}).get(family, ()))
     ]
     return Comparison(runs, families, baseline, found, overall, [*missing, *notes], published)
 
@@ -145,7 +144,9 @@ def body(comparison: Comparison, picture: str = "") -> str:
     runs = comparison.runs
     parts = {"What the plan's rule says": "\n".join(f"- {one}" for one in comparison.verdicts)}
     if comparison.overall:
-        parts["Over the tasks of a family"] = over_table(comparison.overall)
+        parts["Over the tasks of a family"] = over_table(
+            comparison.overall, has_rule=bool(comparison.verdicts)
+        )
     if comparison.tasks:
         plot = f"![Differences and their intervals.]({picture})" if picture else ""
         parts["Task by task"] = "\n\n".join(filter(None, [task_table(comparison.tasks), plot]))
@@ -157,7 +158,7 @@ def body(comparison: Comparison, picture: str = "") -> str:
         runs, comparison.families, comparison.baseline
     )
     if runs:
-        parts["Scores"] = evidence_gallery.gallery(runs)
+        parts["Scores"] = evidence_gallery.gallery(runs, comparison.baseline)
     parts["What is left out, or departs from the plan"] = "\n".join(
         f"- {note}" for note in comparison.notes
     )
@@ -170,8 +171,8 @@ def interval(low: float, high: float) -> str:
     return f"{low:+.2f} to {high:+.2f}" if math.isfinite(low) else NOTHING
 
 
-def over_table(overall: Sequence[Overall]) -> str:
-    """The estimates, tests and power."""
+def over_table(overall: Sequence[Overall], has_rule: bool) -> str:
+    """The estimates, tests and power; `has_rule`: a plan says what they decide."""
     rows = [
         [
             one.family,
@@ -180,23 +181,24 @@ def over_table(overall: Sequence[Overall]) -> str:
             f"{one.effect.estimate:+.2f}",
             interval(one.effect.low, one.effect.high),
             number(one.effect.between_tasks, ".2f"),
-            f"{one.better} of {one.tasks} ({counted(one.runs, 'pair')})",
+            f"{one.better}, {one.worse}, {one.tasks - one.better - one.worse}",
+            str(one.runs),
             *map(p_value, (one.wilcoxon, one.wilcoxon_holm, one.sign, one.sign_holm)),
             number(one.detectable, ".2f"),
         ]
         for one in overall
     ]
     head = ["family", "scheme", "metric", "difference", "95 % interval", "between tasks"]
-    head += ["better on", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
+    head += ["better, worse, equal", "pairs", "Wilcoxon p", "Holm", "sign p", "Holm", "detectable"]
+    by_rule = "; the plan's rule asks for more" * has_rule
     note = (
         "The difference to the baseline is that of a mixed-effects model with a random intercept "
-        "for each task. Between tasks stands the intercept's standard deviation. Its fit ends at "
-        "0, which does not show that no task differs. A dash says "
+        "for each task. Between tasks stands the intercept's standard deviation. Where its fit "
+        "ends at 0, that does not show that no task differs. A dash says "
         "that no model was fitted: the interval is that of the tasks' means, or of the seeds of a "
-        "single task. Detectable is what a "
-        "t test over the tasks finds with a probability of 80 %, uncorrected; the plan's rule asks "
-        "for more. WER and PER are "
-        "better when lower."
+        "single task. Both tests leave out the tasks that are equal. Detectable is what a "
+        f"t test over the tasks finds with a probability of 80 %, uncorrected{by_rule}. WER and "
+        "PER are better when lower."
     )
     return table(head, rows) + "\n\n" + note
 

@@ -123,7 +123,8 @@ def significance(summary: Summary) -> Table:
         ],
         f"sacreBLEU's paired bootstrap ({signatures}) against {code(summary['baseline'])} of the "
         "same seed. It tests whether the difference of two trained models would hold on other "
-        "sentences of this kind. It does not test whether it would hold for other seeds.",
+        "sentences of this kind. It does not test whether it would hold for other seeds. Its p "
+        "counts samples on one side alone, so it is about half of that of a two-sided test.",
     )
 
 

@@ -21,7 +21,8 @@ def paired_bootstrap(
 
     Returns:
         The score of each, and the p value of its difference to the baseline, which is 1 where both
-        scores are the same. And the metric's signature.
+        scores are the same. And the metric's signature. sacreBLEU's p counts the samples on the
+        difference's own side: it is about half of a two-sided one, for differences that are clear.
     """
     systems = [(str(i), lines) for i, lines in enumerate(translations)]
     signatures, table = PairedTest(

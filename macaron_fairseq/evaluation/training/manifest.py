@@ -86,6 +86,18 @@ def read(run: Path, hint: str) -> dict[str, Any]:
     return found
 
 
+def trained_by(run: Path) -> dict[str, str | None]:
+    """The CPU and the code that trained a run, as in `environment.summary`.
+
+    Where its starts differ all are named.
+    """
+    starts = read(run, "train again in another folder")["starts"]
+    codes = [x["code"] for x in starts if x["code"]]
+    cpus = dict.fromkeys(x["hardware"]["cpu"] for x in starts)
+    revisions = dict.fromkeys(map(environment.revision, codes))
+    return {"cpu": "; ".join(cpus), "revision": ", ".join(revisions) or None}
+
+
 def is_start(value: Any) -> bool:
     """Whether it is a start as `write` notes it."""
     return has_fields(value, OF_START) and has_fields(value["hardware"], OF_HARDWARE)
