@@ -44,6 +44,7 @@ from macaron_fairseq.model import (
     transformer,
 )
 from macaron_fairseq.model.arguments import FAIRSEQ
+from macaron_fairseq.preflight import start
 
 
 def is_fused(args: Namespace) -> bool:
@@ -64,6 +65,7 @@ class FusedOrPlain(BaseFairseqModel):
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> Any:
         """Build this model, or the plain one."""
+        start.model_is_built(args)
         if is_fused(args):
             return super().build_model(args, task)
         if cls not in MODELS.values():

@@ -20,20 +20,24 @@ class WithoutTPU:
         self.configure = configure
 
     def __call__(self, args: Any) -> Any:
-        """Configure the architecture, and take back that there is a TPU unless `--tpu` says it."""
-        by_bf16 = isinstance(args, Namespace) and getattr(args, "bf16", False)
-        if by_bf16 and "--tpu" not in sys.argv:  # which alone still tells the two flags apart
-            args.tpu = False
+        """Configure the architecture."""
+        take_back(args)
         return self.configure(args)
 
 
-def leave_bf16_to_gpus() -> None:
-    """Make `--bf16` what it says, for every architecture that is registered by now.
+def take_back(args: Any) -> None:
+    """Take back that there is a TPU, unless `--tpu` says it.
 
-    Nothing is changed where PyTorch/XLA is installed, since there may be a TPU.
+    Nothing is changed where PyTorch/XLA is installed, since there may be one.
     """
-    if find_spec("torch_xla"):
-        return
+    by_bf16 = isinstance(args, Namespace) and getattr(args, "bf16", False)
+    # The command line alone still tells the two flags apart.
+    if by_bf16 and "--tpu" not in sys.argv and not find_spec("torch_xla"):
+        args.tpu = False
+
+
+def leave_bf16_to_gpus() -> None:
+    """Make `--bf16` what it says, for every architecture that is registered by now."""
     for name, configure in ARCH_CONFIG_REGISTRY.items():
         if type(configure).__name__ != WithoutTPU.__name__:  # of another copy of the plugin, too
             ARCH_CONFIG_REGISTRY[name] = WithoutTPU(configure)

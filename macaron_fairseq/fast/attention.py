@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from macaron_fairseq.fast import caches, gpu_kernels
-from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.dropout import Dropout, is_plain
 from macaron_fairseq.fast.linear import ConstantLinear, Linear, linear
-from macaron_fairseq.fast.replaceable import is_linear, is_watched
+from macaron_fairseq.fast.replaceable import is_linear
 from macaron_fairseq.model.incremental import IncrementalState
 
 SHORT = 64  # keys up to which two matrix products attend on a CPU
@@ -133,7 +133,7 @@ class Attention(MultiheadAttention):
             k, v = self.project(key, self.k_proj, self.v_proj)
         dropout = self.dropout_module
         p, weights = dropout.share(), None
-        if not need_weights and not is_watched(dropout) and is_for_kernel(q, k, p):
+        if not need_weights and is_plain(dropout) and is_for_kernel(q, k, p):
             hides_future = getattr(attn_mask, "hides_future", False)
             mask = None
             if key_padding_mask is not None:

@@ -199,18 +199,28 @@ def select_sentences(cache: Cache, sentences: Tensor, stay: int) -> None:
 
 
 def batch(incremental_state: IncrementalState) -> Batch:
-    """The batch that an incremental state belongs to."""
+    """The batch that an incremental state belongs to.
+
+    It is fairseq's where nobody called `begin`: that decoder does not reorder these caches.
+    """
     found = incremental_state.get(BATCH)
     if found is None:
-        found = incremental_state[BATCH] = Batch()
+        found = incremental_state[BATCH] = Batch(is_fairseqs=True)
     return found
 
 
-def begin(incremental_state: IncrementalState, rows: Tensor | None) -> None:
-    """Prepare a new incremental state; `rows` says of which sentence each row is."""
+def begin(incremental_state: IncrementalState, rows: Tensor | None, takes_all: bool) -> None:
+    """Prepare a new incremental state.
+
+    Args:
+        incremental_state: of a batch.
+        rows: of which sentence each row is.
+        takes_all: whether each token goes through all layers; else the batch is fairseq's.
+    """
     if BATCH not in incremental_state:
         beam = beam_of(rows)
-        incremental_state[BATCH] = Batch(beam if beam <= MOST_SLOTS else 1)
+        found = incremental_state[BATCH] = Batch(beam if beam <= MOST_SLOTS else 1)
+        found.is_fairseqs |= not takes_all
 
 
 def evaluation(incremental_state: IncrementalState) -> int:

@@ -20,6 +20,7 @@ from macaron_fairseq.fast.replaceable import (
     is_watched,
     projects_features,
 )
+from macaron_fairseq.fast.task import MacaronTranslationTask
 from macaron_fairseq.fast.transformer import FusedTransformerModel
 from macaron_fairseq.model.base import MacaronModel
 
@@ -35,15 +36,17 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
     Options, the loss and what is logged are fairseq's. Padding is left out before the output
     projection. Projection, softmax and both gradients are computed for some tokens at a time.
 
-    fairseq's criterion computes in four cases: the model's output is no plain projection; the loss
-    of each token is asked for (`reduce=False`); autocast is on; or --find-unused-parameters is set.
+    fairseq's criterion computes in five cases: the model's output is no plain projection; the loss
+    of each token is asked for (`reduce=False`); autocast is on; --find-unused-parameters is set; or
+    a subclass has its own `get_lprobs_and_target`.
     """
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Return loss, sample size and logging output, as fairseq's criterion does."""
-        if reduce and has_plain_projection(model):
+        is_own = inherits(self, LabelSmoothedCrossEntropyCriterion, "get_lprobs_and_target")
+        if reduce and is_own and has_plain_projection(model):
             # The parent hands the sample and the model's output on to the two methods below.
             sample = {**sample, "net_input": for_features(sample["net_input"])}
         return super().forward(model, sample, reduce)
@@ -100,7 +103,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
         """
         return (
             sample["target"].device.type != "cpu"
-            and isinstance(self.task, TranslationTask)
+            and type(self.task) in (TranslationTask, MacaronTranslationTask)  # which mask none
             and isinstance(sample.get("ntokens"), int)
             and not self.ignore_prefix_size
         )

@@ -15,6 +15,8 @@ import torch
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from torch import Tensor
 
+from macaron_fairseq.fast.replaceable import is_watched
+
 logger = logging.getLogger(__name__)
 
 # How `torch.get_rng_state` begins, and its size; the rest is of the normal distribution.
@@ -44,6 +46,11 @@ class Dropout(FairseqDropout):
     def share(self) -> float:
         """The share of elements that it leaves out now."""
         return self.p if self.training or self.apply_during_inference else 0.0
+
+
+def is_plain(dropout: Dropout) -> bool:
+    """Whether it may be computed in another way: no hooks watch it, and no subclass differs."""
+    return type(dropout) is Dropout and not is_watched(dropout)
 
 
 class RememberedDropout(torch.autograd.Function):

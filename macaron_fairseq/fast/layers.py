@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from macaron_fairseq.fast import activation, caches, gpu_kernels
 from macaron_fairseq.fast.attention import Attention
-from macaron_fairseq.fast.dropout import Dropout
+from macaron_fairseq.fast.dropout import Dropout, is_plain
 from macaron_fairseq.fast.linear import Linear
-from macaron_fairseq.fast.replaceable import inherits, is_linear, is_watched
+from macaron_fairseq.fast.replaceable import inherits, is_linear
 from macaron_fairseq.model.incremental import IncrementalState
 from macaron_fairseq.model.layers import (
     Evaluate,
@@ -34,13 +34,19 @@ class FusedLayer(SplittingLayer):
         self.dropout_module = Dropout.of(self.dropout_module, name)
         self.activation_dropout_module = Dropout.of(self.activation_dropout_module, name)
 
-    def build_fc1(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
-        """The first linear map of an FFN. Models with quantisation noise are not built here."""
+    def build_fc1(
+        self, input_dim: int, output_dim: int, noise: float = 0, block: int = 8
+    ) -> nn.Module:
+        """The first linear map of an FFN.
+
+        Raises:
+            ValueError: if it is to have quantisation noise, which the layers of `model/` have.
+        """
+        if noise:
+            raise ValueError("quantisation noise needs the layers of macaron_fairseq.model.layers")
         return Linear(input_dim, output_dim)
 
-    def build_fc2(self, input_dim: int, output_dim: int, *quant_noise: Any) -> nn.Module:
-        """The second one."""
-        return Linear(input_dim, output_dim)
+    build_fc2 = build_fc1  # the second one
 
     def advance(self, x: Tensor, evaluate: Evaluate, skipped: str | None = None) -> Tensor:
         """The state x after all steps.
@@ -50,7 +56,7 @@ class FusedLayer(SplittingLayer):
         """
         dropout = self.dropout_module
         p = dropout.share()
-        is_direct = gpu_kernels.suit(x) and self.takes_plain_steps() and not is_watched(dropout)
+        is_direct = gpu_kernels.suit(x) and self.takes_plain_steps() and is_plain(dropout)
         if not is_direct or p == 1:
             return super().advance(x, evaluate, skipped)
         steps = [step for step in self.steps if step.operators[0].kind != skipped]
@@ -78,13 +84,14 @@ class FusedLayer(SplittingLayer):
     def feed_forward(self, network: Any, x: Tensor) -> Tensor:
         """FFN(x); ReLU after its dropout gives the same and remembers one tensor less, as GELU."""
         dropout, fc1, fc2 = self.activation_dropout_module, network.fc1, network.fc2
-        p, is_seen = dropout.share(), is_watched(dropout)  # by hooks, which ReLU must come before
+        p = dropout.share()
+        is_seen = not is_plain(dropout)  # by hooks, which ReLU must come before
         is_whole = not p and not is_seen
         if self.activation_fn is gelu and is_whole and is_linear(fc2) and activation.is_useful():
             return activation.gelu_linear(fc1(x), fc2.weight, fc2.bias)
         if self.activation_fn is not functional.relu or is_seen:
             return super().feed_forward(network, x)
-        if gpu_kernels.suit(x) and is_linear(fc1) and p < 1:
+        if gpu_kernels.suit(x) and is_linear(fc1) and fc1.bias is not None and p < 1:
             return fc2(gpu_kernels.dropped_relu(x, fc1.weight, fc1.bias, p))
         return fc2(functional.relu(dropout(fc1(x))))
 
@@ -95,7 +102,12 @@ class FusedLayer(SplittingLayer):
         """
         dropout = self.dropout_module
         is_on_cpu = x.device.type == "cpu"
-        is_its_result = 0 < dropout.share() < 1 and not is_watched(dropout)
+        is_its_result = (
+            self.substep.slope is substeps.euler
+            and inherits(self, SplittingLayer, "field")
+            and 0 < dropout.share() < 1
+            and is_plain(dropout)
+        )
         if not is_its_result or slope.dtype != x.dtype or not is_on_cpu:
             return super().move(x, slope, size)
         return (slope if size == 1 else slope.mul_(size)).add_(x)

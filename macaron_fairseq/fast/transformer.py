@@ -114,7 +114,9 @@ class FusedTransformerDecoder(MacaronTransformerDecoder):
     ) -> tuple[Tensor, dict[str, Any]]:
         """fairseq's features and attention weights."""
         if incremental_state is not None:
-            caches.begin(incremental_state, (encoder_out or {}).get("sentences", [None])[0])
+            rows = (encoder_out or {}).get("sentences", [None])[0]
+            drops_layers = self.training and self.decoder_layerdrop > 0
+            caches.begin(incremental_state, rows, takes_all=not drops_layers)
         elif (
             self.begins_with_words
             and not full_context_alignment

@@ -15,6 +15,7 @@ from fairseq.models.roberta import model as roberta
 from fairseq.models.transformer import base_architecture
 
 from macaron_fairseq.common.errors import UserError
+from macaron_fairseq.compat import tpu
 from macaron_fairseq.model import arguments, initialization
 from macaron_fairseq.model.arguments import FUSED, SIDES
 from macaron_fairseq.schemes import splitting, substeps
@@ -121,6 +122,7 @@ def configure_layers(
     decoder_follows: bool = True,
 ) -> None:
     """Fill in what Macaron layers have that fairseq's do not, and divide the width of the FFN."""
+    tpu.take_back(args)  # for architectures that are registered after the plugin
     set_default(args, "macaron_scheme", splitting.DEFAULT)
     set_default(args, "macaron_post_norm", False)
     set_macaron_defaults(args)

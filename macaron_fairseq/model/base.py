@@ -82,7 +82,6 @@ class MacaronModel(UnpublishedModel):
         arguments.refuse_unknown_choices(args)
         arguments.refuse_senseless_numbers(args, cls.sides)
         arguments.refuse_uneven_heads(args, cls.sides)
-        arguments.refuse_senseless_steps(args, cls.sides)
         args.__class__ = PassUserDir  # as which fairseq will save it; see there
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerConfig
+from fairseq.modules import MultiheadAttention
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
@@ -89,6 +90,7 @@ class MacaronEncoderLayer(SplittingLayer, TransformerEncoderLayerBase):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
+        arguments.refuse_senseless_steps(cfg, ["encoder"])
         self.build_operators(arguments.steps_of(cfg, "encoder"), cfg, "encoder")
 
     def forward(
@@ -138,6 +140,7 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         add_zero_attn: bool = False,
     ) -> None:
         super().__init__(cfg, no_encoder_attn, add_bias_kv, add_zero_attn)
+        arguments.refuse_senseless_steps(cfg, ["decoder"])
         steps = arguments.steps_of(cfg, "decoder")
         if no_encoder_attn:
             steps = splitting.without(steps, CROSS_ATTENTION)
@@ -219,6 +222,18 @@ class MacaronDecoderLayer(SplittingLayer, TransformerDecoderLayerBase):
         if incremental_state is None or evaluation == 0:
             return incremental_state
         return incremental_state.setdefault(EVALUATIONS, {}).setdefault(evaluation, {})
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> None:
+        """Reorder the keys and values of all evaluations but the first, which is fairseq's.
+
+        fairseq's decoder calls this for each of its modules that has it.
+        """
+        for state in incremental_state.get(EVALUATIONS, {}).values():
+            for module in self.modules():
+                if isinstance(module, MultiheadAttention):
+                    module.reorder_incremental_state(state, new_order)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:

@@ -24,7 +24,6 @@ from macaron_fairseq.model.base import (
     as_namespace,
     refuse_other_task,
 )
-from macaron_fairseq.model.incremental import IncrementalState, states_of_evaluations
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer, wrap_layer
 
 
@@ -48,13 +47,6 @@ class MacaronTransformerDecoder(TransformerDecoderBase):
     ) -> nn.Module:
         """One layer, wrapped as fairseq wraps its own."""
         return wrap_layer(self.layer_class(cfg, no_encoder_attn), cfg)
-
-    def reorder_incremental_state_scripting(
-        self, incremental_state: IncrementalState, new_order: Tensor
-    ) -> None:
-        """Reorder the keys and values of all evaluations, as beam search asks for."""
-        for state in states_of_evaluations(incremental_state):
-            super().reorder_incremental_state_scripting(state, new_order)
 
 
 class MacaronTransformerModel(MacaronModel, TransformerModel):

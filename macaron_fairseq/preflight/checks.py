@@ -72,6 +72,18 @@ def check_training(line: CommandLine, gpu_count: int) -> None:
         samples.refuse_too_few(folder, args)
 
 
+def check_built(line: CommandLine, given: Namespace) -> None:
+    """Refuse a checkpoint of another network, as `check` does for architectures that it knows.
+
+    Args:
+        line: the command line.
+        given: all flags, see `command_line.with_defaults`.
+    """
+    folder = command_line.first_folder(given, line.others)
+    for path in command_line.to_restore(line.args):
+        check_restored(path, checkpoints.load(path), line.args, given, folder)
+
+
 def check_restored(
     path: Path, state: dict[str, Any], args: Namespace, given: Namespace | None, folder: Path | None
 ) -> None:

@@ -90,6 +90,7 @@ def parse(flags: Sequence[str], command: str = "train") -> tuple[Namespace, list
         parser.add_argument(f"--quant-noise-{name}", type=float, default=0)
     for name in ("matmul", "kernels"):
         parser.add_argument(f"--macaron-{name}")
+    parser.add_argument("-a", "--arch")
     parser.add_argument("--beam", type=int, default=configs.GenerationConfig().beam)
     parser.add_argument("--task", default=TASKS.get(command, "translation"))
     parser.add_argument("--num-classes", type=int, default=-1)

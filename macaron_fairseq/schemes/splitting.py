@@ -18,14 +18,20 @@ from macaron_fairseq.common.names import look_up
 FFN = "ffn"
 SELF_ATTENTION = "self-attention"
 CROSS_ATTENTION = "cross-attention"
+KINDS = FFN, SELF_ATTENTION, CROSS_ATTENTION
 
 
 @dataclass(frozen=True)
 class Operator:
     """A network and its LayerNorm, with the same weights however often they are applied."""
 
-    kind: str  # FFN, SELF_ATTENTION or CROSS_ATTENTION
+    kind: str  # one of KINDS
     number: int = 1  # of those of a kind in a layer
+
+    def __post_init__(self) -> None:
+        """Raise a `ValueError` for a kind that no layer builds."""
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no operator '{self.kind}': take one of {', '.join(KINDS)}")
 
 
 @dataclass(frozen=True)

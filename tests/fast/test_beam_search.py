@@ -8,6 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import (
     EnsembleModel,
@@ -20,7 +21,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from helpers.paths import USER_DIR
 from helpers.processes import run
 from helpers.run_folders import print_generated
-from helpers.small import SMALL, batch, build, dictionary, task
+from helpers.small import NO_DROPOUT, SMALL, batch, build, dictionary, task
 from helpers.toy_corpus import hypotheses
 
 from macaron_fairseq import MacaronTransformerModel
@@ -254,6 +255,39 @@ def test_alignments_and_scores_of_references_are_fairseqs():
     assert type(aligned) is SequenceGeneratorWithAlignment
     scorer = the_task.build_generator([model()], GenerationConfig(score_reference=True))
     assert type(scorer) is SequenceScorer
+
+
+@pytest.mark.parametrize("kernels", ["fused", "fairseq"])
+@pytest.mark.parametrize(
+    "flags", [[], ["--macaron-scheme", "strang-symmetric"], ["--macaron-substep", "midpoint"]]
+)
+def test_layers_in_a_decoder_of_fairseqs_follow_their_hypotheses(flags, kernels):
+    """A user's own decoder may hold them; it knows nothing of caches or evaluations."""
+    flags = [*SMALL, "--share-all-embeddings", "--macaron-kernels", kernels, *flags]
+    built = build("macaron_transformer", *flags, for_task=task(WORDS))
+    expected, _ = generate(TranslationTask, [built], beam=5, sentences=5)
+    built.decoder.__class__ = TransformerDecoderBase
+    found, _ = generate(TranslationTask, [built], beam=5, sentences=5)
+    for one, other in zip(found, expected, strict=True):
+        assert [x["tokens"].tolist() for x in one] == [x["tokens"].tolist() for x in other]
+
+
+def test_layers_that_are_dropped_while_a_training_decodes_leave_the_caches_to_fairseq():
+    flags = [*SMALL, *NO_DROPOUT, "--decoder-layerdrop", "0.5", "--macaron-kernels"]
+    ours, theirs = (build("macaron_transformer", *flags, x).train() for x in ("fused", "fairseq"))
+    theirs.load_state_dict(ours.state_dict())
+    source, lengths, previous = batch(sizes=((9, 7), (5, 7), (7, 7)))
+    steps = []
+    with torch.no_grad():
+        for built in (ours, theirs):
+            encoded, state = built.encoder(source, lengths), {}
+            for length in range(1, previous.shape[1] + 1):
+                torch.manual_seed(length)
+                tokens = previous[:, :length]
+                steps.append(built.decoder(tokens, encoded, incremental_state=state)[0])
+    half = len(steps) // 2
+    for one, other in zip(steps[:half], steps[half:], strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 def test_a_prefix_is_left_to_fairseq():

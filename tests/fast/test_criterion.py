@@ -2,6 +2,7 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from helpers.criteria import EPSILON, PAD, Spy, assert_same, biased, make, outcome, sample
 from helpers.small import DROPOUT, SMALL, batch, build, dictionary, task
 from helpers.students import translation
@@ -326,6 +327,35 @@ def test_other_outputs_are_left_to_fairseq(change):
     change(model)
     assert not is_chunked(model)
     assert_same(*both(model, sample()), tolerance=1e-12)
+
+
+def test_own_probabilities_of_a_subclass_are_taken():
+    def cooler(kind):
+        class Cooler(kind):
+            def get_lprobs_and_target(self, model, net_output, sample):
+                return super().get_lprobs_and_target(model, (net_output[0] / 2, None), sample)
+
+        return Cooler
+
+    model, data = build(ARCHITECTURES[0], *SMALL), sample()
+    ours = outcome(cooler(ChunkedLabelSmoothedCrossEntropyCriterion), model, data)
+    assert_same(ours, outcome(cooler(LabelSmoothedCrossEntropyCriterion), model, data))
+
+
+def test_targets_that_a_task_of_a_users_own_masks_do_not_count_on_a_gpu():
+    """The batch says how many targets there were before."""
+
+    class Masking(TranslationTask):
+        pass
+
+    model, data = build(ARCHITECTURES[0], *SMALL), sample()
+    data["target"][:, 1] = PAD
+    options = {"for_task": Masking(TranslationConfig(), dictionary(), dictionary())}
+    expected = outcome(LabelSmoothedCrossEntropyCriterion, model, data, **options)
+    data["target"] = data["target"].as_subclass(Elsewhere)
+    assert_same(
+        outcome(ChunkedLabelSmoothedCrossEntropyCriterion, model, data, **options), expected
+    )
 
 
 def test_language_models_are_chunked_and_equal_fairseqs():

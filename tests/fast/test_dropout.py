@@ -13,6 +13,7 @@ from helpers.small import SMALL, batch, build
 from macaron_fairseq import fast
 from macaron_fairseq.fast import dropout
 from macaron_fairseq.fast.dropout import Dropout, RememberedDropout
+from macaron_fairseq.schemes.substeps import SubStep
 
 
 @pytest.fixture(autouse=True)
@@ -198,6 +199,29 @@ def test_a_step_ends_in_the_place_of_dropouts_result_unless_it_is_watched(watche
     assert torch.equal(moved, expected)
     assert (moved is slope) == (not watched)
     assert layer.eval().move(x, slope, 1) is not slope
+
+
+def test_a_subclass_of_dropout_is_called_where_it_stands():
+    """Before the activation, ReLU would take away what it adds."""
+
+    class Adding(dropout.Dropout):
+        def forward(self, x, inplace=False):
+            return x + 1
+
+    layer = build("macaron_transformer", *SMALL, *DROPOUT).encoder.layers[0].train()
+    layer.activation_dropout_module = Adding(0.1)
+    x = torch.randn(3, 2, 16)
+    expected = layer.fc2(layer.fc1(x).relu() + 1)
+    assert torch.allclose(layer.feed_forward(layer, x), expected, atol=1e-6)
+    assert not dropout.is_plain(layer.activation_dropout_module)
+    assert dropout.is_plain(layer.dropout_module)
+
+
+def test_a_slope_that_its_own_gradient_needs_is_left_as_it_is():
+    layer = build("macaron_transformer", *SMALL, *DROPOUT).encoder.layers[0].train()
+    layer.substep = SubStep(lambda f, x, h, gate: f(x).tanh(), 1, "tanh f(x)")
+    layer(torch.randn(3, 2, 16), None).sum().backward()
+    assert layer.fc1.weight.grad.abs().max() > 0
 
 
 def test_derivatives_by_functorch_are_pytorchs():

@@ -1,5 +1,6 @@
 """The named architectures: sizes, equality with the baseline, and the user's last word."""
 
+import sys
 from argparse import Namespace
 
 import pytest
@@ -14,7 +15,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 from fairseq.models.transformer import TransformerModel, base_architecture
-from helpers.small import arguments, count_parameters, language_task, masked_task, task
+from helpers.small import arguments, count_parameters, language_task, masked_task, parse, task
 from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError
@@ -59,6 +60,15 @@ def test_a_user_may_add_an_architecture(own_architecture):
     arch = own_architecture(lambda args: architectures.configure_macaron(args, size))
     model = build_model(arguments(arch), task())
     assert len(model.encoder.layers) == 2 and model.encoder.layers[0].fc1.out_features == 32
+
+
+def test_an_architecture_of_a_users_own_may_be_trained_in_bf16(own_architecture, monkeypatch):
+    """fairseq would look for a TPU."""
+    size = architectures.Size(32, 64, heads=4, layers=2, dropout=0.1)
+    arch = own_architecture(lambda args: architectures.configure_macaron(args, size))
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", "--bf16"])
+    args = parse(arch, "--bf16")
+    assert args.bf16 is True and args.tpu is False
 
 
 def test_an_architecture_without_a_scheme_is_refused(own_architecture):

@@ -16,6 +16,7 @@ from helpers.formulas import (
 )
 from helpers.small import NO_DROPOUT, SMALL, arguments
 
+from macaron_fairseq import UserError
 from macaron_fairseq.fast.layers import FusedDecoderLayer, FusedEncoderLayer
 from macaron_fairseq.model.layers import MacaronDecoderLayer, MacaronEncoderLayer
 from macaron_fairseq.schemes.splitting import (
@@ -233,6 +234,32 @@ def test_attention_weights_are_computed_where_fairseqs_layer_does(mode, is_asked
         _, weights, _ = built(x, memory, PADDING, need_attn=is_asked)
         found.append(weights is not None)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("flags", [["--macaron-scheme", "parallel"], ["--macaron-substep", "rk4"]])
+@pytest.mark.parametrize("kind", [*ENCODER_LAYERS, *DECODER_LAYERS])
+def test_a_layer_refuses_what_post_norm_cannot_take(kind, flags):
+    """Also in a model of a user's own, which checks no flags."""
+    cfg = config(*flags)
+    for side in (cfg.encoder, cfg.decoder):
+        side.normalize_before = False
+    with pytest.raises(UserError, match=r"needs pre-norm in the (encoder|decoder), since"):
+        kind(cfg)
+
+
+@pytest.mark.parametrize("kind", [FusedEncoderLayer, FusedDecoderLayer])
+def test_a_fused_layer_refuses_quantisation_noise(kind):
+    cfg = config()
+    cfg.quant_noise.pq = 0.1
+    with pytest.raises(
+        ValueError, match=r"noise needs the layers of macaron_fairseq\.model\.layers"
+    ):
+        kind(cfg)
+
+
+def test_an_operator_that_no_layer_has_is_refused():
+    with pytest.raises(ValueError, match="there is no operator 'convolution': take one of ffn, "):
+        Operator("convolution")
 
 
 def test_onnx_states_are_refused():

@@ -112,7 +112,7 @@ def test_other_tasks_commands_and_orders_are_left_alone(text, labelled):
     refuse("validate", labelled, "--task", "sentence_prediction", *BATCH)
     refuse("preprocess", "nosuch")
     refuse("train", "nosuch", "--task", "speech_to_text")
-    refuse("train", "--arch", "some", "nosuch")  # an unknown flag: which word is the folder?
+    refuse("train", "--dropout", "0.1", "nosuch")  # an unknown flag: which word is the folder?
     refuse("train", "https://example.org/data")
     refuse("train")
     (text / "train.idx").unlink()

@@ -25,7 +25,8 @@ from fairseq.optim.lr_scheduler.inverse_square_root_schedule import (
 from fairseq.trainer import Trainer
 from helpers.classifiers import HEAD, classifier
 from helpers.commands import apply, refusal, sentence_of
-from helpers.paths import FIXTURES
+from helpers.paths import FIXTURES, ROOT
+from helpers.processes import run
 from helpers.small import (
     SMALL,
     SMALL_DECODER,
@@ -37,6 +38,7 @@ from helpers.small import (
     masked_task,
     task,
 )
+from helpers.toy_corpus import TRAIN
 from omegaconf import OmegaConf
 
 from macaron_fairseq import UserError, plugin
@@ -49,6 +51,7 @@ from macaron_fairseq.preflight import (
 )
 
 STORED = FIXTURES / "stored"
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture
@@ -331,6 +334,25 @@ def test_the_authors_architectures_are_checked_as_well(goes_on):
         goes_on([], arch)
         with pytest.raises(UserError, match="was trained with --macaron-scheme strang-marchuk"):
             goes_on(["--macaron-scheme", "strang-symmetric"], arch)
+
+
+@pytest.mark.slow
+def test_an_architecture_of_another_package_goes_on_with_its_network(data_bin, tmp_path):
+    """It is registered after the flags are checked. The package is the documentation's."""
+    page = (DOCS / "reference" / "architectures.md").read_text()
+    (package := tmp_path / "my_plugin").mkdir()
+    code = re.search(r"```python\n(from fairseq.*?)```", page, re.S).group(1)
+    (package / "__init__.py").write_text(code)
+    words = [*TRAIN, "--user-dir", package, "--save-dir", tmp_path / "run", "--arch", "my_macaron"]
+
+    def goes_on(*flags):
+        done = run("fairseq-train", data_bin, *words, *flags, check=False, PYTHONPATH=str(ROOT))
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    assert goes_on("--max-update", "1")[0] == 0
+    status, said = goes_on("--max-update", "2", "--macaron-scheme", "strang-symmetric")
+    assert status == 1 and "was trained with --macaron-scheme strang-marchuk, and the mo" in said
+    assert goes_on("--max-update", "2")[0] == 0
 
 
 def test_training_starts_from_the_layers_of_a_checkpoint_that_are_to_be_kept(tmp_path):
