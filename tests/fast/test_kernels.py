@@ -622,6 +622,8 @@ def test_several_tokens_at_once_are_fairseqs(kind):
     theirs.load_state_dict(ours.state_dict())
     source, found, states = torch.randn(5, 2, 16), [], ({}, {})
     tokens = torch.randn(3, 2, 16), torch.randn(1, 2, 16)
+    with torch.no_grad():
+        caches.begin(states[0], None, takes_all=True)
     for attention, state in zip((ours, theirs), states, strict=True):
         with torch.no_grad():
             for x in tokens:
@@ -636,6 +638,7 @@ def test_several_tokens_at_once_are_fairseqs(kind):
 def test_several_tokens_after_single_ones_are_refused():
     attention, state = Attention(16, 4, self_attention=True).eval(), {}
     with torch.no_grad():
+        caches.begin(state, None, takes_all=True)
         x = torch.randn(1, 2, 16)
         attention(x, x, x, incremental_state=state)
         x = torch.randn(2, 2, 16)
