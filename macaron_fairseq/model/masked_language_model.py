@@ -5,6 +5,7 @@ for pre-training and `sentence_prediction` for fine-tuning.
 """
 
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from typing import ClassVar
 
 from fairseq.data import Dictionary
@@ -26,8 +27,16 @@ from macaron_fairseq.model.base import (
 )
 from macaron_fairseq.model.transformer import MacaronTransformerEncoder
 from macaron_fairseq.schemes import splitting
+from macaron_fairseq.schemes.splitting import FFN, SELF_ATTENTION
 
 DEFAULT_POSITIONS = 512  # fairseq's
+# Flags that prune, what turns them off, and the networks of which fairseq sees one in each layer.
+PRUNING = (
+    ("ffn_blocks_to_remove", -1, FFN, "FFN"),
+    ("ffn_reg_scale_factor", 0, FFN, "FFN"),
+    ("mha_heads_to_keep", -1, SELF_ATTENTION, "self-attention"),
+    ("mha_reg_scale_factor", 0, SELF_ATTENTION, "self-attention"),
+)
 
 
 class MacaronRobertaEncoder(RobertaEncoder):
@@ -109,12 +118,13 @@ class BaselineRobertaModel(UnpublishedModel, RobertaModel):
 
 
 def refuse_pruning(args: Namespace) -> None:
-    """Raise a `UserError` where fairseq would prune one of a layer's two FFNs (AdaPruning)."""
-    has_two = splitting.count_ffns(arguments.steps_of(args, "encoder")) > 1
-    for name, off in {"ffn_blocks_to_remove": -1, "ffn_reg_scale_factor": 0}.items():
-        if has_two and getattr(args, name, off) != off:
+    """Raise a `UserError` where fairseq would prune one of several networks (AdaPruning)."""
+    held = {*splitting.operators(arguments.steps_of(args, "encoder"))}
+    counts = Counter(operator.kind for operator in held)
+    for name, off, kind, word in PRUNING:
+        if counts[kind] > 1 and getattr(args, name, off) != off:
             raise UserError(
-                f"--{name.replace('_', '-')} is for layers with one FFN: leave it out, or take "
+                f"--{name.replace('_', '-')} is for layers with one {word}: leave it out, or take "
                 "--macaron-scheme lie-trotter"
             )
 

@@ -28,6 +28,15 @@ from torch._subclasses import FakeTensorMode
 from macaron_fairseq import UserError, plugin
 from macaron_fairseq.model.operators import Gate
 from macaron_fairseq.schemes import splitting, substeps
+from macaron_fairseq.schemes.splitting import (
+    SCHEMES,
+    SELF,
+    SELF_ATTENTION,
+    WHOLE,
+    Operator,
+    Scheme,
+    step,
+)
 
 # width, heads, layers, width of each FFN half
 SIZES = {"base": (768, 12, 12, 1536), "small": (512, 8, 6, 1024), "tiny": (256, 4, 4, 512)}
@@ -169,6 +178,17 @@ def test_pruning_is_for_layers_with_one_ffn(flag):
     assert roberta("macaron_roberta_tiny", *words, "--macaron-scheme", "lie-trotter")
     with pytest.raises(UserError, match=f"{flag} is for layers with one FFN: leave it out, or"):
         roberta("macaron_roberta_tiny", *words)
+
+
+@pytest.mark.parametrize("flag", ["--mha-heads-to-keep", "--mha-reg-scale-factor"])
+def test_pruning_of_heads_is_for_layers_with_one_self_attention(flag, monkeypatch):
+    """Whether it is applied once or twice; a scheme of a user's own may have two."""
+    words = *SMALL_ENCODER, flag, "1", "--macaron-scheme"
+    assert roberta("macaron_roberta_tiny", *words, "strang-marchuk-attention")
+    two = (step(1, SELF), step(1, WHOLE), step(1, Operator(SELF_ATTENTION, 2)))
+    monkeypatch.setitem(SCHEMES, "lie-trotter-reversed", Scheme(two, two))
+    with pytest.raises(UserError, match=f"{flag} is for layers with one self-attention: leave "):
+        roberta("macaron_roberta_tiny", *words, "lie-trotter-reversed")
 
 
 def test_positions_are_as_many_as_the_tasks_texts_have():
