@@ -10,6 +10,7 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -165,8 +166,12 @@ def svg(draw: Callable[[Axes], None], alt: str) -> str:
 def shortened(text: str) -> str:
     """SVG of matplotlib in less than half as many characters, to be looked at and not edited."""
     text = re.sub(r"font-family: [^;\"]*; ?", "", text)  # the page's
-    # Tenths of a point within tags; what stands between them, as 0.25, is read by people.
-    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d)\d+", r"\1", tag[0]), text)
+    # Tenths of a point within tags, but hundredths of how opaque something is. What stands between
+    # tags, as 0.25, is read by people.
+    tenths = re.compile(r"(opacity[=: \"]+\d?\.\d\d)\d*|(\.\d)\d+")
+    text = re.sub(
+        r"<[^>]*>", lambda tag: tenths.sub(lambda x: (x[1] or "") + (x[2] or ""), tag[0]), text
+    )
     text = re.sub(r"\n *([A-Z])", r"\1", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace("> <", "><")
     used = set(re.findall(r"#([\w.-]+)", text))
@@ -213,6 +218,13 @@ def wrapped(text: str, inches: float, points: float) -> str:
     """A heading in lines that fit into a width, in letters of a size."""
     most = int(inches / (LETTER * points))
     return "\n".join(part for line in text.split("\n") for part in wrap(line, most))
+
+
+def spread(n: int) -> list[str]:
+    """So many colours in the order of their hue, neither dark nor light, for any page."""
+    by_hue = [palette.AREA[i] for i in (0, 4, 2, 6, 1, 5, 3)]
+    between = LinearSegmentedColormap.from_list("", by_hue)
+    return [to_hex(between(x)) for x in np.linspace(0, 1, n)]
 
 
 def png(figure: Figure, dpi: int = 100) -> bytes:

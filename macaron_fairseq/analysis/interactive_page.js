@@ -159,6 +159,7 @@ const scenes = JSON.parse(find("scenes").textContent);
 const flat = !hasWebGL() && scenes.some((scene) => scene.axes.length > 2);
 find("flat").hidden = !flat;
 let shown;
+let asked = 0; // how often a scene was
 let timer;
 
 async function draw() {
@@ -173,13 +174,16 @@ async function draw() {
 }
 
 async function choose() {
+  const own = ++asked;
   const scene = scenes[Number(find("choice").value)];
   const names = Object.keys(scene.values);
   const values = await Promise.all(names.map((name) => unpack(scene.values[name])));
+  const positions = await unpack(scene.positions);
+  if (own !== asked) return; // another was chosen meanwhile
   const pairs = names.map((name, i) => [name, values[i]]);
-  shown = new Shown(scene, await unpack(scene.positions), Object.fromEntries(pairs), flat);
-  find("step").max = scene.steps.length - 1;
+  shown = new Shown(scene, positions, Object.fromEntries(pairs), flat);
   if (Number(find("step").value) > scene.steps.length - 1) find("step").value = 0;
+  find("step").max = scene.steps.length - 1;
   const turns = shown.dimensions.length === 3;
   find("turn").closest("label").hidden = find("turning").hidden = !turns;
   find("which").textContent = [scene.group, scene.title].filter(Boolean).join(", ");

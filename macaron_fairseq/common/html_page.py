@@ -42,7 +42,8 @@ p { margin: .4rem 0; max-width: 48rem; }
 nav, .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: .5rem 0; }
 .legend { list-style: none; padding: 0; font-weight: 600; }
 a { color: inherit; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 50%; margin-right: .4em;
+  print-color-adjust: exact; forced-color-adjust: none; }
 .card { margin: 1rem 0; padding: .8rem; background: var(--card); border-radius: .5rem; }
 .cards { display: grid; gap: 1rem; margin: 1rem 0;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); }

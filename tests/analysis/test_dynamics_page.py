@@ -131,8 +131,62 @@ def test_differences_are_of_each_model_from_the_first(page, made):
     page.keyboard.press("End")
     difference = cosine(made, 1, 2) - cosine(made, 0, 2)
     value = tip(page).inner_text().split("noisy: ")[1]
+    spoken = page.locator(FOCUSED).first.get_attribute("aria-label")
+    assert f"less stock. noisy: {shown(cosine(made, 1, 0) - cosine(made, 0, 0))} at 0 to " in spoken
+    assert "stock: " not in spoken
     assert float(value.replace("\N{MINUS SIGN}", "-")) == pytest.approx(difference, rel=0.02)
     assert "stock:" not in tip(page).inner_text()
+
+
+def test_differences_of_distributions_have_a_scale(page, made):
+    page.get_by_label("difference from stock").check()
+    counts = [
+        np.array([row["cosine_histogram"] for row in model["sides"][0]["states"]], dtype=float)
+        for model in made.content["models"]
+    ]
+    shares = [x / x.sum(axis=1, keepdims=True) for x in counts]
+    largest = 100 * np.abs(shares[1] - shares[0]).max()
+    figures = page.locator("#encoder ~ .card figure:visible")
+    assert f"+{shown(largest)} % of the pairs" in figures.first.inner_text()
+
+
+def called(page, name, *arguments):
+    """What a function of the page's script returns."""
+    return page.evaluate(
+        r"""([name, given]) => {
+          const script = document.querySelector("script[type=module]").textContent;
+          const source = script.match(new RegExp(`function ${name}\\([^]*?\\n}`))[0];
+          return new Function("given", `${source}; return ${name}(...given)`)(given);
+        }""",
+        [name, [*arguments]],
+    )
+
+
+def test_numbers_near_one_keep_their_digits(page):
+    found = [called(page, "number", x) for x in (0.9996, -0.99963, 0.5, 1, 0.98765, 12345)]
+    assert found == ["0.9996", "\N{MINUS SIGN}0.99963", "0.5", "1", "0.988", "12300"]
+
+
+def test_lines_that_no_logarithm_can_show_leave_points_out(page):
+    """Of an operator that adds nothing the local error is 0: its ratio would have no end."""
+    line = {"x": [1, 2, 3], "means": [0.5, 0, 2], "sds": None}
+    zero = {"x": [1], "means": [0], "sds": [0]}
+    left = {"x": [1, 3], "means": [0.5, 2], "sds": None}
+    assert called(page, "drawable", [line, zero], True) == [left]
+    assert called(page, "drawable", [line, zero], False) == [line, zero]
+
+
+def test_controls_that_a_browser_has_kept_are_those_of_the_pictures(page):
+    """Some keep them where a page is loaded again."""
+    page.add_init_script(
+        """new MutationObserver(() => {
+          const kept = document.querySelector("[value=difference]");
+          if (kept) kept.checked = true;
+        }).observe(document, { childList: true, subtree: true });"""
+    )
+    page.reload()
+    page.locator(FOCUSED).first.focus()
+    assert "noisy:" in tip(page).inner_text() and "stock:" not in tip(page).inner_text()
 
 
 def test_attention_of_a_chosen_head(page, made):
@@ -151,7 +205,7 @@ def test_attention_of_a_chosen_head(page, made):
         decoder = view.sides[1]
         (found,) = (x for x in decoder.attentions if (x.kind, x.layer) == ("cross-attention", 2))
         names = f"“{decoder.tokens[2]}” attends to “{found.keys[1]}”:"
-        assert line.startswith(f"{label}: {names} ")
+        assert re.sub("[\u2068\u2069]", "", line).startswith(f"{label}: {names} ")
         assert float(line.split()[-1]) == pytest.approx(found.weights[1, 2, 1], abs=0.0006)
 
 

@@ -62,3 +62,20 @@ def test_headings_fit():
         assert text.get_window_extent().width <= figure.bbox.width
     assert text.get_text().count("\n") == 3
     assert np.all([part in text.get_text() for part in heading.split()])
+
+
+def luminance(colour):
+    """The relative luminance of WCAG 2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 60])
+def test_colours_of_many_are_seen_on_light_and_dark_pages(n):
+    found = figures.spread(n)
+    assert len({*found}) == n
+    for page in ("#ffffff", "#14181e"):
+        for colour in found:
+            low, high = sorted([luminance(page), luminance(colour)])
+            assert (high + 0.05) / (low + 0.05) > 2.5

@@ -6,7 +6,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from macaron_fairseq.analysis.particles import drawing
-from macaron_fairseq.analysis.particles.sphere import page
 
 
 def test_points_have_their_angles():
@@ -23,8 +22,7 @@ def test_a_path_that_goes_over_an_edge_has_a_gap_and_keeps_its_points():
 
 @pytest.mark.parametrize("n", [0, 1, 8, 10, 11, 40])
 def test_each_colour_is_there_once(n):
-    for few in (drawing.CYCLE, page.COLOURS):
-        assert len({to_hex(x) for x in drawing.colours(n, few)}) == n
+    assert len({to_hex(x) for x in drawing.colours(n)}) == n
 
 
 def test_each_path_is_a_line():

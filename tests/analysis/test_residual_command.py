@@ -263,6 +263,10 @@ def test_pictures(report):
 
 def test_numbers_on_axes_keep_their_digits():
     assert figures.shortened('<text x="1.234">0.25</text>') == '<text x="1.2">0.25</text>'
+    faint = '<path d="M 1.25 2" style="opacity: 0.3125; stroke-width: 1.75" fill-opacity="0.375"/>'
+    assert figures.shortened(faint) == (
+        '<path d="M 1.2 2" style="opacity: 0.31; stroke-width: 1.7" fill-opacity="0.37"/>'
+    )
 
 
 def test_an_untrained_model_is_that_of_fairseqs_builder(data):

@@ -21,6 +21,32 @@ function ticks(low, high, isLog) {
   return Array.from({ length: count }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
+// Numbers of an axis, with all their digits.
+function tick(value) {
+  return String(Number(value.toPrecision(12))).replaceAll("-", "−");
+}
+
+// Lines without what their scale has no place for: 0 has no logarithm.
+function drawable(lines, isLog) {
+  const kept = (line) => (_, i) => !isLog || line.means[i] > 0;
+  return lines.map((line) => ({
+    ...line,
+    x: line.x.filter(kept(line)),
+    means: line.means.filter(kept(line)),
+    sds: line.sds && line.sds.filter(kept(line)),
+  })).filter((line) => line.x.length);
+}
+
+// What a picture shows, for who cannot see it.
+function spoken(title, lines) {
+  const ends = lines.map(({ series, dash, label, x, means }) => {
+    const [first, last] = [0, x.length - 1].map((i) => `${number(means[i])} at ${number(x[i])}`);
+    return `${LABELS[series]}${dash ? ` (${label})` : ""}: ${first} to ${last}`;
+  });
+  const what = isDifference ? `, less ${LABELS[0]}` : "";
+  return `${title}${what}. ${ends.join("; ")}. The arrow keys go through the layers.`;
+}
+
 // Each model's lines less the first one's, or of what has a log scale divided by them, where both
 // models have the operator as often in a layer and at the same places.
 function differences(data) {
@@ -35,6 +61,7 @@ function differences(data) {
       const j = partner.x.findIndex((y) => Math.abs(x - y) < 1e-4);
       if (j < 0) return;
       const [ours, first] = [line.means[i], partner.means[j]];
+      if (data.log && !(ours > 0 && first > 0)) return;
       result.x.push(x);
       result.means.push(data.log ? ours / first : ours - first);
     });
@@ -52,7 +79,7 @@ function limitsOfDifferences(card, isLog) {
 }
 
 function lineChart(figure, data) {
-  const label = figure.querySelector("svg").getAttribute("aria-label");
+  const title = figure.querySelector("svg").getAttribute("aria-label").split(" by layer.")[0];
   const card = figure.closest(".card");
   if (!cards.has(card)) cards.set(card, []);
   cards.get(card).push(data);
@@ -62,11 +89,11 @@ function lineChart(figure, data) {
   figure.append(tip);
   redraw.push(() => {
     tip.replaceChildren();
-    const all = isDifference ? differences(data) : data.lines;
+    const all = isDifference ? differences(data) : drawable(data.lines, data.log);
     const limits = isDifference ? limitsOfDifferences(card, data.log) : data.limits;
     const lines = all.filter((line) => shown.has(line.series));
     const view = { lines, limits, isDifference };
-    box.replaceChildren(...drawLines(figure, data, view, label, tip));
+    box.replaceChildren(...drawLines(figure, data, view, spoken(title, lines), tip));
   });
 }
 
@@ -93,13 +120,13 @@ function drawLines(figure, data, view, label, tip) {
   const toY = (y) => bottom - ((scale(y) - low) / (high - low)) * (bottom - top);
   const inside = (y) => Math.min(bottom, Math.max(top, toY(y)));
 
-  const root = picture(width, height, `${label} The arrow keys go through the layers.`);
+  const root = picture(width, height, label);
   for (const y of ticks(...limits, data.log)) {
     root.append(
       svg("line", { class: "grid", x1: left, x2: right, y1: toY(y), y2: toY(y) }),
-      text(left - 5, toY(y) + 4, number(y), { "text-anchor": "end" }));
+      text(left - 5, toY(y) + 4, tick(y), { "text-anchor": "end" }));
   }
-  const every = Math.max(1, Math.ceil((28 * (last - first)) / (right - left)));
+  const every = everyLayer(last - first, right - left);
   for (let x = Math.ceil(first); x <= last; x += every) {
     root.append(text(toX(x), bottom + 14, x, { "text-anchor": "middle" }));
   }
@@ -157,6 +184,11 @@ function drawLines(figure, data, view, label, tip) {
   return several ? [root, dashes(lines)] : [root];
 }
 
+// Of how many layers one is numbered, where a width has so many.
+function everyLayer(layers, width) {
+  return Math.max(1, Math.ceil((28 * layers) / width));
+}
+
 // Lines of layers are over time where an operator stands often in each.
 function where(x, of) {
   if (!Number.isInteger(x)) return `within layer ${Math.ceil(x)}`;
@@ -176,16 +208,16 @@ function dashes(lines) {
 
 // --- distributions of the cosines ----------------------------------------------------------------
 
+const clouds = []; // the data of all distributions, of whose differences a side's share a scale
+
 function distributions(figure, data, base) {
   const label = figure.querySelector("svg").getAttribute("aria-label");
+  clouds.push({ data, base });
   const box = html("div");
+  const scale = html("p", { class: "soft" });
   const tip = html("output", { class: "tip", "aria-live": "polite" });
   figure.querySelector("svg").replaceWith(box);
-  figure.append(tip);
-  const sharesOf = (counts) => {
-    const total = counts.reduce((sum, x) => sum + x, 0);
-    return counts.map((x) => x / total);
-  };
+  figure.append(scale, tip);
   redraw.push(() => {
     tip.replaceChildren();
     figure.hidden = !shown.has(data.series) || (isDifference && data === base);
@@ -193,23 +225,20 @@ function distributions(figure, data, base) {
   });
 
   function draw() {
-    let places = data.times.map((_, i) => i);
-    let shares = data.counts.map(sharesOf);
-    if (isDifference) {
-      const partner = (i) => base.times.findIndex((t) => Math.abs(t - data.times[i]) < 1e-4);
-      places = places.filter((i) => partner(i) >= 0);
-      shares = shares.map((own, i) =>
-        partner(i) < 0 ? own : own.map((x, bin) => x - sharesOf(base.counts[partner(i)])[bin]));
-    }
-    const largest = isDifference
-      ? Math.max(...places.flatMap((i) => shares[i].map(Math.abs))) || 1
-      : data.top;
+    const { places, shares } = isDifference ? sharesLess(data, base) : allShares(data);
+    const largest = isDifference ? largestDifference(base) : data.top;
+    const ends = [isDifference ? -largest : 0, largest].map((x) => number(100 * x, isDifference));
+    scale.replaceChildren(
+      `${ends[0]} %`, ramp(data.series, isDifference, true), `${ends[1]} % of the pairs`);
     const [above, below] = [colour(seriesName(data.series)), colour("--series-0")];
     const [width, height, bins] = [figure.clientWidth, 230, shares[0].length];
     const frame = { x: MARGIN.left, y: 8, width: width - MARGIN.left - 10, height: 190 };
     const toY = (cosine) => frame.y + ((1 - cosine) / 2) * frame.height;
     const toX = (column) => frame.x + ((column + 0.5) / places.length) * frame.width;
-    const root = picture(width, height, `${label} The arrow keys go through states and cosines.`);
+    const what = isDifference
+      ? `Distribution of the cosines, ${LABELS[data.series]}, less that of ${LABELS[0]}.`
+      : label;
+    const root = picture(width, height, `${what} The arrow keys go through states and cosines.`);
     const colourOf = (row, column) => {
       const share = shares[places[column]][bins - 1 - row] / largest;
       return tint(Math.sign(share) * Math.sqrt(Math.abs(share)), above, below);
@@ -237,8 +266,9 @@ function distributions(figure, data, base) {
     for (const y of [-1, -0.5, 0, 0.5, 1]) {
       root.append(text(frame.x - 5, toY(y) + 4, number(y), { "text-anchor": "end" }));
     }
+    const every = everyLayer(data.times.at(-1), frame.width);
     places.forEach((i, column) => {
-      if (!Number.isInteger(data.times[i])) return;
+      if (data.times[i] % every) return;
       root.append(text(toX(column), 212, data.times[i], { "text-anchor": "middle" }));
     });
     root.append(text(frame.x + frame.width / 2, 227, "layer", { "text-anchor": "middle" }));
@@ -251,4 +281,34 @@ function distributions(figure, data, base) {
     }
     return root;
   }
+}
+
+function sharesOf(counts) {
+  const total = counts.reduce((sum, x) => sum + x, 0);
+  return counts.map((x) => x / total);
+}
+
+// Of each state the share of the pairs in each bin; `places` are the states to draw.
+function allShares(data) {
+  return { places: data.times.map((_, i) => i), shares: data.counts.map(sharesOf) };
+}
+
+// The same, less those of the first model at the states that both have.
+function sharesLess(data, base) {
+  const partner = data.times.map((own) => base.times.findIndex((t) => Math.abs(t - own) < 1e-4));
+  const { places, shares } = allShares(data);
+  const common = places.filter((i) => partner[i] >= 0);
+  for (const i of common) {
+    const first = sharesOf(base.counts[partner[i]]);
+    shares[i] = shares[i].map((x, bin) => x - first[bin]);
+  }
+  return { places: common, shares };
+}
+
+function largestDifference(base) {
+  const all = clouds.filter((x) => x.base === base && x.data !== base).flatMap(({ data }) => {
+    const { places, shares } = sharesLess(data, base);
+    return places.flatMap((i) => shares[i].map(Math.abs));
+  });
+  return Math.max(...all) || 1;
 }

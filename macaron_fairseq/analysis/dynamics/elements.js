@@ -31,7 +31,7 @@ function text(x, y, content, attributes = {}) {
 }
 
 // The style sheet's colour of a model; after the last one follows the first.
-const SERIES = [...Array(100).keys()].map((i) => `--series-${i}`).filter((name) => colour(name));
+const SERIES = [...Array(100).keys()].map((i) => `--series-${i}`).filter(declared);
 
 function seriesName(series) {
   return SERIES[series % SERIES.length];
@@ -42,8 +42,12 @@ function key(series) {
   return html("span", { class: "key", style, "aria-hidden": "true" });
 }
 
+// Three digits; near 1 and −1 three of what is missing there.
 function number(value, isSigned = false) {
-  const digits = String(Number(value.toPrecision(3)));
+  const missing = 1 - Math.abs(value);
+  const places = 2 - Math.floor(Math.log10(missing));
+  const isNear = missing > 1e-6 && missing < 0.01;
+  const digits = String(Number(isNear ? value.toFixed(places) : value.toPrecision(3)));
   return (isSigned && value > 0 ? "+" : "") + digits.replaceAll("-", "−");
 }
 
@@ -65,17 +69,20 @@ function cursor(picture, columns, rows, locate, show, hide) {
     row = Math.min(rows - 1, Math.max(0, y));
     show(column, row);
   };
-  picture.addEventListener("pointermove", (event) => {
+  const point = (event) => {
     const box = picture.getBoundingClientRect();
     const scale = picture.viewBox.baseVal.width / box.width;
     const place = locate((event.clientX - box.left) * scale, (event.clientY - box.top) * scale);
     if (place) go(...place);
     else hide();
-  });
+  };
+  picture.addEventListener("pointermove", point);
   picture.addEventListener("pointerleave", () => {
     if (document.activeElement !== picture) hide();
   });
   picture.addEventListener("focus", () => go(column, row));
+  // After the focus that it gives: on a touch screen nothing else says where.
+  picture.addEventListener("click", point);
   picture.addEventListener("blur", hide);
   picture.addEventListener("keydown", (event) => {
     const moves = {
@@ -98,8 +105,12 @@ function picture(width, height, label) {
 
 // --- maps ---------------------------------------------------------------------------------------
 
+function declared(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
 function colour(name) {
-  const found = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const found = declared(name);
   return [1, 3, 5].map((i) => parseInt(found.slice(i, i + 2), 16));
 }
 

@@ -10,13 +10,17 @@ document.documentElement.classList.add("scripted");
 const controls = document.getElementById("controls");
 controls.hidden = false;
 controls.addEventListener("submit", (event) => event.preventDefault());
-controls.addEventListener("change", () => {
+function readControls() {
   for (const input of controls.querySelectorAll("[name=model]")) {
     if (input.checked) shown.add(Number(input.value));
     else shown.delete(Number(input.value));
   }
   const view = controls.querySelector("[name=view]:checked");
   isDifference = Boolean(view) && view.value === "difference";
+}
+
+controls.addEventListener("change", () => {
+  readControls();
   drawAll();
 });
 let base = null; // the first model's distributions, of the side that is drawn
@@ -29,6 +33,7 @@ for (const script of document.querySelectorAll("figure > script")) {
   }
 }
 singleSentences();
+readControls(); // a page that is loaded again may have kept them
 drawAll();
 let width = window.innerWidth;
 window.addEventListener("resize", () => {

@@ -252,7 +252,8 @@ def histograms(sides: Sequence[Side], labels: Sequence[str]) -> str:
     return html_page.card(
         "Cosines",
         "Distribution of the cosines of all pairs of tokens of a sentence, a column for each "
-        "state: the stronger the colour, the more. Lines: median, and the 5th and 95th percentile.",
+        "state: the stronger the colour, the more. Lines, where no difference is shown: median, "
+        "and the 5th and 95th percentile.",
         html_page.panels(pictures),
     )
 

@@ -20,6 +20,7 @@ from macaron_fairseq.analysis.trajectories import Layer
 from macaron_fairseq.schemes.splitting import CROSS_ATTENTION, FFN
 
 READABLE = 32  # tokens on the axes of a picture
+LARGEST = 128  # tokens of a sentence that is shown one by one
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,12 @@ def attentions_of(
 def readable(found: Sequence[Sentence], wanted: int) -> list[int]:
     """Which sentences to show: evenly spread over those that a picture can hold.
 
-    Those have at most `READABLE` tokens on each side; where there is none, the shortest are shown.
+    Those have at most `READABLE` tokens on each side. Where there is none, the shortest are shown,
+    but none of more than `LARGEST` tokens: their attentions would make a page of many megabytes.
     """
     lengths = [max(len(x.source), 0 if x.target is None else len(x.target)) for x in found]
     order = [i for i, length in enumerate(lengths) if length <= READABLE]
     if not order:
-        order = sorted(sorted(range(len(found)), key=lengths.__getitem__)[:wanted])
+        shortest = sorted(range(len(found)), key=lengths.__getitem__)[:wanted]
+        order = sorted(i for i in shortest if lengths[i] <= LARGEST)
     return [order[i] for i in sampling.evenly(len(order), wanted)]

@@ -35,7 +35,7 @@ function chooser(label, rowTitles, columnTitles, cells, chosen, choose) {
     const button = html("button", { type: "button", role: "radio", title: cell.name,
       "aria-label": cell.name, "aria-checked": isChosen, tabindex: isChosen ? 0 : -1 });
     button.append(cell.draw());
-    button.addEventListener("click", () => choose(r, c));
+    button.addEventListener("click", () => choose(r, c, true));
     button.addEventListener("keydown", (event) => {
       const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
       if (!(event.key in moves)) return;
@@ -55,8 +55,11 @@ function chooser(label, rowTitles, columnTitles, cells, chosen, choose) {
 
 // A large map with the tokens on its axes.
 function tokenMap(map, label, width, colourOf, show, hide) {
-  const room = (tokens) => Math.min(96, 12 + 6.3 * Math.max(...tokens.map((x) => x.length)));
-  const short = (token) => (token.length > 14 ? `${token.slice(0, 13)}…` : token);
+  const short = (token) => {
+    const letters = [...token];
+    return letters.length > 14 ? `${letters.slice(0, 13).join("")}…` : token;
+  };
+  const room = (tokens) => Math.min(96, 12 + Math.max(...tokens.map((x) => widthOf(short(x)))));
   const [left, top] = [room(map.tokens), room(map.keys)];
   const cell = Math.min(26, (width - left - 4) / map.columns, 520 / map.rows);
   const frame = { x: left, y: top, width: cell * map.columns, height: cell * map.rows };
@@ -74,11 +77,32 @@ function tokenMap(map, label, width, colourOf, show, hide) {
   return { root, mark };
 }
 
-function ramp(series, isSigned) {
+// How wide a text of a picture is; letters of some scripts are as wide as two others.
+function widthOf(content) {
+  const context = html("canvas").getContext("2d");
+  context.font = "11px system-ui, sans-serif";
+  return context.measureText(content).width;
+}
+
+// What colours stand for, from the least to the greatest number: as strong as the number is large,
+// or as its root.
+function ramp(series, isSigned, isRoot = false) {
   const own = `var(${seriesName(series)})`;
-  const from = isDifference ? "var(--series-0), transparent" : "var(--soft), transparent";
-  const style = `background: linear-gradient(to right, ${isSigned ? from : "transparent"}, ${own})`;
+  const below = isDifference ? "var(--series-0)" : "var(--soft)";
+  const [least, steps] = [isSigned ? -1 : 0, 16];
+  const stops = Array.from({ length: steps + 1 }, (_, i) => {
+    const value = least + ((1 - least) * i) / steps;
+    const strength = isRoot ? Math.sqrt(Math.abs(value)) : Math.abs(value);
+    const percent = Math.round(100 * strength);
+    return `color-mix(in srgb, ${value < 0 ? below : own} ${percent}%, transparent)`;
+  });
+  const style = `background: linear-gradient(to right, ${stops.join(", ")})`;
   return html("span", { class: "ramp", style, "aria-hidden": "true" });
+}
+
+// A token in marks, kept apart from its surroundings, as some scripts go from right to left.
+function quoted(token) {
+  return `“\u2068${token}\u2069”`;
 }
 
 function sameTokens(one, other) {
@@ -190,7 +214,7 @@ class Maps {
       const [above, below] = [colour(seriesName(model)),
         colour(isDifference ? "--series-0" : "--soft")];
       const caption = html("figcaption", {}, ...parts, html("br"), low,
-        ramp(model, isDifference || this.isSigned), high);
+        ramp(model, isDifference || this.isSigned, this.isRoot && !isDifference), high);
       figure.append(caption);
       figures.push(figure);
       marks.push({ figure, map, value, strength, above, below, model, head });
@@ -224,6 +248,7 @@ class Cosines extends Maps {
   axes = "Layers";
   range = ["−1", "1"];
   isSigned = true;
+  isRoot = false;
 
   constructor(title, explanation, threshold) {
     super(title, explanation);
@@ -265,7 +290,7 @@ class Cosines extends Maps {
   }
 
   pair(map, r, c) {
-    return `“${map.tokens[r]}” and “${map.keys[c]}”:`;
+    return `${quoted(map.tokens[r])} and ${quoted(map.keys[c])}:`;
   }
 
   draw() {
@@ -283,7 +308,7 @@ class Cosines extends Maps {
     }).filter((line) => shown.has(line.series) && line.x.length);
     const all = lines.flatMap((line) => line.means);
     const limits = [Math.min(0, ...all) - 0.05, Math.max(1, ...all) + 0.05];
-    const title = `Cosine of “${map.tokens[r]}” and “${map.tokens[c]}”`;
+    const title = `Cosine of ${quoted(map.tokens[r])} and ${quoted(map.tokens[c])}`;
     const tip = html("output", { class: "tip" });
     const box = html("div");
     this.pairFigure.hidden = false;
@@ -342,6 +367,7 @@ class Attentions extends Maps {
   axes = "Layers and heads";
   range = ["0", "1"];
   isSigned = false;
+  isRoot = true;
 
   has(kind) {
     return kind !== "cosine";
@@ -382,7 +408,7 @@ class Attentions extends Maps {
   }
 
   pair(map, r, c) {
-    return `“${map.tokens[r]}” attends to “${map.keys[c]}”:`;
+    return `${quoted(map.tokens[r])} attends to ${quoted(map.keys[c])}:`;
   }
 }
 

@@ -7,10 +7,8 @@ from html import escape
 
 import numpy as np
 import torch
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 
-from macaron_fairseq.analysis import interactive_page, output, trajectories
+from macaron_fairseq.analysis import figures, interactive_page, output, trajectories
 from macaron_fairseq.analysis.anatomy import ENCODER
 from macaron_fairseq.analysis.dynamics import sentence_views
 from macaron_fairseq.analysis.interactive_page import Scene
@@ -60,6 +58,11 @@ def page(
     if wanted < 1:
         raise UserError("a page of tokens shows sentences: ask for one or more")
     chosen = sentence_views.readable(sample.sentences, wanted)
+    if not chosen:
+        raise UserError(
+            f"no sentence has {sentence_views.LARGEST} tokens or fewer, which a page of tokens "
+            "can show: give other text"
+        )
     part = replace(sample, sentences=[sample.sentences[i] for i in chosen])
     scenes, facts = [], []
     for model in models:
@@ -111,7 +114,7 @@ def side_scenes(group: str, found: Sequence[Path]) -> tuple[list[Scene], list[fl
             [f"{i}. {token}" for i, token in enumerate(path.tokens, 1)],
             (x - mean) @ axes.T,
             [f"component {i + 1}" for i in range(COMPONENTS)],
-            along(len(path.tokens)),
+            figures.spread(len(path.tokens)),
             values(path, x),
             labelled=True,
         )
@@ -146,8 +149,3 @@ def values(path: Path, directions: Floats) -> dict[str, Floats]:
         found["cosine with the nearest token"] = cosines.max(axis=2)
         found["nearest token, number"] = cosines.argmax(axis=2) + 1.0
     return found
-
-
-def along(tokens: int) -> list[str]:
-    """A colour for each token; neither too dark nor too light for any page."""
-    return [to_hex(colormaps["turbo"](x)) for x in np.linspace(0.1, 0.9, tokens)]

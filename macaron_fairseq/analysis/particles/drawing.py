@@ -1,6 +1,5 @@
 """What pictures of particles share: names, axes, circle and sphere."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ PI_TICKS = np.pi * np.array([-1, -0.5, 0, 0.5, 1])
 PI_LABELS = ["-π", "-π/2", "0", "π/2", "π"]
 
 
-def colours(n: int, few: Sequence[str] = CYCLE) -> list[Any]:
-    """As many colours, each once: the first of `few`, or of a map from blue to red."""
-    return [*few[:n]] if n <= len(few) else [*colormaps["turbo"](np.linspace(0, 1, n))]
+def colours(n: int) -> list[Any]:
+    """As many colours, each once: matplotlib's, or of a map from blue to red."""
+    return [*CYCLE[:n]] if n <= len(CYCLE) else [*colormaps["turbo"](np.linspace(0, 1, n))]
 
 
 def angles_of(x: Floats) -> Floats:

@@ -276,12 +276,12 @@ def example(
     kind = ["better" if x["difference"] > 0 else "worse", *(["failing"] if any(fails) else [])]
     rows = []
     if x["source"] is not None:
-        rows.append(("source", f'<span lang="{source}">{escape(x["source"])}</span>'))
-    rows.append(("reference", f'<span lang="{target}">{escape(x["reference"])}</span>'))
+        rows.append(("source", f'<span lang="{source}" dir="auto">{escape(x["source"])}</span>'))
+    rows.append(("reference", f'<span lang="{target}" dir="auto">{escape(x["reference"])}</span>'))
     for side, key, fail in zip(("baseline", "other"), keys, fails, strict=True):
         words = marked(x[side], x["reference"], lowercase)
         note = f"BLEU {x[f'{side}_bleu']:.1f}" + (", loops or is cut off" if fail else "")
-        rows.append((key, f'<span lang="{target}">{words}</span> <small>{note}</small>'))
+        rows.append((key, f'<span lang="{target}" dir="auto">{words}</span> <small>{note}</small>'))
     return (
         f'<li data-kind="{" ".join(kind)}"><p><strong>{signed(x["difference"])}</strong> '
         f'<span class="soft">line {x["number"]:,}</span></p>{html_page.definitions(rows)}</li>'

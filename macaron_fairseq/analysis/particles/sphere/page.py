@@ -3,12 +3,10 @@
 from collections.abc import Iterable
 
 import numpy as np
-from matplotlib.colors import to_hex
 
-from macaron_fairseq.analysis import interactive_page
+from macaron_fairseq.analysis import figures, interactive_page
 from macaron_fairseq.analysis.interactive_page import Scene
 from macaron_fairseq.analysis.measures import cluster_labels
-from macaron_fairseq.analysis.particles.drawing import colours
 from macaron_fairseq.analysis.particles.sphere.experiments import Trajectories
 from macaron_fairseq.analysis.particles.sphere.figures import plane_of
 
@@ -41,7 +39,8 @@ def trajectories(
         introduction += " Shown are the first three principal components of all times together."
     if len(shown) < n:
         introduction += f" {len(shown):,} of {n:,} particles are shown."
-    of_clusters = [to_hex(x) for x in colours(labels[-1].max() + 1, COLOURS)]
+    count = int(labels[-1].max()) + 1
+    of_clusters = COLOURS[:count] if count <= len(COLOURS) else figures.spread(count)
     # Between the times that are kept: a particle may be faster for a moment.
     speed = np.linalg.norm(np.gradient(x[:, shown], result.times, axis=0), axis=2)
     scene = Scene(
