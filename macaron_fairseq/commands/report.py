@@ -17,7 +17,7 @@ A RUN is a folder of the recipes, OUT/ARCH/seedN or OUT/ARCH/SCHEME/seedN, with
                          was printed without --post-process
 Sentence examples show the source where it is a file next to the reference: test.en by test.de.
 The file of published scores is a list, shown next to one's own of the same name:
-  [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014",
+  [{"arch": "macaron_transformer_wmt_en_de", "test": "newstest2014-filtered",
     "metric": "compound-split BLEU", "score": 28.9, "source": "Lu et al. 2019, Table 1"}]
 
 examples:

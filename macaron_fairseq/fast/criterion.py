@@ -36,9 +36,9 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
     Options, the loss and what is logged are fairseq's. Padding is left out before the output
     projection. Projection, softmax and both gradients are computed for some tokens at a time.
 
-    fairseq's criterion computes in five cases: the model's output is no plain projection; the loss
-    of each token is asked for (`reduce=False`); autocast is on; --find-unused-parameters is set; or
-    a subclass has its own `get_lprobs_and_target`.
+    fairseq's criterion computes in four cases: the model's output is no plain projection; the loss
+    of each token is asked for (`reduce=False`); autocast is on; or --find-unused-parameters is set.
+    So it does in a subclass with its own `get_lprobs_and_target`.
     """
 
     def forward(

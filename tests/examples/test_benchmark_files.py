@@ -173,9 +173,10 @@ def test_a_test_set_comes_from_where_it_is(tmp_path):
     archives.multi30k(tmp_path, 5, 5)
     flickr = ["test_2016_flickr.en.gz", "test_2016_flickr.cs.gz"]
     assert archives_of("multi30k", "--pair", "en-cs", "--from", str(tmp_path))[4:] == flickr
-    assert archives_of("wmt14")[3:] == ["test.tgz", "test-full.tgz"]
+    tests = ["test-full.tgz", "test-filtered.tgz"]
+    assert archives_of("wmt14")[3:] == ["test.tgz", *tests]
     (tmp_path / "dev.tgz").touch()
-    assert archives_of("wmt14", "--from", str(tmp_path))[3:] == ["dev.tgz", "test-full.tgz"]
+    assert archives_of("wmt14", "--from", str(tmp_path))[3:] == ["dev.tgz", *tests]
 
 
 # --- Options -------------------------------------------------------------------------------------
@@ -489,8 +490,8 @@ def test_what_is_trained_is_the_same_wherever(tmp_path, monkeypatch):
         ("iwslt14", (160239, 7276, 6750), "notice: usually there are 7283 pairs and not 7276"),
         ("iwslt14", (160400, 7283, 6750), "these should be 160239 7283 6750: "),
         ("iwslt14", (160239, 7283, 6749), "these should be"),
-        ("wmt14", (4000000, 3000, 3003), ""),
-        ("wmt14", (4000000, 3001, 3003), "these should be any 3000 3003: "),  # valid is given
+        ("wmt14", (4000000, 3000, 3003, 2737), ""),
+        ("wmt14", (4000000, 3001, 3003, 2737), "these should be any 3000 3003 2737: "),
     ],
 )
 def test_sizes_may_be_off_by_what_tokenisers_differ(name, counts, sentence, capsys):

@@ -49,7 +49,7 @@ def test_archives_are_the_same_each_time(made, tmp_path):
     archives.wmt14(tmp_path)
     archives.iwslt14(tmp_path)
     names = [path.name for path in tmp_path.iterdir()]
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         assert (tmp_path / name).read_bytes() == (made[0] / name).read_bytes()
 

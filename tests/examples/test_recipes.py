@@ -227,6 +227,8 @@ def test_wmt14(tmp_path):
     assert (work / "data" / "reference" / "newstest2014.de").read_text().split("\n")[:-1] == [
         *german
     ]
+    filtered = (work / "data" / "reference" / "newstest2014-filtered.de").read_text()
+    assert filtered.split("\n")[:-1] == [*german[1:]]
     assert "##AT##" not in (work / "data" / "tokenized" / "newstest2014.en").read_text()
     train = (work / "prepare" / "clean" / "train.en").read_text().split("\n")
     assert "well @-@ known" in train and "Next line" in train

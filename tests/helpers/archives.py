@@ -137,6 +137,10 @@ def wmt14(folder: Path, size: int = 300, test_size: int = 20) -> dict[str, list[
         folder / "test-full.tgz",
         sgm_files("test-full/newstest2014-deen", "newstest2014", pairs["newstest2014"]),
     )
+    tgz(
+        folder / "test-filtered.tgz",
+        sgm_files("test/newstest2014-deen", "newstest2014", pairs["newstest2014"][1:]),
+    )
     return pairs
 
 
